@@ -1,0 +1,1 @@
+"""Step-labelled collages and hindsight panels."""

@@ -1,0 +1,1 @@
+"""Gymnasium environments with text levels and exact restore."""

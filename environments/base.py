@@ -1,0 +1,154 @@
+"""The contract of an environment: a gymnasium environment with exact restore, and levels that are plain text.
+
+An episode is reproduced by restoring its initial state text and re-executing the logged actions; nothing else may
+matter. A new environment is one file with one :class:`PivotEnv` subclass, one entry point, and one test class that
+inherits the contract test.
+"""
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..identity import digest
+
+Frame = NDArray[np.uint8]
+"""RGB, shape (height, width, 3)."""
+
+
+class EnvConfig(BaseModel):
+    """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    horizon: int = Field(gt=0, le=1000)
+    """``T_max``, turns."""
+
+    def digest(self) -> str:
+        """Return eight hex digits of the resolved settings; part of every task id."""
+        return digest(self.model_dump(mode="json"), length=8)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvProfile:
+    """What the rest of PIVOT must know about an environment without running it."""
+
+    name: str
+    version: str
+    backend: str
+    """``embedded`` or the simulator's name."""
+    answer_tag: str
+    """Name of the tag around the action in a reply."""
+    unusable_action: str
+    """Logged in place of an action when the reply had none: ``invalid`` or ``empty``."""
+    failure_modes: tuple[str, ...]
+    state_format: str
+    log_fields: tuple[str, ...]
+    """``info`` keys shown in the compact action log, in order."""
+    task_description: str
+    """One sentence for the Analyzer and the dataset card."""
+    default_tasks: int
+    """Task count of the paper."""
+    success_return: float = 1.0
+    """``R_succ``; used only where ``has_success_bit`` is false."""
+    has_success_bit: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One level to be attempted; what travels is data."""
+
+    task_id: str
+    seed: int
+    """The seed that really made the level: ``reset(seed=seed)`` shows it again at the first try."""
+    initial_state: str
+    instruction: str
+    goal_idx: int = 0
+    eval_set: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAction:
+    """An action of the grammar, read from the text inside the answer tag."""
+
+    name: str
+    """Normalised name, as logged."""
+    payload: str | None = None
+    """JSON of the parsed arguments, for environments whose actions carry some."""
+
+
+class PivotEnv(gymnasium.Env[Frame, Any]):
+    """A gymnasium environment that can be restored exactly and described as text.
+
+    ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a step
+    holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action; the
+    environment adds ``success`` (bool). ``terminated`` means solved or lost for good, ``truncated`` that the turn budget
+    is spent.
+    """
+
+    profile: ClassVar[EnvProfile]
+    config_type: ClassVar[type[EnvConfig]]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, config: EnvConfig | None = None) -> None:
+        """Create the environment with ``config`` (defaults when None)."""
+        self.config = config if config is not None else self.config_type()  # pyright: ignore[reportCallIssue]
+        self.render_mode = "rgb_array"
+
+    @classmethod
+    @abstractmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Generate the level of ``seed``.
+
+        Tries a bounded number of derived seeds; the returned task records the one that worked.
+
+        Raises:
+            GenerationError: no try gave a level with the asked-for properties.
+        """
+
+    @classmethod
+    @abstractmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the text that is equal for equal levels; the dataset split hashes it (spec section 4).
+
+        Raises:
+            LevelError: the text is not a level.
+        """
+
+    @abstractmethod
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Read exactly one action from the trimmed, case-folded text inside the answer tag; None when it is not one."""
+
+    @abstractmethod
+    def encode_action(self, name: str, payload: str | None = None) -> Any:
+        """Return the member of ``action_space`` for a logged action, the unusable one included.
+
+        Raises:
+            ValueError: no such action.
+        """
+
+    @abstractmethod
+    def state_text(self) -> str:
+        """Return the current state in ``profile.state_format``."""
+
+    @abstractmethod
+    def snapshot(self) -> bytes:
+        """Return the exact current state, turn count included."""
+
+    @abstractmethod
+    def restore(self, snapshot: bytes) -> Frame:
+        """Return to a snapshot of the same level and give its frame; what follows is identical to the first time."""
+
+    def frame_key(self) -> Hashable | None:
+        """Return a key that is equal only for equal frames of this level, or None to hash every frame."""
+        return None
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> Self:
+        """Build the environment from the JSON stored as ``env_config``."""
+        return cls(cls.config_type(**settings))

@@ -1,0 +1,38 @@
+"""One exception type per boundary that bad input can cross.
+
+Every message says what was found, what was expected, and what to do next; the command line prints it as one line and
+exits with status 1. Nothing below catches these to hide them: a bad *rollout* never raises, it becomes a row with a
+typed reason.
+"""
+
+
+class PivotError(Exception):
+    """Base of every error that PIVOT raises on purpose."""
+
+
+class ConfigError(PivotError):
+    """A setting, command-line value or config file that cannot be used."""
+
+
+class PluginError(PivotError):
+    """An environment, solver, policy, teacher, prompt or filter that is unknown or fails to import."""
+
+
+class LevelError(PivotError):
+    """A level text that is not a well-formed state of its environment."""
+
+
+class GenerationError(PivotError):
+    """No level with the asked-for properties was found within the bounded number of tries."""
+
+
+class CertifyError(PivotError):
+    """An episode that cannot be certified: actions that do not fit the level, or an episode that succeeded."""
+
+
+class PolicyError(PivotError):
+    """A policy or teacher that could not answer at all."""
+
+
+class StoreError(PivotError):
+    """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""

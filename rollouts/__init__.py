@@ -1,0 +1,1 @@
+"""Policies, prompts, the reply grammar and the rollout loop."""

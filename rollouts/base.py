@@ -1,0 +1,216 @@
+"""The vocabulary of rollouts: what a policy is asked, what it answers, and the records an episode leaves.
+
+A policy sees a rendered prompt and returns raw text; whether that text holds an action is the reply grammar's business.
+Why an episode ended is a typed value, and a failed or broken episode is a record like any other.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from ..environments.base import EnvProfile, Frame, PivotEnv, Task
+
+
+class Status(StrEnum):
+    """How far the record of an episode goes."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"  # imports only: the log stops before the episode did
+    ERROR = "error"
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    SUCCESS = "success"
+    LOST = "lost"  # the environment ended it: a fall into a hole
+    HORIZON = "horizon"  # the turn budget is spent
+    POLICY_ERROR = "policy_error"
+    ENV_ERROR = "env_error"
+
+
+class ReplyOutcome(StrEnum):
+    """What the reply grammar (spec section 2) made of a reply."""
+
+    OK = "ok"
+    NO_THINK = "no_think"  # the action runs, but the step is not action_valid
+    NO_ANSWER = "no_answer"
+    NOT_AN_ACTION = "not_an_action"
+    TAG_IN_THINK = "tag_in_think"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessages:
+    """A rendered prompt: chat messages whose images are named by frame id."""
+
+    template: str
+    version: str
+    messages: tuple[dict[str, Any], ...]
+    """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
+    prompt_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFrame:
+    """A frame as stored: its id is the SHA-256 over shape and decoded RGB (spec section 9)."""
+
+    frame_id: str
+    width: int
+    height: int
+    format: str
+    image: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request to a policy."""
+
+    episode_id: str
+    t: int
+    seed: int
+    """Derived from the episode id and ``t``; all randomness of the reply comes from it."""
+    prompt: PromptMessages
+    images: Mapping[str, EncodedFrame]
+    """The frames that the prompt names."""
+    env: PivotEnv
+    """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a policy answered."""
+
+    text: str
+    finish_reason: str = "stop"
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
+
+
+class Policy(ABC):
+    """Answers turns. Episodes run concurrently in one event loop; a policy may batch the turns that wait together."""
+
+    name: ClassVar[str]
+    is_stand_in: ClassVar[bool] = False
+    """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
+
+    @abstractmethod
+    async def reply(self, turn: Turn) -> Reply:
+        """Answer one turn.
+
+        Raises:
+            PolicyError: no answer could be had; the episode becomes an ``error`` record and is owed again.
+        """
+
+
+@dataclass(slots=True)
+class Step:
+    """One row of the ``steps`` table (spec section 9), without the episode id."""
+
+    t: int
+    prompt_hash: str
+    observation_text: str
+    response: str
+    finish_reason: str
+    response_token_ids: tuple[int, ...] | None
+    response_logprobs: tuple[float, ...] | None
+    action: str
+    payload: str | None
+    action_valid: bool
+    moved: bool | None
+    reward: float
+    remaining_turns: int
+    frame_id: str
+    next_frame_id: str
+    info: dict[str, Any]
+    snapshot: bytes | None = None
+
+
+@dataclass(slots=True)
+class Episode:
+    """One rollout: the row of the ``episodes`` table and its steps."""
+
+    episode_id: str
+    group_id: str
+    sample_idx: int
+    task: Task
+    steps: list[Step] = field(default_factory=list)
+    status: Status = Status.COMPLETE
+    stop_reason: StopReason | None = None
+    success: bool | None = None
+    failed: bool | None = None
+    error: str | None = None
+
+    @property
+    def actions(self) -> list[str]:
+        """Normalised action names, one a step."""
+        return [step.action for step in self.steps]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards, one a step."""
+        return [step.reward for step in self.steps]
+
+    @property
+    def episode_return(self) -> float:
+        """Undiscounted sum of rewards, summed in order (spec section 1)."""
+        return sum(self.rewards, 0.0)
+
+
+@dataclass(slots=True)
+class TaskRollouts:
+    """All rollouts of one task with the frames and prompts they share."""
+
+    task: Task
+    episodes: list[Episode]
+    frames: dict[str, EncodedFrame]
+    prompts: dict[str, PromptMessages]
+    calls: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A past action for the Student's history, 1-based as spec section 4 asks."""
+
+    step: int
+    action: str
+
+
+class StudentPrompt(ABC):
+    """Renders the acting prompt of one environment."""
+
+    template: ClassVar[str]
+    version: ClassVar[str]
+
+    @abstractmethod
+    def render(
+        self, profile: EnvProfile, task: Task, t: int, frame_id: str, history: Sequence[HistoryEntry], observation: str
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the messages of turn ``t``."""
+
+
+__all__ = [
+    "EncodedFrame",
+    "Episode",
+    "Frame",
+    "HistoryEntry",
+    "Policy",
+    "PromptMessages",
+    "Reply",
+    "ReplyOutcome",
+    "Status",
+    "Step",
+    "StopReason",
+    "StudentPrompt",
+    "Task",
+    "TaskRollouts",
+    "Turn",
+]

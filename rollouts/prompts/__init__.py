@@ -1,0 +1,1 @@
+"""Student prompts, one file an environment."""

@@ -1,0 +1,1 @@
+"""Exact and heuristic feasibility solvers, one file each. They know plain state texts only."""

@@ -1,0 +1,121 @@
+"""What a solver proves about a failed episode: the pivot step, the failure mode and the certificate behind them.
+
+A solver knows plain state texts and has its own transition rules; it never imports an environment. The pivot step is
+the first action after which the goal cannot be reached within the remaining turns (spec section 1, paper eq. 2):
+``t* = min({t : Feas(s_{t+1}, T_max - 1 - t) = 0} or {T - 1})``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+FAILURE_MODES = (
+    "timeout",
+    "deadlock",
+    "format",
+    "blocked",
+    "stagnation",
+    "budget",
+    "wrong_target",
+    "order_error",
+    "regression",
+    "mismatch",
+)
+"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset."""
+
+CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
+CertificateUnit = Literal["moves", "turns", "stages", "score"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One episode as a solver sees it: plain data, nothing of the environment."""
+
+    initial_state: str
+    actions: Sequence[str]
+    """Normalised action names, one a step; an unusable reply is its environment's own word, such as ``invalid``."""
+    horizon: int
+    """``T_max``, the turn budget."""
+    steps: Sequence[Mapping[str, Any]] = ()
+    """The logged ``info`` of each step, for solvers that read the log (navigation); exact solvers ignore it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The facts that prove ``(t*, m*)`` (spec section 3). ``None`` stands where a number makes no sense."""
+
+    kind: CertificateKind
+    unit: CertificateUnit
+    budget_before: int
+    """Turns left before the pivot action: ``T_max - t*``."""
+    budget_after: int
+    """Turns left after it: ``k_{t*} = T_max - 1 - t*``."""
+    before: float | None
+    """Needed amount at ``s_{t*}`` in ``unit``; None when the goal is out of reach from there."""
+    after: float | None
+    """Needed amount at ``s_{t*+1}``; None when the goal is out of reach from there."""
+    reachable_after: bool | None
+    """False for a deadlock; None where it makes no sense."""
+    raw_before: float | None = None
+    raw_after: float | None = None
+    reference_pivot: int | None = None
+    """The pivot by a better reference, where one exists beside an inexact certificate."""
+    reference_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The solver's label of one failed episode."""
+
+    pivot_step: int
+    failure_mode: str
+    certificate: Certificate
+    secondary_modes: tuple[str, ...] = ()
+    fallback: bool = False
+    """True when no action of the (truncated) episode was fatal and ``t* = T - 1`` by convention."""
+    infeasible_at_start: bool = False
+    witness: tuple[str, ...] | None = None
+    """The plan that still solved the task from ``s_{t*}``: shortest, then first in the order of ``actions``."""
+    feasible_actions: tuple[str, ...] = ()
+    """All actions at ``s_{t*}`` after which the goal was still reachable in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsolved:
+    """A typed 'no answer': the label is rejected with ``reason``, never guessed."""
+
+    reason: Literal["solver_limit", "not_a_failure", "bad_episode"]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Solver(ABC):
+    """Certifies failed episodes of one environment. Subclasses are dataclasses whose fields are their settings."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    modes: ClassVar[tuple[str, ...]]
+    actions: ClassVar[tuple[str, ...]]
+    """Usable action names in the public order; ties between plans are broken by it."""
+
+    @abstractmethod
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        """Label ``cases``, in order. Never raises for a bad episode: it answers :class:`Unsolved`."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that decide the verdicts, as stored beside every label."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("_")}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The outcome of an independent re-check of a verdict (``verify``)."""
+
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def holds(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
