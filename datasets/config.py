@@ -1,0 +1,174 @@
+"""The one typed config of a run: everything that decides the bytes of a store, resolved before anything starts.
+
+``DIR/run.json`` holds it with the versions that ran; it can be fed back with ``--config``. What does not change bytes
+(workers, progress, folder) is not in it.
+"""
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from .. import plugins
+from ..environments.base import EnvConfig, PivotEnv
+from ..errors import ConfigError
+from ..identity import digest
+
+GROUP_SIZE = 8
+"""N of the paper: rollouts that share a prompt key form one group."""
+
+
+class PartConfig(BaseModel):
+    """A policy or teacher by its registered name, with its settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class EnvRun(BaseModel):
+    """How much of one environment is rolled out, and with which settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tasks: int = Field(gt=0, le=10_000_000)
+    settings: dict[str, Any]
+    """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
+
+
+class RunConfig(BaseModel):
+    """Everything that decides a store's bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    environments: dict[str, EnvRun] = Field(min_length=1)
+    rollouts: int = Field(default=GROUP_SIZE, gt=0, le=10_000)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    policy: PartConfig = PartConfig(name="scripted")
+    teacher: PartConfig = PartConfig(name="template")
+    split: Literal["task", "episode"] = "task"
+    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
+    include_infeasible: bool = False
+    """Whether records that were infeasible before any action enter the training set (spec section 1)."""
+    tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
+    """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
+    label_version: int = Field(default=1, gt=0)
+
+    @field_validator("environments")
+    @classmethod
+    def _resolve_settings(cls, runs: dict[str, EnvRun]) -> dict[str, EnvRun]:
+        """Check every environment's settings and complete them with their defaults."""
+        return {
+            name: EnvRun(tasks=run.tasks, settings=env_config(name, run.settings).model_dump(mode="json"))
+            for name, run in runs.items()
+        }
+
+    @property
+    def run_id(self) -> str:
+        """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
+        policy = plugins.load("policies", self.policy.name)(**self.policy.options)
+        return digest({"seed": self.seed, "rollouts": self.rollouts, "policy": self.policy.name, **policy.config}, 16)
+
+    def shards(self) -> list["Shard"]:
+        """List the shards in their fixed order: whole tasks, never depending on the number of workers."""
+        return [
+            Shard(name, number, first, min(first + self.tasks_per_shard, run.tasks))
+            for name, run in self.environments.items()
+            for number, first in enumerate(range(0, run.tasks, self.tasks_per_shard))
+        ]
+
+
+class Shard(BaseModel):
+    """A range of tasks of one environment: the unit of work and storage."""
+
+    model_config = ConfigDict(frozen=True)
+
+    env: str
+    number: int
+    first: int
+    stop: int
+
+    @property
+    def stem(self) -> str:
+        """Path of the shard within a table, without the suffix."""
+        return f"{self.env}/{self.number:05d}"
+
+    @property
+    def file(self) -> str:
+        """Path of the shard within a table."""
+        return f"{self.stem}.parquet"
+
+
+def environment(name: str) -> type[PivotEnv]:
+    """Load an environment class by name."""
+    return plugins.load("environments", name)
+
+
+def env_config(name: str, settings: Mapping[str, Any]) -> EnvConfig:
+    """Check the settings of one environment.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range; PluginError: the environment is.
+    """
+    kind = environment(name).config_type
+    try:
+        return kind(**settings)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, f"setting {name}.", list(kind.model_fields))) from error
+
+
+def make_config(raw: Mapping[str, Any]) -> RunConfig:
+    """Build a RunConfig from plain data.
+
+    Raises:
+        ConfigError: a field is unknown, missing or out of range.
+    """
+    try:
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "config field ", list(RunConfig.model_fields))) from error
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read a config file: a ``run.json``, or the config alone.
+
+    Raises:
+        ConfigError: the file cannot be read or used.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config file {path}: {error.strerror}; give --config a run.json") from error
+    except ValueError as error:
+        raise ConfigError(f"config file {path} is not valid JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"config file {path} holds a {type(raw).__name__}; expected an object such as run.json")
+    try:
+        return make_config(raw.get("config", raw))
+    except ConfigError as error:
+        raise ConfigError(f"config file {path}: {error}") from error
+
+
+def _explain(error: ValidationError, prefix: str, known: list[str]) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown {prefix}{where}; known: {', '.join(known)}"
+    found = "" if problem["type"] == "missing" else f" (found {problem['input']!r})"
+    return f"{prefix}{where}: {problem['msg']}{found}".replace(": :", ":")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a store depends on."""
+    packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
+    found: dict[str, str] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
