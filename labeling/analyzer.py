@@ -1,0 +1,97 @@
+"""The Analyzer prompt: one collage, one compact log, three fields asked for, JSON only (spec section 4).
+
+The text says how the collage is laid out, what is asked, what each failure mode of the environment means, and what
+happened. The rendered messages are plain data in which the collage is named by its id, so their hash identifies what
+the model is shown; for training they become TRL's conversational ``prompt`` and ``completion`` parts.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil, isqrt
+from typing import Any
+
+from ..environments.base import EnvProfile
+from ..rollouts.base import PromptMessages
+from .action_log import action_log
+from .base import FailedEpisode
+from .target import FIELDS
+from .wording import wording
+
+VERSION = "1"
+"""Version of the template; any change of its text or of the wording tables raises it."""
+
+
+def grid_shape(tiles: int) -> tuple[int, int]:
+    """Return (columns, rows) of a collage of ``tiles`` tiles (spec section 5)."""
+    columns = isqrt(tiles - 1) + 1
+    return columns, ceil(tiles / columns)
+
+
+def collage_id(frame_ids: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(["collage-v1", *frame_ids]).encode()).hexdigest()
+
+
+def template_name(env: str) -> str:
+    """Return the name under which the environment's Analyzer prompts are stored."""
+    return f"analyzer.{env}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=4096)
+def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
+    """Everything above the log: equal for episodes of one length and instruction."""
+    words = wording(profile.name)
+    columns, rows = grid_shape(num_steps)
+    last = num_steps - 1
+    modes = profile.failure_modes
+    meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
+    step, mode, reason = FIELDS
+    task = _one_line(profile.task_description)
+    instruction = _one_line(instruction)
+    context = [f"- Task description: {task}"]
+    if instruction and instruction != task:
+        context.append(f"- Instruction of this episode: {instruction}")
+    lines = [
+        f"The image shows one failed episode as a {columns}x{rows} grid (columns x rows), read row by row from the top "
+        f"left. Each tile is what the agent saw before it acted, and the strip above the tile carries the index of that "
+        f"step; the tiles are labelled 0 to {last}. The log line `step k` belongs to the tile labelled k.",
+        "",
+        "Work out where this episode was lost and why. Answer with JSON only: a single object with these three fields.",
+        f"1. {step} (integer): the index of {words.pivot}.",
+        f"2. {mode} (string): the kind of failure, one word of the list below.",
+        f"3. {reason} (string): first what to stay away from in a situation like this and the signs that announce it, "
+        f"then one short command that tells the agent what to do at {step}. Advice for the next attempt, not a report.",
+        "",
+        "Constraints:",
+        "- Rely on the pictures as well as on the log; neither is enough alone.",
+        f"- Steps are counted from 0. {step} has to be an integer from 0 to {last}, the label of a tile.",
+        "- Decide from this episode alone; no index is more likely than another.",
+        f"- {words.advice}",
+        f"- {mode} has to be exactly one of: {', '.join(modes)}.",
+        f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",
+        "",
+        "Failure modes:",
+        *meanings,
+        "",
+        "Shape of the answer:",
+        f'{{"{step}": <integer>, "{mode}": <one word of the list>, "{reason}": <text>}}',
+        "",
+        "Episode:",
+        *context,
+        "- episode_success: failure",
+        f"- Number of steps: {num_steps}",
+        f"- Valid range of {step}: [0, {last}]",
+        "- Compact action log:",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def analyzer_text(profile: EnvProfile, episode: FailedEpisode) -> str:
+    """Return the text part of the prompt; the episode has at least one step."""
+    opening = _opening(profile, episode.num_steps, episode.instruction)
+    return opening + action_log(profile.log_fields, episode.actions, episode.infos)

@@ -1,0 +1,185 @@
+"""The vocabulary of labelling: the failed episode that goes in, the label that comes out, and who may have a say.
+
+A failed episode is plain data read from stored rows; a solver pins the pivot and the mode, a teacher may write guidance,
+and every filter judges the result. A label is kept whatever happens to it: a rejected one carries all its reasons and
+counts are taken from the stored labels, never from the memory of a run (spec sections 4 and 9).
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from ..rollouts.base import PromptMessages
+from ..solvers.base import Certificate, Solver, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEpisode:
+    """One complete, failed episode with everything that labelling needs. ``T`` is the number of steps."""
+
+    episode_id: str
+    env: str
+    env_version: str
+    env_config: Mapping[str, Any]
+    """The resolved settings of the environment; ``from_settings`` builds it again."""
+    task_id: str
+    instruction: str
+    initial_state: str
+    horizon: int
+    """``T_max``, turns."""
+    actions: Sequence[str]
+    """Normalised action names, length T."""
+    payloads: Sequence[str | None]
+    """JSON of the parsed arguments, length T; None where the action has none."""
+    rewards: Sequence[float]
+    infos: Sequence[Mapping[str, Any]]
+    """The logged ``info`` after each action, length T."""
+    action_valid: Sequence[bool]
+    frame_ids: Sequence[str]
+    """Length T + 1: the frame before each action, then the terminal one."""
+
+    @property
+    def num_steps(self) -> int:
+        """Realised number of steps, ``T``."""
+        return len(self.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectReason:
+    """Why a label is not accepted."""
+
+    rule: str
+    """The filter that said so, or the typed reason for having no verdict; what counts are taken over."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One row of the ``labels`` table (spec section 9). Without a verdict, everything the verdict decides is None."""
+
+    episode_id: str
+    label_version: int
+    pivot_step: int | None
+    failure_mode: str | None
+    secondary_modes: tuple[str, ...]
+    fallback: bool | None
+    infeasible_at_start: bool | None
+    certificate: Certificate | None
+    witness: tuple[str, ...] | None
+    feasible_actions: tuple[str, ...] | None
+    failure_reason: str | None
+    """The guidance text as it stands in the target; empty when no teacher wrote one."""
+    target: str | None
+    """JSON text of the training target."""
+    accepted: bool
+    reject_reasons: tuple[RejectReason, ...]
+    solver: str
+    """Name and version of the solver."""
+    solver_config: str
+    """Canonical JSON of the solver's settings."""
+    teacher: str | None
+    """Name and version of who wrote the guidance; None when no teacher was asked."""
+    teacher_config: str | None
+    """Canonical JSON of what decides the guidance: model, revision, sampling, and whether it is a stand-in."""
+    prompt_hash: str | None
+    """Hash of the rendered Analyzer prompt; None for an episode whose log does not fit together."""
+    image_hashes: tuple[str, ...]
+    """Ids of the images that the prompt shows: the collage."""
+    prompt: PromptMessages | None = field(repr=False)
+    """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns of the ``labels`` row as plain values; ``prompt`` is left out."""
+        row: dict[str, Any] = {name: getattr(self, name) for name in _ROW_COLUMNS}
+        certificate = self.certificate
+        if certificate is not None:
+            row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
+        row["reject_reasons"] = [{"rule": reason.rule, "detail": reason.detail} for reason in self.reject_reasons]
+        for name in _LIST_COLUMNS:
+            if row[name] is not None:
+                row[name] = list(row[name])
+        return row
+
+
+_ROW_COLUMNS = tuple(column.name for column in fields(Label) if column.name != "prompt")
+_CERTIFICATE_FIELDS = tuple(column.name for column in fields(Certificate))
+_LIST_COLUMNS = ("secondary_modes", "witness", "feasible_actions", "image_hashes")
+
+
+def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:
+    """Count how many labels each rule rejected; a label that two rules rejected counts under both."""
+    return Counter(rule for label in labels for rule in {reason.rule for reason in label.reject_reasons})
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceRequest:
+    """One label for which guidance is wanted: the pinned facts and what the Analyzer is shown."""
+
+    episode: FailedEpisode
+    verdict: Verdict
+    prompt: PromptMessages
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
+
+    text: str
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of the ``calls`` table that the teacher knows: attempts, latency, usage, cost, cache_hit."""
+
+
+class Teacher(ABC):
+    """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    """Version of the writer's own wording: its phrases, or the prompt it sends to a model."""
+    is_stand_in: ClassVar[bool] = False
+    """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the texts beside the version (model, revision, sampling), stored with every label."""
+
+    @abstractmethod
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Answer ``requests``, in order.
+
+        Raises:
+            PolicyError: the teacher could not answer at all.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A label before the filters have judged it."""
+
+    verdict: Verdict
+    guidance: str | None
+    """The teacher's text; None when no teacher was asked."""
+    target: str
+    solver: Solver
+    """The solver that gave the verdict, for rules that ask it about another state."""
+
+
+class Filter(ABC):
+    """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
+
+    name: ClassVar[str]
+    environments: ClassVar[frozenset[str] | None] = None
+    """Environments that the rule speaks about; None for all."""
+
+    @abstractmethod
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return what is wrong with the label, starting with a typed word and a colon, or None when nothing is."""
+
+    def judge(self, episode: FailedEpisode, draft: Draft) -> RejectReason | None:
+        """Return the countable reason to reject the label, or None; a rule silent about an environment accepts it."""
+        if self.environments is not None and episode.env not in self.environments:
+            return None
+        detail = self.check(episode, draft)
+        return None if detail is None else RejectReason(self.name, detail)

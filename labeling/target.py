@@ -1,0 +1,88 @@
+"""The training target: three fields of JSON in a fixed order, and the strict reader of what claims to be one.
+
+Targets are built from labels and read back by the factual filter; an Analyzer's answer is read with the same rules, so
+it is untrusted: whatever it holds, reading it ends quickly with a target or with a typed reason (spec sections 4 and 7).
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MAX_TARGET_CHARS = 64 * 1024
+"""Longer texts are refused unread."""
+FIELDS = ("pivot_step", "failure_mode", "failure_reason")
+
+TargetProblem = Literal["too_long", "not_json", "not_an_object", "wrong_fields", "wrong_type", "not_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The answer expected of the Analyzer."""
+
+    pivot_step: int
+    failure_mode: str
+    failure_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadTarget:
+    """Why a text is not a target."""
+
+    problem: TargetProblem
+    detail: str
+
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def build_target(pivot_step: int, failure_mode: str, failure_reason: str = "") -> str:
+    """Return the target text; ``failure_reason`` is empty when there is no guidance."""
+    return (
+        f'{{"pivot_step": {pivot_step:d}, "failure_mode": {_quoted(failure_mode)}, '
+        f'"failure_reason": {_quoted(failure_reason)}}}'
+    )
+
+
+def is_storable(text: str) -> bool:
+    """Whether the text is valid Unicode: JSON can spell lone surrogates, UTF-8 cannot."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant).decode
+
+
+def parse_target(text: str) -> Target | BadTarget:
+    """Read a target. Fields may come in any order, but exactly these three, each of its type; nothing may surround it."""
+    if len(text) > MAX_TARGET_CHARS:
+        return BadTarget("too_long", f"{len(text)} characters, at most {MAX_TARGET_CHARS} are read")
+    try:
+        value = _decode(text)
+    except RecursionError:
+        return BadTarget("not_json", "nested too deeply")
+    except ValueError as error:  # JSONDecodeError, the two hooks above, and integers too long for Python to read
+        return BadTarget("not_json", str(error))
+    if not isinstance(value, dict):
+        return BadTarget("not_an_object", f"the text holds a {type(value).__name__}, not an object")
+    if value.keys() != set(FIELDS):
+        found = ", ".join(sorted(value))[:200] or "none"
+        return BadTarget("wrong_fields", f"found the fields {found}; expected exactly {', '.join(FIELDS)}")
+    step, mode, reason = (value[name] for name in FIELDS)
+    if type(step) is not int:  # bool is an int to isinstance, and 3.0 is not a step index
+        return BadTarget("wrong_type", f"pivot_step is a {type(step).__name__}, not an integer")
+    for name, part in (("failure_mode", mode), ("failure_reason", reason)):
+        if not isinstance(part, str):
+            return BadTarget("wrong_type", f"{name} is a {type(part).__name__}, not a string")
+        if not is_storable(part):
+            return BadTarget("not_text", f"{name} holds half of a surrogate pair, which no file can store")
+    return Target(step, mode, reason)

@@ -1,0 +1,72 @@
+"""What the Analyzer prompt says about each environment: when an episode is lost, what the modes mean, what to look for.
+
+One entry per environment. An environment without an entry, such as a third party's, gets the general sentences, so
+adding one here improves its prompt but is never needed to make it work.
+"""
+
+from dataclasses import dataclass, field
+
+GENERAL_MEANINGS = {
+    "timeout": "the goal could still be reached, but not within the turns that were left",
+    "deadlock": "the goal can never be reached again, whatever is done",
+    "format": "the reply held no usable action",
+    "blocked": "the move was stopped by an obstacle",
+    "stagnation": "the last actions brought no progress",
+    "budget": "the turns that were left could not cover the remaining distance",
+    "wrong_target": "the right object was handled but ended up in a wrong place",
+    "order_error": "actions came in an order that cannot work",
+    "regression": "the result became worse than the one before",
+    "mismatch": "the final result differs too much from what was asked for",
+}
+"""One line for every failure mode; an environment's own entry takes precedence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzerWording:
+    """The sentences of one environment."""
+
+    pivot: str = "the first step after which the goal could no longer be reached in the turns that were left"
+    """Completes the sentence "pivot_step is the index of ..."."""
+    advice: str = (
+        "Look for the action that lost the episode. A turn that changed nothing is seldom the one, "
+        "but it is when that turn was the one too many."
+    )
+    meanings: dict[str, str] = field(default_factory=dict)
+
+    def meaning(self, mode: str) -> str:
+        """Return the one-line meaning of ``mode``; empty when nobody has described it."""
+        return self.meanings.get(mode) or GENERAL_MEANINGS.get(mode, "")
+
+
+WORDING: dict[str, AnalyzerWording] = {
+    "sokoban": AnalyzerWording(
+        pivot="the first step after which the room could no longer be solved in the turns that were left",
+        advice=(
+            "Look first at moves that pushed a box, then at detours. A turn that changed nothing (action=invalid or "
+            "moved=false) is seldom the pivot, but it is when that turn was the one too many."
+        ),
+        meanings={
+            "timeout": "the room could still be solved, but it takes more moves than there were turns left",
+            "deadlock": "a box can never be brought to a target again, however many moves are made",
+        },
+    ),
+    "frozenlake": AnalyzerWording(
+        pivot="the first step after which the goal could no longer be reached in the turns that were left",
+        advice=(
+            "Look first for a step into a hole, then for a move that left too few turns. A turn that changed nothing "
+            "(action=invalid or moved=false) is seldom the pivot, but it is when that turn was the one too many."
+        ),
+        meanings={
+            "timeout": "the agent stands on ice from which the goal can be reached, but not in the turns that were left",
+            "deadlock": "the agent fell into a hole, or no path over ice leads to the goal",
+        },
+    ),
+}
+
+
+def wording(env: str) -> AnalyzerWording:
+    """Return the sentences of an environment, the general ones for an environment without its own."""
+    return WORDING.get(env, _GENERAL)
+
+
+_GENERAL = AnalyzerWording()
