@@ -46,7 +46,7 @@ CERTIFICATE = pa.struct(
     ]
 )
 
-REJECTION = pa.struct([("rule", pa.string()), ("detail", pa.string())])
+REJECTION = pa.struct([("name", pa.string()), ("detail", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ LABELS = TableSchema(
     "One row a failed, complete episode and label version; rejected labels are kept with all their reasons.",
     (
         Column("episode_id", pa.string(), "Episode."),
-        Column("label_version", pa.int32(), "1 for a new store; `pivot relabel` adds one."),
+        Column("label_version", pa.string(), "`1` for a new store; `pivot relabel` counts on."),
         Column("pivot_step", pa.int32(), "t*; null where the solver has no answer."),
         Column("failure_mode", pa.string(), "m*; null where the solver has no answer."),
         Column("secondary_modes", STRINGS, "Other modes that also fit."),
@@ -252,12 +252,14 @@ LABELS = TableSchema(
         Column("failure_reason", pa.string(), "Guidance r*; empty without any."),
         Column("target", pa.string(), "The Analyzer's answer, JSON."),
         Column("accepted", pa.bool_(), "Whether the record passed every filter."),
-        Column("reject_reasons", pa.list_(REJECTION), "Every rule that rejected it, with what was found."),
-        Column("solver", pa.string(), "Solver and version."),
+        Column("reject_reasons", pa.list_(REJECTION), "Every reason against it: the rule, and what it found."),
+        Column("solver", pa.string(), "Solver that proved the label."),
+        Column("solver_version", pa.string(), "Its version."),
         Column("solver_config", pa.string(), "Solver settings, JSON."),
-        Column("teacher", pa.string(), "Who wrote the guidance, version included; `template` is a stand-in."),
-        Column("teacher_config", pa.string(), "Model, revision and sampling of the teacher, JSON."),
+        Column("teacher", pa.string(), "Who wrote the guidance; `template` is an embedded stand-in. Null for none."),
+        Column("teacher_config", pa.string(), "Version, model, revision and sampling of the teacher, JSON."),
         Column("prompt_hash", pa.string(), "Digest of the Analyzer prompt with its collage."),
+        Column("image_hashes", STRINGS, "Names of the pictures that the prompt shows: the collage."),
     ),
 )
 

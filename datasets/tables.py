@@ -47,7 +47,7 @@ def rollout_tables(
         EPISODES: EPISODES.table([shared | _episode_row(episode) for episode in episodes]),
         STEPS: STEPS.table([_step_row(episode.episode_id, step) for episode in episodes for step in episode.steps]),
         FRAMES: FRAMES.table([_frame_row(frame) for frame in frames.values()]),
-        PROMPTS: PROMPTS.table([_prompt_row(prompt) for prompt in prompts.values()]),
+        PROMPTS: prompt_table(list(prompts.values())),
         CALLS: CALLS.table([_call_row(call) for task in rollouts for call in task.calls]),
     }
 
@@ -243,3 +243,9 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
 def label_table(labels: Sequence[Label]) -> pa.Table:
     """Turn labels into their table."""
     return LABELS.table([label.row() for label in labels])
+
+
+def prompt_table(prompts: Sequence[PromptMessages]) -> pa.Table:
+    """Turn rendered prompts into rows of the ``prompts`` table, once per hash."""
+    distinct = {prompt.prompt_hash: prompt for prompt in prompts}
+    return PROMPTS.table([_prompt_row(prompt) for prompt in distinct.values()])

@@ -1,0 +1,44 @@
+"""Training and validation sides (spec section 4).
+
+``by="task"``: the side of a record is a stable hash of its canonical level, so it never changes as a store grows and no
+level is on both sides even under two task ids. ``by="episode"``: a seeded draw of exactly ``round(0.1 n)`` records.
+"""
+
+import hashlib
+import random
+from collections.abc import Sequence
+
+from ..identity import derive_seed
+
+TRAIN, VALIDATION = "train", "validation"
+SIDES = (TRAIN, VALIDATION)
+_BUCKETS = 1 << 32
+
+
+def level_position(canonical_level: str) -> float:
+    """Place a level on [0, 1); levels below the validation fraction are held out."""
+    head = hashlib.sha256(canonical_level.encode()).digest()[:4]
+    return int.from_bytes(head, "big") / _BUCKETS
+
+
+def split_by_task(levels: Sequence[str], fraction: float) -> list[str]:
+    """Return the side of each record, given its canonical level.
+
+    At least one record lands on each side when there are two levels or more: the level nearest to the boundary is moved.
+    """
+    positions = {level: level_position(level) for level in levels}
+    held_out = {level for level, position in positions.items() if position < fraction}
+    if len(positions) > 1 and not held_out:
+        held_out = {min(positions, key=lambda level: (positions[level], level))}
+    elif len(positions) > 1 and len(held_out) == len(positions):
+        held_out.discard(max(positions, key=lambda level: (positions[level], level)))
+    return [VALIDATION if level in held_out else TRAIN for level in levels]
+
+
+def split_by_episode(count: int, fraction: float, seed: int, env: str) -> list[str]:
+    """Return the side of each of ``count`` records: exactly ``round(fraction * count)`` (halves up) are held out."""
+    held_out_count = int(fraction * count + 0.5)
+    if count > 1:
+        held_out_count = min(max(held_out_count, 1), count - 1)
+    held_out = set(random.Random(derive_seed("split", seed, env)).sample(range(count), held_out_count))
+    return [VALIDATION if index in held_out else TRAIN for index in range(count)]

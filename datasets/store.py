@@ -1,0 +1,182 @@
+"""A store on disk: where every table's shards lie, what is done, and how to read it.
+
+``DIR/<table>/<env>/<shard>.parquet`` for the rollout tables, ``DIR/labels/v<N>/<env>/<shard>.parquet`` for labels,
+``DIR/dataset`` for the export. ``DIR/run.json`` is the config, ``DIR/manifest.json`` (written last) the proof that the
+store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopped.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ..errors import StoreError
+from .config import RunConfig, Shard, make_config, versions
+from .files import FileRecord, Receipt, file_record, read_json, write_json_atomic
+from .parquet import read_table
+from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+
+MANIFEST = "manifest.json"
+RUN = "run.json"
+DATABASE = "pivot.duckdb"
+DATASET_FOLDER = "dataset"
+RECEIPTS = ".receipts"
+
+
+@dataclass(frozen=True)
+class StoreFrames:
+    """Lazy polars frames over every table of a store (spec section 9 lists the columns)."""
+
+    episodes: pl.LazyFrame
+    steps: pl.LazyFrame
+    frames: pl.LazyFrame
+    prompts: pl.LazyFrame
+    calls: pl.LazyFrame
+    labels: pl.LazyFrame
+    """Labels of the current version."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store whose config is known; it may still be in the making."""
+
+    root: Path
+    config: RunConfig
+
+    @classmethod
+    def open(cls, root: Path, *, complete: bool = True) -> "Store":
+        """Open an existing store.
+
+        Raises:
+            StoreError: there is none, it is unfinished (unless ``complete`` is False), or its config is unreadable.
+        """
+        if not (root / RUN).is_file():
+            what = "does not exist" if not root.exists() else f"holds no {RUN}"
+            raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
+        if complete and not (root / MANIFEST).is_file():
+            raise StoreError(
+                f"{root} holds no {MANIFEST}: its build did not finish; "
+                f"finish it with: pivot build --config {root / RUN} --out {root}"
+            )
+        raw = read_json(root / RUN)
+        if not isinstance(raw, dict) or "config" not in raw:
+            raise StoreError(f"{root / RUN} has no field 'config'; restore it from a copy or build the store again")
+        return cls(root, make_config(raw["config"]))
+
+    def write_run(self) -> FileRecord:
+        """Write ``run.json``: the resolved config and the versions that run now."""
+        run = {"run_id": self.config.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
+        return write_json_atomic(self.root, RUN, run)
+
+    # Paths
+
+    def table_file(self, schema: TableSchema, shard: Shard) -> str:
+        """Relative path of a shard of a rollout table or of the current labels."""
+        return f"{self.labels_folder()}/{shard.file}" if schema is LABELS else f"{schema.name}/{shard.file}"
+
+    def labels_folder(self, version: int | None = None) -> str:
+        """Relative folder of one label version, the current one by default."""
+        return f"labels/v{self.config.label_version if version is None else version}"
+
+    def label_prompts_file(self, shard: Shard) -> str:
+        """Relative path of the Analyzer prompts of a shard's current labels, a part of the ``prompts`` table."""
+        return f"{PROMPTS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    def receipt_file(self, stage: str, shard: Shard) -> str:
+        """Relative path of the receipt that a shard's stage leaves when it is done."""
+        return f"{RECEIPTS}/{stage}/{shard.stem}.json"
+
+    # Reading
+
+    def receipt(self, stage: str, shard: Shard) -> Receipt | None:
+        """The receipt of a shard's stage, or None."""
+        return Receipt.read(self.root, self.receipt_file(stage, shard))
+
+    def read(self, schema: TableSchema, shard: Shard, columns: list[str] | None = None) -> pa.Table:
+        """Read one shard of a table.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns.
+        """
+        return read_table(self.root / self.table_file(schema, shard), schema, columns)
+
+    def read_all(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
+        """Read all shards of a table, in order."""
+        return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
+
+    def lazy(self) -> StoreFrames:
+        """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
+
+        def scan(schema: TableSchema) -> pl.LazyFrame:
+            paths = [self.root / self.table_file(schema, shard) for shard in self.config.shards()]
+            if schema is PROMPTS:
+                paths += [self.root / self.label_prompts_file(shard) for shard in self.config.shards()]
+            for path in paths:
+                # polars silently skips a file of 0 bytes, which would drop a shard without a word.
+                if not path.is_file() or path.stat().st_size == 0:
+                    raise StoreError(f"{path} is missing or empty; run the same build again to make it anew")
+            return pl.scan_parquet(paths)
+
+        return StoreFrames(
+            episodes=scan(EPISODES),
+            steps=scan(STEPS),
+            frames=scan(FRAMES),
+            prompts=scan(PROMPTS),
+            calls=scan(CALLS),
+            labels=scan(LABELS),
+        )
+
+    # The manifest
+
+    def manifest(self) -> dict[str, FileRecord]:
+        """Read the manifest.
+
+        Raises:
+            StoreError: it is missing or malformed.
+        """
+        path = self.root / MANIFEST
+        raw = read_json(path)
+        try:
+            return {name: FileRecord(**entry) for name, entry in raw["files"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"{path} is not a manifest (expected {{'files': {{path: {{'sha256', 'bytes'}}}}}}); "
+                "run the same build again to write it anew"
+            ) from error
+
+    def write_manifest(self, files: dict[str, FileRecord]) -> None:
+        """Write the manifest: from now on the store is complete."""
+        entries = {name: asdict(files[name]) for name in sorted(files)}
+        write_json_atomic(self.root, MANIFEST, {"files": entries})
+
+
+def load_store(root: str | Path) -> StoreFrames:
+    """Open a finished store as lazy polars frames.
+
+    Raises:
+        StoreError: there is no finished store at ``root``, or a shard is missing.
+    """
+    return Store.open(Path(root)).lazy()
+
+
+def data_files(store: Store) -> Iterable[str]:
+    """Relative paths of all files that belong to a store's tables and export, as they are on disk."""
+    folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER]
+    for folder in folders:
+        for path in sorted((store.root / folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(store.root).as_posix()
+
+
+def scan_files(store: Store, names: Iterable[str]) -> dict[str, FileRecord]:
+    """Hash files of a store as they are on disk."""
+    return {name: file_record(store.root / name) for name in names}
+
+
+def json_column(value: Any) -> str:
+    """Serialise a value for a JSON column; readable and stable."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

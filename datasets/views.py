@@ -1,0 +1,143 @@
+"""DuckDB views over a store, kept in ``DIR/pivot.duckdb`` with paths relative to the store.
+
+The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Groups are
+blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
+short blocks are dropped and counted (spec section 6).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ..errors import ConfigError, StoreError
+from .config import GROUP_SIZE
+from .files import storage_error, write_atomic
+from .schema import EPISODES, PROMPTS, STEPS
+from .store import DATABASE, Store
+
+_DERIVED_VIEWS = {
+    "failures": """
+        SELECT l.*, e.* EXCLUDE (episode_id)
+        FROM labels l JOIN episodes e USING (episode_id)""",
+    "groups": f"""
+        WITH blocks AS (
+            SELECT *, (row_number() OVER (PARTITION BY run_id, group_id ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
+            FROM episodes WHERE status = 'complete'
+        )
+        SELECT env, run_id, group_id, block, any_value(task_id) AS task_id, any_value(goal_idx) AS goal_idx,
+            any_value(eval_set) AS eval_set, any_value(policy) AS policy,
+            count(*) AS rollouts,
+            count(*) = {GROUP_SIZE} AS whole,
+            count(*) FILTER (WHERE NOT failed) AS successes,
+            bool_and(failed) AS all_fail,
+            count(DISTINCT round(episode_return, 8)) = 1 AS sigma0,
+            avg(episode_return) AS mean_return,
+            stddev_pop(episode_return) AS std_return
+        FROM blocks GROUP BY env, run_id, group_id, block""",
+    "group_rates": """
+        WITH totals AS (
+            SELECT env, count(*) AS episodes, avg((NOT failed)::INT) AS success_rate
+            FROM episodes WHERE status = 'complete' GROUP BY ROLLUP (env)
+        ), rates AS (
+            SELECT env, count(*) FILTER (WHERE whole) AS groups, count(*) FILTER (WHERE NOT whole) AS short_blocks,
+                count(*) FILTER (WHERE whole AND all_fail) AS all_fail_groups,
+                count(*) FILTER (WHERE whole AND sigma0) AS sigma0_groups
+            FROM groups GROUP BY ROLLUP (env)
+        )
+        SELECT coalesce(t.env, 'pooled') AS env, t.episodes, t.success_rate, r.groups, r.short_blocks,
+            r.all_fail_groups / nullif(r.groups, 0) AS all_fail_rate,
+            r.sigma0_groups / nullif(r.groups, 0) AS sigma0_rate
+        FROM totals t JOIN rates r ON t.env IS NOT DISTINCT FROM r.env
+        ORDER BY t.env NULLS LAST""",
+    "modes_by_step": """
+        SELECT env, failure_mode, pivot_step, count(*) AS failures,
+            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
+        FROM failures WHERE failure_mode IS NOT NULL
+        GROUP BY env, failure_mode, pivot_step ORDER BY env, failure_mode, pivot_step""",
+    "rejects": """
+        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.detail AS detail
+        FROM (SELECT *, unnest(reject_reasons) AS reason FROM failures WHERE NOT accepted)""",
+}
+
+VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
+"""Public view names, in the order of creation."""
+
+
+def _sources(store: Store) -> dict[str, str]:
+    return {
+        "episodes": f"{EPISODES.name}/*/*.parquet",
+        "steps": f"{STEPS.name}/*/*.parquet",
+        "prompts": f"{PROMPTS.name}/*/*.parquet",
+        "labels": f"{store.labels_folder()}/*/*.parquet",
+    }
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+    """Create every view in ``connection``; ``sources`` maps the base views to Parquet globs or table names."""
+    for name, source in sources.items():
+        origin = f"read_parquet('{source}')" if source.endswith(".parquet") else source
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {origin}")
+    for name, sql in _DERIVED_VIEWS.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+
+def write_database(store: Store) -> None:
+    """Write ``DIR/pivot.duckdb`` anew.
+
+    It is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
+    """
+    temporary = store.root / ".tmp" / DATABASE
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        with duckdb.connect(str(temporary)) as connection:
+            connection.execute(f"SET file_search_path = '{_quoted(store.root)}'")
+            create_views(connection, _sources(store))
+        write_atomic(store.root, DATABASE, lambda sink: sink.write(temporary.read_bytes()))
+    except OSError as error:
+        raise storage_error("write", store.root / DATABASE, error) from error
+    except duckdb.Error as error:
+        raise StoreError(f"cannot create the views of {store.root / DATABASE}: {error}") from error
+
+
+def _quoted(path: Path) -> str:
+    return str(path.resolve()).replace("'", "''")
+
+
+def connect(root: Path) -> duckdb.DuckDBPyConnection:
+    """Open the views of a store for reading; relative paths are resolved against the store.
+
+    Raises:
+        StoreError: the database is missing or damaged.
+    """
+    path = root / DATABASE
+    if not path.is_file():
+        raise StoreError(f"{path} is missing; run the same build again to write it anew")
+    try:
+        connection = duckdb.connect(str(path), read_only=True)
+        connection.execute(f"SET file_search_path = '{_quoted(root)}'")
+    except duckdb.Error as error:
+        raise StoreError(f"{path} cannot be opened ({error}); delete it and run the same build again") from error
+    return connection
+
+
+def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run one SQL query over the views; return column names and rows.
+
+    Raises:
+        ConfigError: the query is wrong; StoreError: the store is.
+    """
+    with connect(root) as connection:
+        try:
+            result = connection.execute(sql)
+            names = [column[0] for column in result.description or []]
+            return names, result.fetchall()
+        except duckdb.IOException as error:
+            raise StoreError(f"a file of {root} cannot be read: {_first_line(error)}; run: pivot verify {root}") from error
+        except duckdb.Error as error:
+            raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).strip().splitlines()[0]

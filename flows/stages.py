@@ -1,0 +1,240 @@
+"""The three stages of a shard as plain functions: roll out, label, export.
+
+Each reads what the stage before it left on disk, writes its own files durably, and leaves a receipt that names the digest
+of everything that decided their bytes. A shard whose receipt still holds is not made again; that is the whole of resume,
+and it works the same with Prefect, in a process pool, or called by hand.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, plugins
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment
+from ..datasets.export import dataset_tables
+from ..datasets.files import FileRecord, Receipt
+from ..datasets.parquet import write_table
+from ..datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
+from ..datasets.store import DATASET_FOLDER, Store
+from ..datasets.tables import failed_episodes, label_table, prompt_table, rollout_tables, stored_rollouts
+from ..environments.base import Task
+from ..errors import ConfigError
+from ..identity import canonical_json, digest
+from ..labeling.base import Filter, Label, Teacher
+from ..labeling.label import label_episodes
+from ..rollouts.base import Policy, Status, TaskRollouts
+from ..rollouts.runner import roll_out_tasks
+from ..solvers.base import Solver
+
+ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
+STAGES = (ROLLOUT, LABEL, EXPORT)
+
+STORE_FORMAT = 1
+"""Raised when the bytes of a table change for equal inputs; part of every receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """What a stage tells about one shard; small, so that it can travel between processes."""
+
+    shard: Shard
+    stage: str
+    reused: bool
+    """True when the receipt of an earlier run still held."""
+    files: dict[str, FileRecord]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def make_policy(part: PartConfig) -> Policy:
+    """Build the policy that a config names.
+
+    Raises:
+        PluginError, ConfigError: it is unknown, or its options are.
+    """
+    return _make("policies", part)
+
+
+def make_teacher(part: PartConfig) -> Teacher:
+    """Build the teacher that a config names; the same errors as :func:`make_policy`."""
+    return _make("teachers", part)
+
+
+def _make(group: str, part: PartConfig) -> Any:
+    kind = plugins.load(group, part.name)
+    try:
+        return kind(**part.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"options of {part.name!r} cannot be used: {error}; found {part.options}") from error
+
+
+def make_filters() -> list[Filter]:
+    """Build every registered filter, in the order of their names."""
+    return [plugins.load("filters", name)() for name in plugins.names("filters")]
+
+
+# Roll out
+
+
+def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+    """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
+
+    Raises:
+        StoreError: the shard cannot be written, or its stored rows cannot be read back.
+    """
+    store = Store(root, config)
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    policy = make_policy(config.policy)
+    prompt = plugins.load("prompts", shard.env)
+    inputs = digest(
+        {
+            "format": STORE_FORMAT,
+            "run": config.run_id,
+            "env": [shard.env, env_type.profile.version, settings.model_dump(mode="json")],
+            "policy": policy.config,
+            "prompt": [prompt.template, prompt.version],
+            "tasks": [asdict(task) for task in tasks],
+        }
+    )
+    receipt = store.receipt(ROLLOUT, shard)
+    known = receipt if receipt is not None and receipt.holds(root, inputs) else None
+    if known is not None and not known.facts["owed"]:
+        return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
+    if known is None:
+        rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
+    else:
+        old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
+        owed = set(known.facts["owed"])
+        new = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=owed)
+        rollouts = [_merged(before, after, owed) for before, after in zip(old, new, strict=True)]
+    constants = {
+        "run_id": config.run_id,
+        "env_config": canonical_json(settings.model_dump(mode="json")),
+        "horizon": settings.horizon,
+        "policy": policy.name,
+        "policy_config": canonical_json(policy.config),
+    }
+    tables = rollout_tables(rollouts, env_type.profile, constants)
+    files = {}
+    for schema, table in tables.items():
+        path = store.table_file(schema, shard)
+        files[path] = write_table(root, path, schema, table)
+    return _done(store, ROLLOUT, shard, inputs, files, _rollout_facts(rollouts))
+
+
+def _merged(before: TaskRollouts, after: TaskRollouts, owed: set[str]) -> TaskRollouts:
+    fresh = {episode.episode_id: episode for episode in after.episodes}
+    return TaskRollouts(
+        task=before.task,
+        episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
+        frames=before.frames | after.frames,
+        prompts=before.prompts | after.prompts,
+        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+    )
+
+
+def _rollout_facts(rollouts: Sequence[TaskRollouts]) -> dict[str, Any]:
+    episodes = [episode for task in rollouts for episode in task.episodes]
+    return {
+        "episodes": len(episodes),
+        "succeeded": sum(episode.failed is False for episode in episodes),
+        "failed": sum(episode.failed is True for episode in episodes),
+        "owed": [episode.episode_id for episode in episodes if episode.status is Status.ERROR],
+    }
+
+
+# Label
+
+
+def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
+    """Label the failed episodes of one shard.
+
+    Raises:
+        StoreError: the rollouts cannot be read, or the labels not written.
+    """
+    store = Store(root, config)
+    solver: Solver = plugins.load("solvers", shard.env)()
+    teacher = make_teacher(config.teacher)
+    filters = make_filters()
+    inputs = digest(
+        {
+            "format": STORE_FORMAT,
+            "pivot": __version__,
+            "rollouts": _file_digests(store, ROLLOUT, shard, without=CALLS.name),
+            "solver": [solver.name, solver.version, solver.config],
+            "teacher": [teacher.name, teacher.config],
+            "filters": [type(item).__qualname__ for item in filters],
+            "label_version": config.label_version,
+        }
+    )
+    receipt = store.receipt(LABEL, shard)
+    if receipt is not None and receipt.holds(root, inputs):
+        return ShardResult(shard, LABEL, True, receipt.files, receipt.facts)
+    episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+    labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version))
+    path = store.table_file(LABELS, shard)
+    prompts = store.label_prompts_file(shard)
+    files = {
+        path: write_table(root, path, LABELS, label_table(labels)),
+        prompts: write_table(root, prompts, PROMPTS, prompt_table([label.prompt for label in labels])),
+    }
+    return _done(store, LABEL, shard, inputs, files, _label_facts(labels))
+
+
+def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
+    return {
+        "labels": len(labels),
+        "accepted": sum(label.accepted for label in labels),
+        "rejected": sum(not label.accepted for label in labels),
+    }
+
+
+# Export
+
+
+def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+    """Write one shard's part of the Hugging Face dataset under ``folder``.
+
+    ``sides`` maps the episode ids of the shard to their side of the split.
+
+    Raises:
+        StoreError: the shard cannot be read or written.
+    """
+    store = Store(root, config)
+    inputs = digest(
+        {
+            "format": STORE_FORMAT,
+            "pivot": __version__,
+            "rollouts": _file_digests(store, ROLLOUT, shard, without=CALLS.name),
+            "labels": _file_digests(store, LABEL, shard),
+            "include_infeasible": config.include_infeasible,
+            "sides": sorted(sides.items()),
+            "folder": folder,
+        }
+    )
+    stage = EXPORT if folder == DATASET_FOLDER else f"{EXPORT}-{folder.strip('.')}"
+    receipt = store.receipt(stage, shard)
+    if receipt is not None and receipt.holds(root, inputs):
+        return ShardResult(shard, EXPORT, True, receipt.files, receipt.facts)
+    files = {}
+    rows = 0
+    for (schema, side), table in dataset_tables(store, shard, sides).items():
+        config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
+        path = f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
+        files[path] = write_table(root, path, schema, table, repeats=schema is DATASET_EPISODES)
+        rows += table.num_rows if schema is DATASET else 0
+    return _done(store, stage, shard, inputs, files, {"rows": rows})
+
+
+def _done(
+    store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
+) -> ShardResult:
+    Receipt(inputs, files, facts).write(store.root, store.receipt_file(stage, shard))
+    return ShardResult(shard, stage, False, files, facts)
+
+
+def _file_digests(store: Store, stage: str, shard: Shard, without: str = "") -> dict[str, str]:
+    """Digests of the files that a shard's earlier stage left; ``without`` names a table that may differ freely."""
+    receipt = store.receipt(stage, shard)
+    files = receipt.files if receipt is not None else {}
+    return {name: record.sha256 for name, record in files.items() if name.split("/")[0] != without}
