@@ -36,3 +36,7 @@ class PolicyError(PivotError):
 
 class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
+
+
+class ImageError(PivotError):
+    """Bytes that are not a readable picture, or an array that is not an RGB frame."""

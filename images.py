@@ -1,1 +1,198 @@
-"""Encode, decode and name pictures. A frame's id is a hash of what the model sees, not of the encoded bytes."""
+"""Encode, decode and name pictures. A frame's id is a hash of what the model sees, not of the encoded bytes.
+
+Puzzle frames have few colours, so the PNG writer indexes them and filters each row against the one above in a single
+compiled pass, then deflates with ISA-L: half the bytes of RGB in the same time, and an order of magnitude faster than
+general writers. Encoded bytes are a function of the pixels and the installed ISA-L (whose output may differ between
+processor families); ids are a function of the pixels alone.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numba
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+from PIL import Image
+
+from .errors import ImageError
+
+Frame = NDArray[np.uint8]
+"""RGB, shape (height, width, 3)."""
+
+MAX_PIXELS = 64_000_000
+"""Largest picture that :func:`decode` opens; 192 MB of RGB."""
+
+READABLE_FORMATS = ("PNG", "JPEG", "WEBP")
+"""What :func:`decode` tries. Others are refused: every decoder more is attack surface for nothing."""
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_RGB, _COLOUR_INDEXED = 2, 3
+_FILTER_UP = 2
+_MAX_COLOURS = 256
+_SLOTS = 1024  # of the colour hash table: a power of two, and at most a quarter full
+
+
+def check_frame(frame: Frame) -> Frame:
+    """Return ``frame`` in C order.
+
+    Raises:
+        ImageError: it is not a non-empty uint8 array of shape (height, width, 3).
+    """
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+        found = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise ImageError(f"not an RGB frame: found {found}, expected uint8 (height, width, 3); convert it first")
+    if frame.size == 0:
+        raise ImageError(f"empty frame: found shape {frame.shape}, expected at least 1x1 pixels")
+    return np.ascontiguousarray(frame)
+
+
+def frame_id(frame: Frame) -> str:
+    """Return the public id of a frame: 64 hex digits of SHA-256 (spec section 9).
+
+    The hashed bytes are the ASCII text ``"{height}x{width}x3:"``, decimal and without padding, followed by
+    ``height * width * 3`` bytes of RGB, row by row from the top, each row from the left, R then G then B. For a lossy
+    format the frame is the decoded picture, ``frame_id(decode(data))``.
+
+    Raises:
+        ImageError: not an RGB frame.
+    """
+    frame = check_frame(frame)
+    height, width = frame.shape[:2]
+    state = hashlib.sha256(f"{height}x{width}x3:".encode("ascii"))
+    state.update(frame.data)
+    return state.hexdigest()
+
+
+def encode_png(frame: Frame) -> bytes:
+    """Return the frame as a lossless PNG: indexed up to 256 colours, RGB above, every row with filter Up.
+
+    Raises:
+        ImageError: not an RGB frame.
+    """
+    frame = check_frame(frame)
+    height, width = frame.shape[:2]
+    rows = np.empty((height, width + 1), np.uint8)
+    colours = np.empty(_MAX_COLOURS, np.uint32)
+    pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
+    used = _index_and_filter(pixels, colours, rows)
+    if used:
+        palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
+        return _png(width, height, _COLOUR_INDEXED, _chunk(b"PLTE", palette.tobytes()), rows)
+    return _png(width, height, _COLOUR_RGB, b"", _filter_rgb(frame))
+
+
+def encode_jpeg(frame: Frame, quality: int = 90) -> bytes:
+    """Return the frame as a baseline JPEG, for photo-like renders; what the model sees is ``decode`` of it.
+
+    Raises:
+        ImageError: not an RGB frame.
+    """
+    buffer = io.BytesIO()
+    Image.fromarray(check_frame(frame)).save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def decode(data: bytes) -> Frame:
+    """Return the pixels of a PNG, JPEG or WebP file as RGB; alpha is dropped, orientation tags are not applied.
+
+    Pillow decodes, because trainers see the dataset through it, and because it is quiet and checks sizes first.
+
+    Raises:
+        ImageError: the bytes are no such picture, are torn, or hold more than ``MAX_PIXELS`` pixels.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=READABLE_FORMATS) as picture:
+            pixels = picture.width * picture.height
+            frame = np.array(picture.convert("RGB")) if pixels <= MAX_PIXELS else None
+    except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
+        raise ImageError(
+            f"cannot decode a picture of {len(data)} bytes: {type(error).__name__}: {error}; "
+            f"expected an intact {', '.join(READABLE_FORMATS)} file"
+        ) from error
+    if frame is None:
+        raise ImageError(f"picture of {pixels} pixels is too large: at most {MAX_PIXELS} are read; scale it down")
+    return frame
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile on first use; keep the machine code on disk where some cache folder can be written."""
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no writable cache folder
+        return numba.njit(nogil=True)(function)
+
+
+@_compiled
+def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], filtered: NDArray[np.uint8]) -> int:
+    """Write the PNG rows of the indexed picture into ``filtered`` (height, width + 1); return how many colours it has.
+
+    ``pixels`` (height, width) holds one number a colour; ``colours`` receives them in order of first appearance.
+    Returns 0 as soon as they do not fit: on a photo that is within the first rows.
+    """
+    height, width = pixels.shape
+    slot_colour = np.zeros(_SLOTS, np.uint32)
+    slot_index = np.full(_SLOTS, -1, np.int16)
+    above = np.zeros(width, np.uint8)
+    indices = np.zeros(width, np.uint8)
+    used = 0
+    row_above = pixels[0]
+    previous = np.uint32(~pixels[0, 0])
+    index = np.uint8(0)
+    for y in range(height):
+        row = pixels[y]
+        out = filtered[y]
+        out[0] = _FILTER_UP
+        difference = np.uint32(0)
+        for x in range(width):  # no early exit, so that it vectorises
+            difference |= row[x] ^ row_above[x]
+        row_above = row
+        if y > 0 and difference == 0:
+            out[1:] = 0
+            continue
+        for x in range(width):
+            colour = row[x]
+            if colour != previous:
+                previous = np.uint32(colour)
+                slot = ((np.int64(colour) * 2654435761) >> 16) & (_SLOTS - 1)
+                while slot_index[slot] >= 0 and slot_colour[slot] != colour:
+                    slot = (slot + 1) & (_SLOTS - 1)
+                if slot_index[slot] < 0:
+                    if used == len(colours):
+                        return 0
+                    slot_colour[slot] = colour
+                    slot_index[slot] = used
+                    colours[used] = colour
+                    used += 1
+                index = np.uint8(slot_index[slot])
+            indices[x] = index
+        for x in range(width):
+            out[x + 1] = indices[x] - above[x]
+        above, indices = indices, above
+    return used
+
+
+def _filter_rgb(frame: Frame) -> Frame:
+    flat = frame.reshape(frame.shape[0], -1)
+    rows = np.empty((flat.shape[0], flat.shape[1] + 1), np.uint8)
+    rows[:, 0] = _FILTER_UP
+    rows[0, 1:] = flat[0]
+    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
+    return rows
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    tagged = kind + body
+    return len(body).to_bytes(4, "big") + tagged + isal_zlib.crc32(tagged).to_bytes(4, "big")
+
+
+def _png(width: int, height: int, colour_type: int, palette: bytes, rows: Frame) -> bytes:
+    # Eight bits a sample; deflate, adaptive filters, not interlaced: the zeros.
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, colour_type, 0, 0, 0])
+    body = isal_zlib.compress(rows, 1)
+    return b"".join(
+        [_PNG_SIGNATURE, _chunk(b"IHDR", header), palette, _chunk(b"IDAT", body), _chunk(b"IEND", b"")],
+    )
