@@ -109,6 +109,39 @@ class Solver(ABC):
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("_")}
 
 
+class DistanceMap(ABC):
+    """The exact distances of one level, in the unit of its solver's certificates, for generators and policies."""
+
+    @abstractmethod
+    def distance(self, state_text: str) -> int | None:
+        """Return the fewest actions from the state to success, or None when it is out of reach (or of the depth limit).
+
+        Raises:
+            LevelError: the text is not a state of this level.
+        """
+
+    @abstractmethod
+    def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
+        """Return the distance after each of the solver's ``actions``, in their order.
+
+        Raises:
+            LevelError: the text is not a state of this level.
+        """
+
+
+class ExactSolver(Solver):
+    """A solver whose distances are exact and can be asked for any state of a level."""
+
+    @abstractmethod
+    def distance_map(self, initial_state: str, depth_limit: int | None = None) -> DistanceMap:
+        """Search the level of ``initial_state``, only up to ``depth_limit`` actions from success when it is given.
+
+        Raises:
+            LevelError: the text is not a well-formed level.
+            CertifyError: the level has more states than the solver's cap allows.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """The outcome of an independent re-check of a verdict (``verify``)."""

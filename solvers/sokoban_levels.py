@@ -1,0 +1,135 @@
+"""Distances of whole Sokoban levels: look-up of any state, and uniform sampling of levels by solution length.
+
+One backward search from the solved states meets every solvable state of a level, each at its exact distance
+``d`` = fewest moves to solve (spec section 3). The search log is kept and read here: by level generators, which want a
+state of a given distance, and by scripted policies, which want to know what each action would lead to.
+"""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CertifyError, LevelError
+from . import _sokoban_kernel as kernel
+from ._sokoban_board import LEFT, OK, STRIDE, TOP, WORDS, Boards, parse_levels
+from .base import DistanceMap
+from .sokoban_text import clean_text, parse_level, parse_room
+
+MAX_STATES = 20_000_000
+"""Default cap on the states a search may meet (spec section 2)."""
+
+
+def _compile_text(text: str, room_boxes: int = 0) -> Boards:
+    codes = np.frombuffer(clean_text(text).encode("ascii", "replace"), np.uint8)
+    return parse_levels(codes, np.array([codes.size]), room_boxes)
+
+
+def read_level(text: str, room_boxes: int = 0) -> Boards:
+    """Parse a level (or, with ``room_boxes``, a room without player and boxes) for the compiled search.
+
+    Raises:
+        LevelError: the text is not a well-formed level.
+    """
+    boards = _compile_text(text, room_boxes)
+    if room_boxes or boards.shape[0, 0] != OK:
+        if room_boxes:
+            parse_room(text, room_boxes)
+        else:
+            parse_level(text)
+        if boards.shape[0, 0] != OK:
+            raise LevelError("the level has no closed area; put walls '#' around the floor")
+    return boards
+
+
+def _explore(boards: Boards, depth_limit: int | None, max_states: int) -> kernel.Space:
+    space = kernel.explore(boards, -1 if depth_limit is None else depth_limit, max_states)
+    if space.count[3] > max_states:
+        raise CertifyError(
+            f"the level has more than {max_states} states; raise max_states, lower the depth limit or use a smaller"
+            " level"
+        )
+    return space
+
+
+@dataclass(frozen=True)
+class SokobanDistances(DistanceMap):
+    """The distances of all states of one level (of those within ``depth_limit``, when there is one)."""
+
+    boards: Boards
+    space: kernel.Space
+
+    @classmethod
+    def of(cls, initial_state: str, depth_limit: int | None, max_states: int) -> "SokobanDistances":
+        """Search the level of ``initial_state``.
+
+        Raises:
+            LevelError: the text is not a well-formed level.
+            CertifyError: there are more than ``max_states`` states.
+        """
+        boards = read_level(initial_state)
+        return cls(boards, _explore(boards, depth_limit, max_states))
+
+    def _look_up(self, state_text: str, after: bool) -> list[int | None]:
+        boards = _compile_text(state_text)
+        if boards.shape[0, 0] != OK:
+            parse_level(state_text)
+        if not kernel.same_room(self.boards, boards):
+            raise LevelError("the state belongs to another level; walls, targets and the number of boxes must be equal")
+        return [None if depth < 0 else depth for depth in kernel.depths_after(boards, self.space, after).tolist()]
+
+    def distance(self, state_text: str) -> int | None:
+        """See :meth:`DistanceMap.distance`."""
+        return self._look_up(state_text, False)[0]
+
+    def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
+        """See :meth:`DistanceMap.after_each_action`."""
+        return tuple(self._look_up(state_text, True)[1:])
+
+
+def sample_level(  # noqa: PLR0917 - reads as a sentence, and callers may name the arguments
+    room: str, boxes: int, low: int, high: int, rng: random.Random, max_states: int = MAX_STATES
+) -> str | None:
+    """Return a level of ``room`` that needs at least ``low`` and at most ``high`` moves, or None when there is none.
+
+    A depth is drawn uniformly from those in [low, high] that occur, then a state uniformly from those of that depth.
+
+    Args:
+        room: XSB text of walls, floor and at least ``boxes`` targets, without player and boxes.
+        boxes: number of boxes to place.
+        low: fewest moves wanted, inclusive; 0 allows solved states.
+        high: most moves wanted, inclusive.
+        rng: source of the two draws.
+        max_states: cap on the states within ``high`` moves.
+
+    Raises:
+        LevelError: the text is not such a room.
+        CertifyError: there are more than ``max_states`` states.
+    """
+    boards = read_level(room, boxes)
+    space = _explore(boards, high, max_states)
+    words = int(boards.shape[0, WORDS])
+    sizes = kernel.level_sizes(space, words).tolist()
+    depths = [depth for depth in range(max(low, 0), min(high + 1, len(sizes))) if sizes[depth]]
+    if not depths:
+        return None
+    depth = rng.choice(depths)
+    key, player = kernel.nth_state(space, words, depth, rng.randrange(sizes[depth]))
+    return _draw(room, boards, key, int(player))
+
+
+def _draw(room: str, boards: Boards, key: NDArray[np.uint64], player: int) -> str:
+    """Write boxes and player into the text of a room."""
+    shape = boards.shape[0]
+    top, left, stride = int(shape[TOP]), int(shape[LEFT]), int(shape[STRIDE])
+    lines = [list(line) for line in clean_text(room).translate({45: " ", 95: " "}).split("\n")]
+    cells = [64 * i + bit for i, word in enumerate(key.tolist()) for bit in range(64) if word >> bit & 1]
+    for cell, plain, on_target in [*((cell, "$", "*") for cell in cells), (player, "@", "+")]:
+        y, x = top + cell // stride, left + cell % stride
+        lines[y] += " " * (x + 1 - len(lines[y]))
+        lines[y][x] = on_target if lines[y][x] == "." else plain
+    return "\n".join("".join(line) for line in lines)
+
+
+__all__ = ["MAX_STATES", "SokobanDistances", "read_level", "sample_level"]
