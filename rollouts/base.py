@@ -73,7 +73,9 @@ class Turn:
     """Derived from the episode id and ``t``; all randomness of the reply comes from it."""
     prompt: PromptMessages
     images: Mapping[str, EncodedFrame]
-    """The frames that the prompt names."""
+    """The frames that the prompt names, and perhaps others of the same task."""
+    task: Task
+    """The level being attempted, for logs. Like ``env`` it tells more than a model may know."""
     env: PivotEnv
     """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images."""
 
@@ -187,14 +189,34 @@ class HistoryEntry:
 class StudentPrompt(ABC):
     """Renders the acting prompt of one environment."""
 
-    template: ClassVar[str]
-    version: ClassVar[str]
+    template: str
+    """Its public name, ``student.`` and the environment."""
+    version: str
+    """Raised with every change of wording."""
+    frame_only: ClassVar[bool] = False
+    """True when the messages of a task depend on nothing but the frame, so that a repeated frame repeats the prompt."""
 
     @abstractmethod
     def render(
-        self, profile: EnvProfile, task: Task, t: int, frame_id: str, history: Sequence[HistoryEntry], observation: str
+        self,
+        profile: EnvProfile,
+        task: Task,
+        *,
+        t: int,
+        frame_id: str,
+        history: Sequence[HistoryEntry],
+        observation: str,
     ) -> tuple[dict[str, Any], ...]:
-        """Return the messages of turn ``t``."""
+        """Return the messages of turn ``t``.
+
+        Args:
+            profile: what is known about the environment.
+            task: the level; prompts show its instruction, never its state.
+            t: step index, 0-based.
+            frame_id: the current picture.
+            history: the past actions, oldest first; the template decides how many it shows.
+            observation: the text observation of this step, empty where the environment has none.
+        """
 
 
 __all__ = [

@@ -1,0 +1,42 @@
+"""Groups of rollouts that are compared with each other: blocks of N = 8 of one prompt key (spec sections 1 and 6)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .base import Episode, Status
+
+GROUP_SIZE = 8
+"""N of the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Full blocks, and how many episodes are in none."""
+
+    blocks: tuple[tuple[Episode, ...], ...]
+    dropped: int
+    """Complete episodes of blocks that stayed short."""
+    incomplete: int
+    """Episodes that ended in an error or were cut off: never part of a group."""
+
+
+def form_groups(episodes: Iterable[Episode], size: int = GROUP_SIZE) -> Groups:
+    """Cut the complete episodes of every group id into blocks of ``size``, in order of sample index.
+
+    A group id already separates task, goal, evaluation set, policy and settings; pass the episodes of one run only.
+    """
+    by_group: dict[str, list[Episode]] = {}
+    incomplete = 0
+    for episode in episodes:
+        if episode.status is Status.COMPLETE:
+            by_group.setdefault(episode.group_id, []).append(episode)
+        else:
+            incomplete += 1
+    blocks: list[tuple[Episode, ...]] = []
+    dropped = 0
+    for members in by_group.values():
+        members.sort(key=lambda episode: episode.sample_idx)
+        full = len(members) - len(members) % size
+        blocks.extend(tuple(members[first : first + size]) for first in range(0, full, size))
+        dropped += len(members) - full
+    return Groups(tuple(blocks), dropped, incomplete)

@@ -1,0 +1,58 @@
+"""The ids of rollouts: pure functions of what made an episode, never of what happened in it (spec section 9).
+
+An episode's random stream derives from its id, so two runs with equal inputs give equal episodes whatever the number of
+workers, and a store can name the episodes it still owes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..environments.base import EnvConfig, EnvProfile, Task
+from ..identity import derive_seed, versioned_id
+
+
+def _group_inputs(
+    profile: EnvProfile, config: EnvConfig, task: Task, policy_name: str, policy_config: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "env": profile.name,
+        "env_version": profile.version,
+        "env_config": config.model_dump(mode="json"),
+        "task_id": task.task_id,
+        "goal_idx": task.goal_idx,
+        "eval_set": task.eval_set,
+        "seed": task.seed,
+        "policy": policy_name,
+        "policy_config": dict(policy_config),
+    }
+
+
+def group_id(
+    profile: EnvProfile, config: EnvConfig, task: Task, *, policy_name: str, policy_config: Mapping[str, Any]
+) -> str:
+    """Return the id shared by all samples of one prompt key under one policy and its sampling settings."""
+    return versioned_id("group", _group_inputs(profile, config, task, policy_name, policy_config))
+
+
+def episode_id(
+    profile: EnvProfile,
+    config: EnvConfig,
+    task: Task,
+    sample_idx: int,
+    *,
+    policy_name: str,
+    policy_config: Mapping[str, Any],
+) -> str:
+    """Return the id of sample ``sample_idx`` (0-based) of a task."""
+    inputs = _group_inputs(profile, config, task, policy_name, policy_config)
+    return versioned_id("episode", inputs | {"sample_idx": sample_idx})
+
+
+def turn_seed(episode: str, t: int) -> int:
+    """Return the 63-bit seed of all randomness of the reply at step ``t``."""
+    return derive_seed(episode, t)
+
+
+def request_id(episode: str, t: int, role: str) -> str:
+    """Return the id of one request to a model: the key of the ``calls`` table and of reply caches."""
+    return versioned_id("request", {"episode_id": episode, "t": t, "role": role})

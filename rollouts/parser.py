@@ -1,0 +1,109 @@
+"""The reply grammar: which action, if any, a reply holds (spec section 2).
+
+A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
+tag, and everything from a think tag that is opened after it and never closed; what is left is *visible*. The first
+complete answer pair of the visible text, trimmed and case-folded, must be exactly one action of the environment's
+grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any reply.
+
+| reply | action runs | action_valid | outcome |
+|---|---|---|---|
+| closed think block, then a pair with one action (any case, padded) | yes | true | ok |
+| the same with further pairs or chatter around the first pair | yes | true | ok |
+| an answer pair inside the thought *and* one after it: only the later one is read | yes | true | ok |
+| no think tags, or an answer pair before a think tag that is never closed | yes | false | no_think |
+| a closing think tag whose opening tag is missing, or has the other name | yes | false | no_think |
+| a pair holding no action, several, an unknown word, other tags, nothing | no | false | not_an_action |
+| no complete pair in the visible text, but one in the thought | no | false | tag_in_think |
+| no complete pair anywhere; an empty reply; tags with attributes, spaces or capitals | no | false | no_answer |
+
+Tag names are matched exactly; ``think`` and the paper's longer ``redacted_thinking`` are both read. A pair is an
+opening tag and the next closing tag after it, so ``<action>a<action>b</action>`` holds ``a<action>b``: not an action.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..environments.base import ParsedAction
+from .base import ReplyOutcome
+
+THINK_TAGS = ("think", "redacted_thinking")
+
+REPLY_LIMIT_BYTES = 64 * 1024
+"""Longest reply that is read and stored, in UTF-8 bytes; SVG passes its own, larger limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """What the grammar made of a reply."""
+
+    action: ParsedAction | None
+    """The action to execute; None when the reply has no usable one."""
+    action_valid: bool
+    """True only for a usable action after a complete think block."""
+    outcome: ReplyOutcome
+
+
+def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:
+    """Return the longest start of ``text`` that fits into ``limit_bytes`` of UTF-8 and ends with a whole character.
+
+    Lone surrogates, which UTF-8 cannot hold and which a JSON reply may contain, become ``?``.
+    """
+    if len(text) <= limit_bytes and text.isascii():
+        return text
+    # A character takes at least one byte, so the slice bounds the work by the limit and not by the reply.
+    encoded = text[:limit_bytes].encode("utf-8", errors="replace")
+    return encoded[:limit_bytes].decode("utf-8", errors="ignore")
+
+
+def parse_reply(
+    text: str,
+    tag: str,
+    parse_action: Callable[[str], ParsedAction | None],
+    limit_bytes: int = REPLY_LIMIT_BYTES,
+) -> ParsedReply:
+    """Read the action of a reply; the module docstring is the table of outcomes.
+
+    Args:
+        text: the raw reply.
+        tag: name of the answer tag, ``profile.answer_tag``.
+        parse_action: the environment's grammar, given the trimmed, case-folded text inside the first visible pair.
+        limit_bytes: what is longer is cut before it is read.
+    """
+    text = cut_reply(text, limit_bytes)
+    start, end, has_block = _visible_span(text)
+    answer = _first_pair(text, tag, start, end)
+    if answer is None:
+        in_thought = _first_pair(text, tag, 0, start) is not None or _first_pair(text, tag, end, len(text)) is not None
+        return ParsedReply(None, False, ReplyOutcome.TAG_IN_THINK if in_thought else ReplyOutcome.NO_ANSWER)
+    action = parse_action(answer.strip().casefold())
+    if action is None:
+        return ParsedReply(None, False, ReplyOutcome.NOT_AN_ACTION)
+    return ParsedReply(action, has_block, ReplyOutcome.OK if has_block else ReplyOutcome.NO_THINK)
+
+
+def _visible_span(text: str) -> tuple[int, int, bool]:
+    """Return where the visible text starts and ends, and whether a complete think block comes before it."""
+    start, name = 0, None
+    for candidate in THINK_TAGS:
+        closing = f"</{candidate}>"
+        position = text.rfind(closing, start)
+        if position >= 0:
+            start, name = position + len(closing), candidate
+    has_block = name is not None and 0 <= text.find(f"<{name}>") < start
+    end = len(text)
+    for candidate in THINK_TAGS:
+        position = text.find(f"<{candidate}>", start, end)
+        if position >= 0:
+            end = position
+    return start, end, has_block
+
+
+def _first_pair(text: str, tag: str, start: int, end: int) -> str | None:
+    """Return the text inside the first complete pair of ``tag`` in ``text[start:end]``, or None."""
+    opening = f"<{tag}>"
+    inner = text.find(opening, start, end)
+    if inner < 0:
+        return None
+    inner += len(opening)
+    closing = text.find(f"</{tag}>", inner, end)
+    return None if closing < 0 else text[inner:closing]

@@ -1,0 +1,72 @@
+"""What a run is going to do, derived from its settings alone: which levels, and which episodes must then exist.
+
+Task ``i`` comes from ``derive_seed(run_seed, env name, i)`` and from the tasks before it, which it must not repeat; it
+never depends on how many tasks were asked for, so a store grows by planning again with a larger count. ``verify`` makes
+the same plan from ``run.json`` and compares it with the rows it finds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..environments.base import EnvConfig, PivotEnv, Task
+from ..errors import GenerationError
+from ..identity import derive_seed
+from .ids import episode_id
+
+MAX_DRAWS = 1000
+"""Draws for one task. A level repeats with probability ``used / possible``; 1000 draws in vain mean that practically
+every level the settings allow is in use (with 1 % of them left: 4 in 100,000)."""
+
+
+def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count: int) -> list[Task]:
+    """Return the first ``count`` tasks of a run: distinct ids, distinct levels, a prefix of every longer plan.
+
+    Raises:
+        GenerationError: the settings do not allow ``count`` distinct levels, or a level cannot be made at all.
+    """
+    tasks: list[Task] = []
+    used: set[str] = set()
+    for index in range(count):
+        task = _distinct_task(env_type, config, run_seed, index, used)
+        used.update((_task_key(task), _level_key(env_type, task)))
+        tasks.append(task)
+    return tasks
+
+
+def _distinct_task(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, index: int, used: set[str]) -> Task:
+    name = env_type.profile.name
+    for draw in range(MAX_DRAWS):
+        parts = (run_seed, name, index) if draw == 0 else (run_seed, name, index, draw)
+        task = env_type.make_task(config, derive_seed(*parts))
+        if _task_key(task) not in used and _level_key(env_type, task) not in used:
+            return task
+    raise GenerationError(
+        f"{name}: no level for task {index} (counted from 0) that differs from the {index} before it in {MAX_DRAWS} "
+        f"draws; these settings allow too few levels: ask for at most {index} tasks or widen them ({config!r})"
+    )
+
+
+def _task_key(task: Task) -> str:
+    return f"task:{task.task_id}"
+
+
+def _level_key(env_type: type[PivotEnv], task: Task) -> str:
+    # One level may be two tasks when its goal or its evaluation set differs.
+    return f"level:{task.eval_set}:{task.goal_idx}:{env_type.canonical_state(task.initial_state)}"
+
+
+def expected_episode_ids(
+    env_type: type[PivotEnv],
+    config: EnvConfig,
+    tasks: Sequence[Task],
+    rollouts: int,
+    *,
+    policy_name: str,
+    policy_config: Mapping[str, Any],
+) -> list[str]:
+    """Return the id of every episode that a finished run over ``tasks`` holds, by task, then by sample index."""
+    return [
+        episode_id(env_type.profile, config, task, sample, policy_name=policy_name, policy_config=policy_config)
+        for task in tasks
+        for sample in range(rollouts)
+    ]

@@ -1,0 +1,21 @@
+"""The acting prompt of FrozenLake. Its legend is the renderer's own, so text and picture cannot drift apart."""
+
+from ...environments.frozenlake import LEGEND
+from .grid import GridPrompt
+
+PROMPT = GridPrompt(
+    template="student.frozenlake",
+    version="1",
+    task=(
+        "This is FrozenLake: you walk over a frozen lake, seen from above as a grid of square cells. You want to reach "
+        "the goal and only have a few turns for it."
+    ),
+    legend=LEGEND,
+    rules=(
+        "A move takes you one cell up, down, left or right; the ice does not slip.",
+        "Entering a hole ends the attempt, and it is lost.",
+        "Arriving at the goal wins.",
+        "A move against the edge of the lake changes nothing and still uses up a turn.",
+    ),
+    thinking="where you stand, where the goal is, and which cells on the way are holes",
+)

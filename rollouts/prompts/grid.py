@@ -1,0 +1,73 @@
+"""What the acting prompts of the grid puzzles share: task, legend, rules, actions, picture, reply format.
+
+The reply format stands after the picture: what a Teacher is told in addition goes between the two (spec section 8).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...environments.base import EnvProfile, Task
+from ..base import HistoryEntry, StudentPrompt
+
+MOVES = ("up", "down", "left", "right")
+
+
+class GridPrompt(StudentPrompt):
+    """A prompt that depends on the current picture and nothing else."""
+
+    frame_only = True
+
+    def __init__(
+        self, *, template: str, version: str, task: str, legend: Mapping[str, str], rules: Sequence[str], thinking: str
+    ) -> None:
+        """Fill in the words of one environment.
+
+        Args:
+            template: name of the template.
+            version: raised with every change of wording.
+            task: what the task is, whole sentences.
+            legend: what each thing looks like in the picture.
+            rules: whole sentences.
+            thinking: what to think about, as the object of "think about".
+        """
+        self.template = template
+        self.version = version
+        lines = [
+            task,
+            "",
+            "In the picture:",
+            *(f"- {thing}: {look}" for thing, look in legend.items()),
+            "",
+            "Rules:",
+            *(f"- {rule}" for rule in rules),
+            "",
+            f"Possible actions: {', '.join(MOVES)}. You choose one a turn.",
+            "",
+            "The current picture:",
+        ]
+        self._before = "\n".join(lines)
+        self._thinking = thinking
+
+    def render(
+        self,
+        profile: EnvProfile,
+        task: Task,
+        *,
+        t: int,
+        frame_id: str,
+        history: Sequence[HistoryEntry],
+        observation: str,
+    ) -> tuple[dict[str, Any], ...]:
+        """Return one user message: text, the current picture, the closing instruction."""
+        tag = profile.answer_tag
+        closing = (
+            f"First think about {self._thinking}. Then choose one action: {', '.join(MOVES)}.\n"
+            f"Reply in exactly this form, with your thoughts and your action in place of the dots:\n"
+            f"<think>...</think><{tag}>...</{tag}>"
+        )
+        content = [
+            {"type": "text", "text": self._before},
+            {"type": "image", "frame_id": frame_id},
+            {"type": "text", "text": closing},
+        ]
+        return ({"role": "user", "content": content},)

@@ -1,0 +1,56 @@
+"""Render the Student prompt of a turn once and name it by the digest of its messages.
+
+Messages name images by frame id, so equal messages mean that the model was shown the same thing. One cache serves the
+episodes of one task: where a prompt depends on the frame alone, a frame seen before costs one dictionary look-up.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from ...environments.base import EnvProfile, Task
+from ...identity import digest
+from ..base import HistoryEntry, PromptMessages, StudentPrompt
+
+
+def render_student(
+    prompt: StudentPrompt,
+    profile: EnvProfile,
+    task: Task,
+    *,
+    t: int,
+    frame_id: str,
+    history: Sequence[HistoryEntry] = (),
+    observation: str = "",
+) -> PromptMessages:
+    """Return the messages of turn ``t`` with their hash; the arguments are those of :meth:`StudentPrompt.render`."""
+    messages = prompt.render(profile, task, t=t, frame_id=frame_id, history=history, observation=observation)
+    return PromptMessages(prompt.template, prompt.version, messages, digest(messages))
+
+
+class PromptCache:
+    """Rendered prompts of one task; ``prompts`` holds each distinct one under its hash."""
+
+    def __init__(self, prompt: StudentPrompt, profile: EnvProfile, task: Task) -> None:
+        """Start empty."""
+        self._prompt = prompt
+        self._profile = profile
+        self._task = task
+        self._by_key: dict[Hashable, PromptMessages] = {}
+        self.prompts: dict[str, PromptMessages] = {}
+
+    def at(self, t: int, frame_id: str, history: Sequence[HistoryEntry], observation: str) -> PromptMessages:
+        """Return the prompt of one turn, rendered at most once per task."""
+        key = frame_id if self._prompt.frame_only else (t, frame_id, tuple(history), observation)
+        rendered = self._by_key.get(key)
+        if rendered is None:
+            rendered = render_student(
+                self._prompt,
+                self._profile,
+                self._task,
+                t=t,
+                frame_id=frame_id,
+                history=history,
+                observation=observation,
+            )
+            self._by_key[key] = rendered
+            self.prompts.setdefault(rendered.prompt_hash, rendered)
+        return rendered

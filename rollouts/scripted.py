@@ -1,0 +1,228 @@
+"""The embedded stand-in for a model: a seeded expert that is often wrong, dithers, and writes bad format.
+
+It exists so that everything downstream runs on episodes shaped like a weak model's: about one in five succeeds,
+rollouts of one level resemble each other, and every failure mode and every kind of unusable reply occurs. It looks at
+the live state through the solver's distance map, which no real policy may; its rows are marked as a stand-in's.
+
+Randomness is a function of ids: the level's part of its text, the episode's of its id, the turn's of its seed.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import plugins
+from ..environments.base import EnvProfile, Task
+from ..errors import CertifyError, ConfigError
+from ..identity import derive_seed
+from ..solvers.base import DistanceMap, ExactSolver
+from .base import Policy, Reply, Turn
+
+VERSION = "1"
+
+CACHED_LEVELS = 8
+"""Levels whose distances are kept. Episodes come level by level, and a large room's map takes 10 MB."""
+
+
+class Habits(BaseModel):
+    """How the stand-in plays one environment. Rates are probabilities a turn."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    skill: float = 0.0
+    """Mean of the skill score; a score x means an expert move with probability ``(1 + x / (1 + abs(x))) / 2``."""
+    level_spread: float = Field(default=1.0, ge=0)
+    """Standard deviation of the part of the score that all rollouts of a level share: some pictures are misread."""
+    episode_spread: float = Field(default=0.5, ge=0)
+    """Standard deviation of the part that belongs to one rollout."""
+    difficulty: float = Field(default=0.3, ge=0)
+    """Loss of score a move of the shortest solution beyond three: longer plans fail more often."""
+    hesitation: float = Field(default=0.3, ge=0, le=1)
+    """Share of the other moves that harm nothing but time: a step aside, or into a wall. The rest is uniform."""
+    bad_format: float = Field(default=0.06, ge=0, le=1)
+    """Replies in one of the six bad formats, each as often as the others."""
+    shouting: float = Field(default=0.03, ge=0, le=1)
+    """Replies whose action is in capitals, which the grammar accepts."""
+
+
+DEFAULT_HABITS: dict[str, Habits] = {"sokoban": Habits(), "frozenlake": Habits()}
+OTHER_HABITS = Habits()
+"""For environments that bring a solver of their own."""
+
+_LOOKING = (
+    "Looking at the picture first.",
+    "Let me see where I am.",
+    "I check what is around me.",
+    "The goal is not far from here.",
+    "I compare my cell with the goal.",
+    "Step by step.",
+)
+_PLANNING = (
+    "Going {move} seems to bring me closer.",
+    "The way {move} looks open, so I take it.",
+    "If I go {move} now, the rest should follow.",
+    "{move} is the natural next move.",
+    "I would rather go {move} than wait.",
+    "Nothing speaks against {move}.",
+    "My plan starts with {move}.",
+)
+_CLOSING = ("", " I must watch the edges.", " There are few turns left.", " I am fairly sure.", " It may be a detour.")
+
+
+class ScriptedPolicy(Policy):
+    """The noisy expert; settings an environment in :class:`Habits`."""
+
+    name: ClassVar[str] = "scripted"
+    is_stand_in: ClassVar[bool] = True
+
+    def __init__(self, habits: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """Take the default habits, changed where ``habits`` (environment -> field -> number) says so.
+
+        Raises:
+            ConfigError: an unknown field, or a number out of range.
+        """
+        self._habits = dict(DEFAULT_HABITS)
+        for env, changes in (habits or {}).items():
+            fields = self._habits.get(env, OTHER_HABITS).model_dump() | dict(changes)
+            try:
+                self._habits[env] = Habits(**fields)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ConfigError(
+                    f"policy scripted, habits of {env}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}; "
+                    f"known fields: {', '.join(Habits.model_fields)}"
+                ) from error
+        self._levels: OrderedDict[tuple[str, str, int], _Level] = OrderedDict()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Version and habits: all that decides the replies."""
+        return {"version": VERSION, "habits": {env: habits.model_dump() for env, habits in self._habits.items()}}
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Answer one turn; the same turn always gets the same answer.
+
+        Raises:
+            ConfigError: the environment's solver offers no distances to play by.
+        """
+        profile = turn.env.profile
+        habits = self._habits.get(profile.name, OTHER_HABITS)
+        level = self._level(profile, turn.task, turn.env.config.horizon)
+        draws = _uniforms(turn.seed)
+        move = self._choose(level, habits, turn, draws)
+        spoken = move.upper() if draws[0] < habits.shouting else move
+        thought = (
+            f"{_pick(_LOOKING, draws[1])} {_pick(_PLANNING, draws[2]).format(move=move)}{_pick(_CLOSING, draws[3])}"
+        )
+        if draws[4] < habits.bad_format:
+            return Reply(_badly(profile.answer_tag, thought, spoken, _pick(level.actions, draws[6]), draws[5]))
+        return Reply(f"<think>{thought}</think><{profile.answer_tag}>{spoken}</{profile.answer_tag}>")
+
+    def _choose(self, level: "_Level", habits: Habits, turn: Turn, draws: Sequence[float]) -> str:
+        options = level.options(turn.env.state_text())
+        score = (
+            habits.skill
+            - habits.difficulty * (level.shortest - 3)
+            + habits.level_spread * level.clarity
+            + habits.episode_spread * _bell(_uniforms(derive_seed(turn.episode_id, "skill")))
+        )
+        if options.best and 2 * draws[7] < 1 + score / (1 + abs(score)):
+            return _pick(options.best, draws[8])
+        if options.idle and draws[9] < habits.hesitation:
+            return _pick(options.idle, draws[8])
+        return _pick(level.actions, draws[8])
+
+    def _level(self, profile: EnvProfile, task: Task, horizon: int) -> "_Level":
+        key = (profile.name, task.initial_state, horizon)
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = _Level(profile, task.initial_state, horizon)
+            if len(self._levels) > CACHED_LEVELS:
+                self._levels.popitem(last=False)
+        else:
+            self._levels.move_to_end(key)
+        return level
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What can be done in one state."""
+
+    best: tuple[str, ...]
+    """Moves of a shortest solution; empty when there is no solution, or none is known."""
+    idle: tuple[str, ...]
+    """Other moves after which the task can still be solved, time permitting: steps aside and into walls."""
+
+
+class _Level:
+    """What the stand-in knows about one level. Without distances it knows nothing and plays at random."""
+
+    def __init__(self, profile: EnvProfile, initial_state: str, horizon: int) -> None:
+        solver_type = plugins.load("solvers", profile.name)
+        if not issubclass(solver_type, ExactSolver):
+            raise ConfigError(
+                f"the scripted policy plays by exact distances, which the solver of {profile.name} does not offer; "
+                "choose another policy for this environment"
+            )
+        self.actions: tuple[str, ...] = solver_type.actions
+        self.clarity = _bell(_uniforms(derive_seed("level", profile.name, initial_state)))
+        self._options: dict[str, _Options] = {}
+        try:
+            # What cannot be solved within the horizon is lost anyway; the limit keeps large rooms cheap.
+            self._map: DistanceMap | None = solver_type().distance_map(initial_state, depth_limit=horizon)
+            shortest = self._map.distance(initial_state)
+        except CertifyError:
+            self._map, shortest = None, None
+        self.shortest = horizon if shortest is None else shortest
+
+    def options(self, state: str) -> _Options:
+        """Return the moves worth making in a state."""
+        options = self._options.get(state)
+        if options is None:
+            options = self._options[state] = self._find_options(state)
+        return options
+
+    def _find_options(self, state: str) -> _Options:
+        distances = [None] * len(self.actions) if self._map is None else self._map.after_each_action(state)
+        moves = [
+            (move, distance) for move, distance in zip(self.actions, distances, strict=True) if distance is not None
+        ]
+        if not moves:
+            return _Options((), ())
+        fewest = min(distance for _, distance in moves)
+        return _Options(
+            best=tuple(move for move, distance in moves if distance == fewest),
+            idle=tuple(move for move, distance in moves if distance > fewest),
+        )
+
+
+def _uniforms(seed: int) -> tuple[float, ...]:
+    """Return ten numbers in [0, 1), a function of ``seed`` on every machine."""
+    return tuple(word / 2**32 for word in struct.unpack("<10I", blake2b(b"%d" % seed, digest_size=40).digest()))
+
+
+def _bell(draws: Sequence[float]) -> float:
+    """Return a nearly normal number of mean 0 and deviation 1: a sum of uniforms needs no library function."""
+    return (sum(draws[:6]) - 3.0) * 2.0**0.5
+
+
+def _pick(choices: Sequence[str], draw: float) -> str:
+    return choices[int(draw * len(choices))]
+
+
+def _badly(tag: str, thought: str, move: str, other: str, draw: float) -> str:
+    """Write a reply in one of six bad formats; only the first still has a usable action."""
+    kinds = (
+        f"{thought}\n<{tag}>{move}</{tag}>",
+        f"<think>{thought}</think>{move}",
+        f"<think>{thought}</think><{tag}>{move}, {other}</{tag}>",
+        f"<think>{thought}</think><{tag}>go {move}</{tag}>",
+        "",
+        f"<think>{thought} <{tag}>{move}</{tag}></think>",
+    )
+    return _pick(kinds, draw)
