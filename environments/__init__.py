@@ -1,1 +1,11 @@
-"""Gymnasium environments with text levels and exact restore."""
+"""Gymnasium environments with text levels and exact restore.
+
+Importing this package names the embedded ones to gymnasium, without importing them:
+``gymnasium.make("pivot.environments:pivot/Sokoban-v0")``.
+"""
+
+import gymnasium
+
+# The turn budget belongs to the environment (its `truncated`), so gymnasium's own time limit stays off.
+gymnasium.register(id="pivot/Sokoban-v0", entry_point="pivot.environments.sokoban:SokobanEnv")
+gymnasium.register(id="pivot/FrozenLake-v0", entry_point="pivot.environments.frozenlake:FrozenLakeEnv")

@@ -85,20 +85,23 @@ class ParsedAction:
 class PivotEnv(gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
-    ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a step
-    holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action; the
-    environment adds ``success`` (bool). ``terminated`` means solved or lost for good, ``truncated`` that the turn budget
-    is spent.
+    ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
+    step holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action;
+    the environment adds ``success`` (bool). ``terminated`` means solved or lost for good, ``truncated`` that the turn
+    budget is spent. Frames are new read-only arrays: the caller may keep them, nobody can change what was hashed.
     """
 
     profile: ClassVar[EnvProfile]
     config_type: ClassVar[type[EnvConfig]]
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportIncompatibleVariableOverride]
+    metadata: ClassVar[dict[str, Any]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
+        "render_modes": ["rgb_array"],
+        "render_fps": 4,
+    }
 
-    def __init__(self, config: EnvConfig | None = None) -> None:
-        """Create the environment with ``config`` (defaults when None)."""
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""
         self.config = config if config is not None else self.config_type()  # pyright: ignore[reportCallIssue]
-        self.render_mode = "rgb_array"
+        self.render_mode = render_mode
 
     @classmethod
     @abstractmethod

@@ -1,0 +1,249 @@
+"""What the two puzzle environments share: four moves and one wasted turn, a turn budget, and texts as states.
+
+A state is its text and the number of turns taken; everything else (solved, lost, budget spent) follows from the two, so
+a snapshot is exactly that and restoring is parsing. A subclass adds the rules of one move and the picture.
+"""
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, SupportsIndex
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+
+from ..errors import ConfigError, GenerationError, LevelError
+from ..identity import derive_seed
+from .base import EnvConfig, Frame, ParsedAction, PivotEnv, Task
+
+ACTIONS = ("up", "down", "left", "right")
+"""Usable actions in the public order; their positions are the members of ``action_space``."""
+UNUSABLE = "invalid"
+UNUSABLE_INDEX = len(ACTIONS)
+
+MAX_SIDE = 64
+"""Largest side of a level, cells: bounds the memory that a hostile level text can claim."""
+
+TURN_REWARD = -0.1
+SOLVED_REWARD = 10.0
+
+
+def first_level(
+    draw: Callable[[random.Random], str | None], env: str, seed: int, tries: int, advice: str
+) -> tuple[int, str]:
+    """Return the first seed that gives a level, with the level: ``seed`` itself, then seeds derived from it.
+
+    Because ``seed`` itself comes first, the returned seed finds the same level at its first try.
+
+    Raises:
+        GenerationError: none of ``tries`` seeds gave one; the message ends with ``advice``.
+    """
+    seed = int(seed)
+    if seed < 0:
+        raise GenerationError(f"{env} seed {seed} is negative; use a seed of 0 or more")
+    for attempt in range(tries):
+        tried = seed if attempt == 0 else derive_seed(env, "level", seed, attempt)
+        level = draw(random.Random(tried))
+        if level is not None:
+            return tried, level
+    raise GenerationError(f"no {env} level for seed {seed} in {tries} tries (max_tries); {advice}")
+
+
+def pick(rng: random.Random, count: int) -> int:
+    """Return a uniform integer in [0, count), from ``rng.random()`` alone: the only draw Python promises to keep."""
+    return int(rng.random() * count)
+
+
+def level_lines(text: object, what: str, alphabet: str) -> list[str]:
+    """Split a level text into lines without trailing blanks, and check its type, size and characters.
+
+    Raises:
+        LevelError: the text is not a string, empty, larger than :data:`MAX_SIDE`, or holds another character.
+    """
+    if not isinstance(text, str):
+        raise LevelError(f"a {what} is text, not {type(text).__name__}")
+    if len(text) > 2 * (MAX_SIDE + 1) ** 2:
+        raise LevelError(f"the {what} has {len(text)} characters; levels of up to {MAX_SIDE}x{MAX_SIDE} cells are read")
+    lines = [line.rstrip(" \r") for line in text.split("\n")]
+    for row, line in enumerate(lines):
+        for column, char in enumerate(line):
+            if char not in alphabet:
+                raise LevelError(f"the {what} has {char!r} in row {row}, column {column}; cells are {alphabet!r}")
+    while lines and not lines[-1]:
+        lines.pop()
+    while lines and not lines[0]:
+        lines.pop(0)
+    if not lines:
+        raise LevelError(f"the {what} is empty")
+    if len(lines) > MAX_SIDE or max(map(len, lines)) > MAX_SIDE:
+        raise LevelError(
+            f"the {what} is {len(lines)}x{max(map(len, lines))} cells; at most {MAX_SIDE}x{MAX_SIDE} are read"
+        )
+    return lines
+
+
+class GridEnv(PivotEnv):
+    """A puzzle on a grid, one action a turn (spec section 2)."""
+
+    instruction: ClassVar[str]
+    """What the task asks for, one sentence."""
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment; ``reset`` must come before anything else."""
+        super().__init__(config, render_mode)
+        self.action_space = spaces.Discrete(len(ACTIONS) + 1)
+        self.observation_space = spaces.Box(0, 255, self._config_shape(), np.uint8)
+        self.task_instruction = self.instruction
+        self._turn = 0
+        self._ended = True
+
+    # --- the rules of one puzzle -------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def find_level(cls, config: Any, seed: int) -> tuple[int, str]:
+        """Return the seed that worked and its level text.
+
+        Raises:
+            GenerationError: no try gave a level with the asked-for properties.
+        """
+
+    @abstractmethod
+    def _config_shape(self) -> tuple[int, int, int]:
+        """Return the frame shape of generated levels."""
+
+    @abstractmethod
+    def _load(self, text: str) -> None:
+        """Take over the state of ``text``, or raise LevelError and change nothing."""
+
+    @abstractmethod
+    def _move(self, direction: int) -> tuple[bool, float]:
+        """Make one move (index into :data:`ACTIONS`); return whether the player changed cell, and the extra reward."""
+
+    @abstractmethod
+    def _is_solved(self) -> bool: ...
+
+    @abstractmethod
+    def _is_lost(self) -> bool: ...
+
+    @abstractmethod
+    def _draw(self) -> Frame:
+        """Return a new frame of the current state."""
+
+    # --- gymnasium ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Generate the level of ``seed``; see the base class."""
+        used, level = cls.find_level(config, seed)
+        return Task(
+            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
+            seed=used,
+            initial_state=level,
+            instruction=cls.instruction,
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+
+        Raises:
+            LevelError: the state text is not a level.
+            ConfigError: ``options`` has an unknown key.
+            GenerationError: no level was found.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        if unknown := sorted(set(options) - {"state", "instruction"}):
+            raise ConfigError(f"unknown reset options {unknown}; known: instruction, state")
+        text = options.get("state")
+        if text is None:
+            if seed is None:
+                seed = int(self.np_random.integers(2**63 - 1))
+            text = self.find_level(self.config, seed)[1]
+        self._load(text)
+        self.task_instruction = options.get("instruction") or self.instruction
+        self._start_at(0)
+        return self._frame(), {"remaining_turns": self.config.horizon, "success": self._is_solved()}
+
+    def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """Take one turn.
+
+        Raises:
+            ValueError: ``action`` is not in the action space.
+            gymnasium.error.ResetNeeded: the episode is over.
+        """
+        index = action.__index__()
+        if not 0 <= index <= UNUSABLE_INDEX:
+            raise ValueError(f"action {index} is not in [0, {UNUSABLE_INDEX}]; use encode_action(name)")
+        if self._ended:
+            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        moved, extra = (False, 0.0) if index == UNUSABLE_INDEX else self._move(index)
+        self._turn += 1
+        solved = self._is_solved()
+        reward = TURN_REWARD + extra + (SOLVED_REWARD if solved else 0.0)
+        terminated = solved or self._is_lost()
+        remaining = self.config.horizon - self._turn
+        truncated = not terminated and remaining == 0
+        self._ended = terminated or truncated
+        return (
+            self._frame(),
+            reward,
+            terminated,
+            truncated,
+            {"moved": moved, "remaining_turns": remaining, "success": solved},
+        )
+
+    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the current frame."""
+        return self._frame() if self.render_mode == "rgb_array" else None
+
+    # --- PIVOT -------------------------------------------------------------------------------------------------------
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Read one direction; anything else, several of them included, is None."""
+        return ParsedAction(answer) if answer in ACTIONS else None
+
+    def encode_action(self, name: str, payload: str | None = None) -> int:
+        """Return the action's index; see the base class."""
+        if name == UNUSABLE:
+            return UNUSABLE_INDEX
+        if name not in ACTIONS or payload is not None:
+            argument = "" if payload is None else f" with payload {payload!r}"
+            raise ValueError(f"no action {name!r}{argument}; actions are {', '.join((*ACTIONS, UNUSABLE))}, no payload")
+        return ACTIONS.index(name)
+
+    def snapshot(self) -> bytes:
+        """Return the turn count and the state text."""
+        return f"{self._turn}\n{self.state_text()}".encode()
+
+    def restore(self, snapshot: bytes) -> Frame:
+        """Return to a snapshot; see the base class.
+
+        Raises:
+            LevelError: the bytes are not a snapshot of this environment.
+        """
+        try:
+            turn, _, text = snapshot.decode().partition("\n")
+        except UnicodeDecodeError as error:
+            raise LevelError(f"not a {self.profile.name} snapshot: {error}") from error
+        if not (turn.isascii() and turn.isdigit() and len(turn) <= 4 and int(turn) <= self.config.horizon):
+            raise LevelError(
+                f"not a {self.profile.name} snapshot: its first line is {turn[:20]!r}, expected the turns "
+                f"taken, 0 to {self.config.horizon}"
+            )
+        self._load(text)
+        self._start_at(int(turn))
+        return self._frame()
+
+    def _start_at(self, turn: int) -> None:
+        self._turn = turn
+        self._ended = turn >= self.config.horizon or self._is_solved() or self._is_lost()
+
+    def _frame(self) -> Frame:
+        """Return a new read-only frame. It is never shared: gymnasium asks for new data on every call."""
+        frame = self._draw()
+        if frame.shape != self.observation_space.shape:
+            self.observation_space = spaces.Box(0, 255, frame.shape, np.uint8)
+        frame.flags.writeable = False
+        return frame
