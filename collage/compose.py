@@ -1,0 +1,135 @@
+"""Paste frames and label strips into one picture: the collage the Analyzer reads and the panel the Teacher sees.
+
+Pixels of the frames are copied, never scaled or drawn over, so every tile can be cut out and compared with its frame.
+Strips are rendered once per text and size. Only the pictures of :func:`collage` without ``highlight`` may enter a
+dataset: an accent on the pivot would give the answer away.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from ..errors import ImageError
+from ..images import Frame, check_frame
+from .font import GREYS, draw_text
+from .layout import Box, Layout, collage_layout, make_layout, step_label
+
+Colour = tuple[int, int, int]
+
+PAGE = 250
+"""Grey level between the cells and of unused cells."""
+
+STRIP: Colour = (226, 229, 234)
+INK: Colour = (20, 22, 28)
+ACCENT: Colour = (200, 40, 30)
+ACCENT_INK: Colour = (255, 255, 255)
+
+
+def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, highlight: int | None = None) -> Frame:
+    """Return all frames in one grid, row by row, each under its label (spec section 5).
+
+    Pass the frames *before* each action; leaving out the terminal one is the caller's duty. Frames of different sizes
+    sit, unscaled, in the middle of cells as large as the largest height and width.
+
+    Args:
+        frames: n RGB frames.
+        labels: one text a frame out of a-z, 0-9, space and hyphen; ``step 0``, ``step 1``, ... by default.
+        highlight: draws the strip of this frame in an accent colour. For people only, never in a dataset: it leaks
+            the pivot.
+
+    Raises:
+        ImageError: no frames, or one that is not an RGB frame.
+        ValueError: labels do not match the frames or cannot be drawn, or ``highlight`` is not one of the frames.
+    """
+    tiles = _checked(frames)
+    texts = _labels(len(tiles), labels)
+    if highlight is not None and not 0 <= highlight < len(tiles):
+        raise ValueError(f"highlight {highlight} is outside the {len(tiles)} frames")
+    return _compose(collage_layout(len(tiles), _largest(tiles), texts), tiles, texts, highlight)
+
+
+def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) -> Frame:
+    """Return the frames [t-1, t, t+1] side by side under their labels (spec section 5).
+
+    Where there is none, left of the first and right of the last frame, the tile is black and its strip is empty.
+
+    Args:
+        frames: the frames of the collage, in order; the terminal one is not among them.
+        t: the middle step.
+        labels: one text a frame, as in :func:`collage`.
+
+    Raises:
+        ImageError: no frames, or one that is not an RGB frame.
+        ValueError: ``t`` is not one of the frames, or labels do not match the frames or cannot be drawn.
+    """
+    if len(frames) and not 0 <= t < len(frames):
+        raise ValueError(f"panel step {t} is outside the {len(frames)} frames")
+    texts = _labels(len(frames), labels)
+    shown = [step for step in (t - 1, t, t + 1) if 0 <= step < len(frames)]
+    present = dict(zip(shown, _checked([frames[step] for step in shown]), strict=True))
+    shape = _largest(list(present.values()))
+    black = np.zeros(shape, np.uint8)
+    tiles = [present.get(step, black) for step in (t - 1, t, t + 1)]
+    strips = [texts[step] if step in present else "" for step in (t - 1, t, t + 1)]
+    return _compose(make_layout(3, 1, shape, strips), tiles, strips, None)
+
+
+@lru_cache(maxsize=2048)
+def label_strip(text: str, layout: Layout, accent: bool = False) -> Frame:
+    """Return the strip for ``text``, shape (strip_height, cell_width, 3), read-only; an empty text gives a bare strip.
+
+    Raises:
+        ValueError: a character of ``text`` has no glyph.
+    """
+    paper, ink = (ACCENT, ACCENT_INK) if accent else (STRIP, INK)
+    coverage = np.zeros((layout.strip_height, layout.cell_width), np.int32)
+    drawn = draw_text(text, layout.font_size)
+    top, left = layout.padding, layout.inset
+    coverage[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
+    cover = coverage[..., None]
+    strip = (np.array(paper) * (GREYS - cover) + np.array(ink) * cover + GREYS // 2) // GREYS
+    strip = strip.astype(np.uint8)
+    strip.flags.writeable = False
+    return strip
+
+
+def _compose(layout: Layout, tiles: Sequence[Frame], labels: Sequence[str], highlight: int | None) -> Frame:
+    picture = np.empty((layout.height, layout.width, 3), np.uint8)
+    picture.fill(PAGE)
+    for k, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
+        strip, slot = _places(layout)[k]
+        _paste(picture, label_strip(label, layout, k == highlight), strip)
+        _paste(picture, tile, slot)
+    return picture
+
+
+@lru_cache(maxsize=256)
+def _places(layout: Layout) -> tuple[tuple[Box, Box], ...]:
+    return tuple((layout.strip(k), layout.tile(k)) for k in range(layout.cols * layout.rows))
+
+
+def _paste(picture: Frame, piece: Frame, slot: Box) -> None:
+    """Copy ``piece`` into the middle of ``slot``, which is at least as large."""
+    height, width = piece.shape[:2]
+    y = slot.y + (slot.height - height) // 2
+    x = slot.x + (slot.width - width) // 2
+    picture[y : y + height, x : x + width] = piece
+
+
+def _checked(frames: Sequence[Frame]) -> list[Frame]:
+    if not len(frames):
+        raise ImageError("no frames to compose: found 0, expected at least the frame before the first action")
+    return [check_frame(frame) for frame in frames]
+
+
+def _largest(tiles: Sequence[Frame]) -> tuple[int, int, int]:
+    return max(tile.shape[0] for tile in tiles), max(tile.shape[1] for tile in tiles), 3
+
+
+def _labels(n: int, labels: Sequence[str] | None) -> list[str]:
+    if labels is None:
+        return [step_label(t) for t in range(n)]
+    if len(labels) != n:
+        raise ValueError(f"found {len(labels)} labels for {n} frames; pass one a frame")
+    return list(labels)
