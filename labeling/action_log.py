@@ -28,7 +28,9 @@ def _value_text(value: Any) -> str:
 # Episodes of one environment share nearly all their lines. `typed` keeps True apart from 1, which are equal as keys.
 @lru_cache(maxsize=1 << 15, typed=True)
 def _line(log_fields: tuple[str, ...], t: int, action: str, *values: Any) -> str:
-    shown = [f"{name}={_value_text(value)}" for name, value in zip(log_fields, values, strict=True) if value is not None]
+    shown = [
+        f"{name}={_value_text(value)}" for name, value in zip(log_fields, values, strict=True) if value is not None
+    ]
     return " ".join([f"step {t}: action={_value_text(action)}", *shown])
 
 

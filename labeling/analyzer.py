@@ -1,17 +1,16 @@
 """The Analyzer prompt: one collage, one compact log, three fields asked for, JSON only (spec section 4).
 
 The text says how the collage is laid out, what is asked, what each failure mode of the environment means, and what
-happened. The rendered messages are plain data in which the collage is named by its id, so their hash identifies what
-the model is shown; for training they become TRL's conversational ``prompt`` and ``completion`` parts.
+happened. The rendered messages are plain data in which the collage is named by the ids of its tiles, so their hash says
+what the model is shown; for training they become TRL's conversational ``prompt`` and ``completion`` parts.
 """
 
-import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, isqrt
 from typing import Any
 
 from ..environments.base import EnvProfile
+from ..identity import digest
 from ..rollouts.base import PromptMessages
 from .action_log import action_log
 from .base import FailedEpisode
@@ -26,10 +25,6 @@ def grid_shape(tiles: int) -> tuple[int, int]:
     """Return (columns, rows) of a collage of ``tiles`` tiles (spec section 5)."""
     columns = isqrt(tiles - 1) + 1
     return columns, ceil(tiles / columns)
-
-
-def collage_id(frame_ids: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(["collage-v1", *frame_ids]).encode()).hexdigest()
 
 
 def template_name(env: str) -> str:
@@ -56,8 +51,8 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
     if instruction and instruction != task:
         context.append(f"- Instruction of this episode: {instruction}")
     lines = [
-        f"The image shows one failed episode as a {columns}x{rows} grid (columns x rows), read row by row from the top "
-        f"left. Each tile is what the agent saw before it acted, and the strip above the tile carries the index of that "
+        f"The image shows one failed episode as a {columns}x{rows} grid (columns x rows), read row by row from the "
+        f"top left. Each tile is what the agent saw before it acted, and the strip above it carries the index of that "
         f"step; the tiles are labelled 0 to {last}. The log line `step k` belongs to the tile labelled k.",
         "",
         "Work out where this episode was lost and why. Answer with JSON only: a single object with these three fields.",
@@ -95,3 +90,33 @@ def analyzer_text(profile: EnvProfile, episode: FailedEpisode) -> str:
     """Return the text part of the prompt; the episode has at least one step."""
     opening = _opening(profile, episode.num_steps, episode.instruction)
     return opening + action_log(profile.log_fields, episode.actions, episode.infos)
+
+
+def analyzer_prompt(profile: EnvProfile, episode: FailedEpisode) -> PromptMessages:
+    """Render the Analyzer prompt of an episode: the collage of the frames before each action, then the text."""
+    tiles = list(episode.frame_ids[: episode.num_steps])
+    content = [
+        {"type": "image", "collage_of": tiles},
+        {"type": "text", "text": analyzer_text(profile, episode)},
+    ]
+    messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
+    return PromptMessages(template_name(profile.name), VERSION, messages, digest(messages))
+
+
+def trl_prompt(prompt: PromptMessages) -> list[dict[str, Any]]:
+    """Return TRL's conversational ``prompt``: the same messages, their image parts bare; the picture travels apart."""
+    return [
+        {
+            "role": message["role"],
+            "content": [
+                {"type": "text", "text": part["text"]} if part["type"] == "text" else {"type": "image"}
+                for part in message["content"]
+            ],
+        }
+        for message in prompt.messages
+    ]
+
+
+def trl_completion(target: str) -> list[dict[str, Any]]:
+    """Return TRL's conversational ``completion``: the target as the assistant's turn."""
+    return [{"role": "assistant", "content": [{"type": "text", "text": target}]}]

@@ -1,8 +1,8 @@
 """The vocabulary of labelling: the failed episode that goes in, the label that comes out, and who may have a say.
 
-A failed episode is plain data read from stored rows; a solver pins the pivot and the mode, a teacher may write guidance,
-and every filter judges the result. A label is kept whatever happens to it: a rejected one carries all its reasons and
-counts are taken from the stored labels, never from the memory of a run (spec sections 4 and 9).
+A failed episode is plain data read from stored rows; a solver pins the pivot and the mode, a teacher may write
+guidance, and every filter judges the result. A label is kept whatever happens to it: a rejected one carries all its
+reasons, and counts are taken from the stored labels, never from the memory of a run (spec sections 4 and 9).
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from ..environments.base import EnvProfile
 from ..rollouts.base import PromptMessages
 from ..solvers.base import Certificate, Solver, Verdict
 
@@ -50,8 +51,8 @@ class FailedEpisode:
 class RejectReason:
     """Why a label is not accepted."""
 
-    rule: str
-    """The filter that said so, or the typed reason for having no verdict; what counts are taken over."""
+    name: str
+    """The filter that said so, or the solver's reason for giving no verdict; what counts are taken over."""
     detail: str
 
 
@@ -60,7 +61,7 @@ class Label:
     """One row of the ``labels`` table (spec section 9). Without a verdict, everything the verdict decides is None."""
 
     episode_id: str
-    label_version: int
+    label_version: str
     pivot_step: int | None
     failure_mode: str | None
     secondary_modes: tuple[str, ...]
@@ -76,18 +77,18 @@ class Label:
     accepted: bool
     reject_reasons: tuple[RejectReason, ...]
     solver: str
-    """Name and version of the solver."""
+    solver_version: str
     solver_config: str
     """Canonical JSON of the solver's settings."""
     teacher: str | None
-    """Name and version of who wrote the guidance; None when no teacher was asked."""
+    """Who wrote the guidance; None when no teacher was asked."""
     teacher_config: str | None
-    """Canonical JSON of what decides the guidance: model, revision, sampling, and whether it is a stand-in."""
-    prompt_hash: str | None
-    """Hash of the rendered Analyzer prompt; None for an episode whose log does not fit together."""
+    """Canonical JSON of what decides the guidance: version, model, revision, sampling, and whether it is a stand-in."""
+    prompt_hash: str
+    """Hash of the rendered Analyzer prompt."""
     image_hashes: tuple[str, ...]
     """Ids of the images that the prompt shows: the collage."""
-    prompt: PromptMessages | None = field(repr=False)
+    prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
 
     def row(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Label:
         certificate = self.certificate
         if certificate is not None:
             row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
-        row["reject_reasons"] = [{"rule": reason.rule, "detail": reason.detail} for reason in self.reject_reasons]
+        row["reject_reasons"] = [{"name": reason.name, "detail": reason.detail} for reason in self.reject_reasons]
         for name in _LIST_COLUMNS:
             if row[name] is not None:
                 row[name] = list(row[name])
@@ -109,14 +110,15 @@ _LIST_COLUMNS = ("secondary_modes", "witness", "feasible_actions", "image_hashes
 
 
 def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:
-    """Count how many labels each rule rejected; a label that two rules rejected counts under both."""
-    return Counter(rule for label in labels for rule in {reason.rule for reason in label.reject_reasons})
+    """Count how many labels each reason name stands against; a label with two different ones counts under both."""
+    return Counter(name for label in labels for name in {reason.name for reason in label.reject_reasons})
 
 
 @dataclass(frozen=True, slots=True)
 class GuidanceRequest:
     """One label for which guidance is wanted: the pinned facts and what the Analyzer is shown."""
 
+    profile: EnvProfile
     episode: FailedEpisode
     verdict: Verdict
     prompt: PromptMessages
@@ -135,15 +137,13 @@ class Teacher(ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
     name: ClassVar[str]
-    version: ClassVar[str]
-    """Version of the writer's own wording: its phrases, or the prompt it sends to a model."""
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Everything that decides the texts beside the version (model, revision, sampling), stored with every label."""
+        """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
 
     @abstractmethod
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:

@@ -1,7 +1,7 @@
 """The training target: three fields of JSON in a fixed order, and the strict reader of what claims to be one.
 
 Targets are built from labels and read back by the factual filter; an Analyzer's answer is read with the same rules, so
-it is untrusted: whatever it holds, reading it ends quickly with a target or with a typed reason (spec sections 4 and 7).
+the text is untrusted: whatever it holds, reading ends quickly with a target or a typed problem (spec sections 4, 7).
 """
 
 import json
@@ -24,12 +24,13 @@ class Target:
     failure_reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BadTarget:
-    """Why a text is not a target."""
+class BadTargetError(ValueError):
+    """A text that is not a target; ``problem`` is what can be counted."""
 
-    problem: TargetProblem
-    detail: str
+    def __init__(self, problem: TargetProblem, detail: str) -> None:
+        super().__init__(f"{problem}: {detail}")
+        self.problem: TargetProblem = problem
+        self.detail = detail
 
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
@@ -44,7 +45,7 @@ def build_target(pivot_step: int, failure_mode: str, failure_reason: str = "") -
 
 
 def is_storable(text: str) -> bool:
-    """Whether the text is valid Unicode: JSON can spell lone surrogates, UTF-8 cannot."""
+    """Whether the text is valid Unicode: JSON can spell half of a surrogate pair, UTF-8 cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -62,27 +63,31 @@ def _refuse_constant(name: str) -> Any:
 _decode = json.JSONDecoder(object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant).decode
 
 
-def parse_target(text: str) -> Target | BadTarget:
-    """Read a target. Fields may come in any order, but exactly these three, each of its type; nothing may surround it."""
+def parse_target(text: str) -> Target:
+    """Read a target: exactly the three fields, in any order, each of its type, with nothing around the object.
+
+    Raises:
+        BadTargetError: the text is anything else.
+    """
     if len(text) > MAX_TARGET_CHARS:
-        return BadTarget("too_long", f"{len(text)} characters, at most {MAX_TARGET_CHARS} are read")
+        raise BadTargetError("too_long", f"{len(text)} characters, at most {MAX_TARGET_CHARS} are read")
     try:
         value = _decode(text)
     except RecursionError:
-        return BadTarget("not_json", "nested too deeply")
+        raise BadTargetError("not_json", "nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, the two hooks above, and integers too long for Python to read
-        return BadTarget("not_json", str(error))
+        raise BadTargetError("not_json", str(error)) from None
     if not isinstance(value, dict):
-        return BadTarget("not_an_object", f"the text holds a {type(value).__name__}, not an object")
+        raise BadTargetError("not_an_object", f"the text holds a {type(value).__name__}, not an object")
     if value.keys() != set(FIELDS):
-        found = ", ".join(sorted(value))[:200] or "none"
-        return BadTarget("wrong_fields", f"found the fields {found}; expected exactly {', '.join(FIELDS)}")
-    step, mode, reason = (value[name] for name in FIELDS)
+        found = ", ".join(map(repr, sorted(value)))[:200] or "none"
+        raise BadTargetError("wrong_fields", f"found the fields {found}; expected exactly {', '.join(FIELDS)}")
+    step = value["pivot_step"]
     if type(step) is not int:  # bool is an int to isinstance, and 3.0 is not a step index
-        return BadTarget("wrong_type", f"pivot_step is a {type(step).__name__}, not an integer")
-    for name, part in (("failure_mode", mode), ("failure_reason", reason)):
-        if not isinstance(part, str):
-            return BadTarget("wrong_type", f"{name} is a {type(part).__name__}, not a string")
-        if not is_storable(part):
-            return BadTarget("not_text", f"{name} holds half of a surrogate pair, which no file can store")
-    return Target(step, mode, reason)
+        raise BadTargetError("wrong_type", f"pivot_step is a {type(step).__name__}, not an integer")
+    for name in ("failure_mode", "failure_reason"):
+        if not isinstance(value[name], str):
+            raise BadTargetError("wrong_type", f"{name} is a {type(value[name]).__name__}, not a string")
+        if not is_storable(value[name]):
+            raise BadTargetError("not_text", f"{name} holds half of a surrogate pair, which no file can store")
+    return Target(step, value["failure_mode"], value["failure_reason"])

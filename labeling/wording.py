@@ -57,7 +57,7 @@ WORDING: dict[str, AnalyzerWording] = {
             "(action=invalid or moved=false) is seldom the pivot, but it is when that turn was the one too many."
         ),
         meanings={
-            "timeout": "the agent stands on ice from which the goal can be reached, but not in the turns that were left",
+            "timeout": "the agent stands on ice and a path to the goal exists, but it is longer than the turns left",
             "deadlock": "the agent fell into a hole, or no path over ice leads to the goal",
         },
     ),

@@ -1,0 +1,54 @@
+"""What a guidance text claims about a fall into a hole and about the turn budget, by word lists.
+
+The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
+("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
+turns a claim of a fall into its denial. The limits: only English; no irony, no reported speech, no coreference; a claim
+worded in a way not listed is not seen, and one about another episode counts as one about this episode. The rule is
+meant to be loose: it misses rather than invents.
+"""
+
+import re
+
+_HOLE = r"(?:the |a |an? open |that |this )?(?:ice )?holes?"
+
+_FALL = re.compile(
+    rf"\b(?:fell|has fallen|had fallen|have fallen|drop(?:s|ped)|plunge[sd]|tumble[sd]|"
+    rf"(?:step(?:s|ped)|walk(?:s|ed)|move[sd]|went|goes|slid|slides|ran|runs|land(?:s|ed)|end(?:s|ed)(?: up)?)"
+    rf"(?: \w+)?) (?:straight |right |directly )?(?:down )?(?:in|into|onto) {_HOLE}\b"
+    r"|\b(?:fell|falls) through the ice\b"
+    rf"|\b(?:is|was) (?:now )?in {_HOLE}\b"
+    r"|\bdrown(?:s|ed)\b"
+)
+_NO_FALL = re.compile(
+    r"\b(?:did not|didn't|does not|doesn't|has not|hasn't|never) (?:fall|fallen|step|stepped|walk)\b"
+    r"|\b(?:is|was) still on (?:the |safe )*ice\b"
+    r"|\b(?:stays|stayed|remains|remained) on (?:the |safe )*ice\b"
+)
+_BUDGET = re.compile(
+    r"\b(?:ran|runs|has run|had run) out of (?:the )?(?:turns?|steps?|moves?|time|budget)\b"
+    r"|\b(?:timed|times) out\b"
+    r"|\b(?:no|not enough|too few) (?:turns?|steps?|moves?|time|budget) "
+    r"(?:was |were |is |are )?(?:left|remained|remaining)\b"
+    r"|\b(?:turns?|steps?|moves?|time|budget) (?:was|were|is|are|had been) "
+    r"(?:spent|exhausted|used up|gone|too (?:small|short|few))\b"
+)
+_NEGATION = re.compile(r"\b(?:not|never|no|nor|without|n't)\b(?: \w+)?$|n't(?: \w+)?$")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().replace("’", "'").split())
+
+
+def _negated(text: str, start: int) -> bool:
+    return _NEGATION.search(text[max(0, start - 40) : start].rstrip()) is not None
+
+
+def claims(text: str) -> frozenset[str]:
+    """Return which of ``fall``, ``no_fall`` and ``budget`` the text claims."""
+    plain = _plain(text)
+    found = {"no_fall"} if _NO_FALL.search(plain) else set[str]()
+    for match in _FALL.finditer(plain):
+        found.add("no_fall" if _negated(plain, match.start()) else "fall")
+    if any(not _negated(plain, match.start()) for match in _BUDGET.finditer(plain)):
+        found.add("budget")
+    return frozenset(found)

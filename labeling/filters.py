@@ -1,0 +1,172 @@
+"""The loose factual filter: the rules that a label must pass before anyone trains on it (spec section 4).
+
+Every rule sees every label that speaks about its environment, and every objection is kept: a rule never hides another.
+The text of an objection starts with a typed word and a colon, so that kinds can be counted within a rule. Adding a rule
+is one class and one entry point in the group ``pivot.filters``.
+"""
+
+import re
+from functools import lru_cache
+from typing import ClassVar
+
+from .. import plugins
+from ..environments.base import EnvProfile
+from ..solvers.base import Case, Solver, Verdict
+from .base import Draft, FailedEpisode, Filter
+from .claims import claims
+from .replay import DisagreementError, replayer_for
+from .target import BadTargetError, Target, parse_target
+
+
+class TargetFilter(Filter):
+    """The target parses, and it says what the label says, about a step that the episode has."""
+
+    name: ClassVar[str] = "target"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return the parser's typed problem, ``out_of_range`` or ``differs``."""
+        verdict = draft.verdict
+        try:
+            target = parse_target(draft.target)
+        except BadTargetError as error:
+            return str(error)
+        if not 0 <= target.pivot_step < episode.num_steps:
+            return f"out_of_range: pivot_step {target.pivot_step} is not in [0, {episode.num_steps - 1}]"
+        expected = Target(verdict.pivot_step, verdict.failure_mode, draft.guidance or "")
+        return None if target == expected else f"differs: the target says {target}, the label {expected}"
+
+
+class ModeFilter(Filter):
+    """The failure mode, and every secondary one, belongs to the environment's closed vocabulary."""
+
+    name: ClassVar[str] = "mode"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``unknown`` with the mode that the environment does not have."""
+        profile: EnvProfile = plugins.load("environments", episode.env).profile
+        for mode in (draft.verdict.failure_mode, *draft.verdict.secondary_modes):
+            if mode not in profile.failure_modes:
+                return f"unknown: {mode!r} is not a mode of {episode.env}: {', '.join(profile.failure_modes)}"
+        return None
+
+
+class ReplayFilter(Filter):
+    """Re-executing the logged actions from the initial state gives the logged rewards, ``info``, frames and end."""
+
+    name: ClassVar[str] = "replay"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``settings``, ``horizon``, ``state``, ``action``, ``reward``, ``info``, ``frame`` or ``end``."""
+        try:
+            replayer_for(episode).check(episode)
+        except DisagreementError as error:
+            return str(error)
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _names_pivot(step: int, action: str) -> re.Pattern[str]:
+    """Match the step by number, or the logged action: verbatim, or any word of it (``pick`` of ``pick(1,2,3)``)."""
+    words = [re.escape(action), *re.findall(r"[^\W\d_]{2,}", action)]
+    return re.compile(rf"\bstep[ \-_]?0*{step}\b|(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
+
+
+class GuidanceFilter(Filter):
+    """Guidance, when a teacher was asked for it, is not empty and names step ``t*`` or the logged action there.
+
+    The action has to stand as a word of its own; whether it is meant as one ("the box *left* of you") is not decided.
+    """
+
+    name: ClassVar[str] = "guidance"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``empty`` or ``unrelated``."""
+        if draft.guidance is None:
+            return None
+        if not draft.guidance.strip():
+            return "empty: the teacher gave no text"
+        step = draft.verdict.pivot_step
+        action = episode.actions[step]
+        if _names_pivot(step, action).search(draft.guidance):
+            return None
+        return f"unrelated: the text names neither step {step} nor the action {action!r}"
+
+
+@lru_cache(maxsize=1 << 14)
+def _verdict_on(solver: Solver, state: str) -> Verdict | str:
+    """Return the solver's verdict on wasting a turn in ``state``, or why it has none."""
+    answer = solver.certify([Case(state, ["invalid"], 1)])[0]
+    return answer if isinstance(answer, Verdict) else f"{answer.reason}, {answer.detail}"
+
+
+class SokobanDeadlockFilter(Filter):
+    """A deadlock is accepted only if re-execution reaches the state after ``t*`` that the solver pinned.
+
+    Pinned means dead: the solver's certificate says that no plan of any length leads from ``s_{t*+1}`` to success. The
+    environment, with its own rules, re-executes the actions up to and including ``t*``; its state text goes back to the
+    solver as a level of its own, and the solver has to find that one dead, too. So neither a label moved to another
+    step nor a difference between the two sets of rules can pass. An episode that cannot be re-executed that far is
+    left to the ``replay`` rule.
+    """
+
+    name: ClassVar[str] = "sokoban_deadlock"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``certificate``, ``unproved`` or ``not_dead``."""
+        verdict = draft.verdict
+        if verdict.failure_mode != "deadlock":
+            return None
+        if verdict.certificate.reachable_after is not False or verdict.certificate.after is not None:
+            return "certificate: the mode is deadlock, but the certificate says that the goal is within reach"
+        try:
+            state = replayer_for(episode).state_after(episode, verdict.pivot_step + 1)
+        except DisagreementError:
+            return None
+        answer = _verdict_on(draft.solver, state)
+        if isinstance(answer, Verdict) and answer.failure_mode == "deadlock":
+            return None
+        after = f"the state after step {verdict.pivot_step}"
+        if isinstance(answer, Verdict):
+            return f"not_dead: {after} can still be solved"
+        return f"{'not_dead' if answer.startswith('not_a_failure') else 'unproved'}: {after}: {answer}"
+
+
+def _in_hole(state: str) -> bool:
+    """Whether the player of a FrozenLake state text is in a hole; off the start its last line is ``@ row column``."""
+    *rows, last = state.splitlines()
+    if not last.startswith("@"):
+        return False
+    row, column = map(int, last.split()[1:])
+    return rows[row][column] == "H"
+
+
+class FrozenLakeFactsFilter(Filter):
+    """Guidance does not contradict whether the player fell into a hole, and whether turns were left.
+
+    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`, whose limits stand there. A fall
+    counts wherever it happens in the episode, since a later fall is a fact about a timeout, too. An episode that cannot
+    be re-executed is left to the ``replay`` rule.
+    """
+
+    name: ClassVar[str] = "frozenlake_facts"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"frozenlake"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``claims_fall``, ``denies_fall`` or ``claims_budget``."""
+        claimed = claims(draft.guidance) if draft.guidance else frozenset[str]()
+        if not claimed:
+            return None
+        verdict = draft.verdict
+        if "budget" in claimed and verdict.failure_mode == "deadlock" and verdict.certificate.budget_after > 0:
+            left = verdict.certificate.budget_after
+            return f"claims_budget: the text says the turns ran out, but {left} were left at the deadlock"
+        try:
+            fell = _in_hole(replayer_for(episode).state_after(episode, episode.num_steps))
+        except DisagreementError:
+            return None
+        if "fall" in claimed and not fell:
+            return "claims_fall: the text says that the player fell into a hole, but it never did"
+        if "no_fall" in claimed and fell:
+            return "denies_fall: the text says that the player did not fall, but it did"
+        return None

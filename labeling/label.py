@@ -1,0 +1,158 @@
+"""Label failed episodes: verdicts in one batch, then guidance, target, prompt and the judgement of every filter.
+
+A pure function of the stored rows, the solver, the teacher and the filters: labelling again needs no new rollouts, and
+equal inputs give equal labels in the order of the episodes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import plugins
+from ..environments.base import EnvProfile
+from ..errors import StoreError
+from ..identity import canonical_json
+from ..rollouts.base import PromptMessages
+from ..solvers.base import Case, Solver, Unsolved, Verdict
+from .analyzer import analyzer_prompt
+from .base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, RejectReason, Teacher
+from .target import build_target
+
+
+def label_episodes(
+    episodes: Sequence[FailedEpisode],
+    solver: Solver,
+    teacher: Teacher | None,
+    filters: Sequence[Filter],
+    label_version: str,
+) -> list[Label]:
+    """Return one label per episode, in order.
+
+    Args:
+        episodes: failed episodes of the solver's environment.
+        solver: pins pivot and mode.
+        teacher: writes the guidance; None leaves it empty.
+        filters: all of them judge every label with a verdict; one without carries the solver's reason alone.
+        label_version: stored with every label.
+
+    Raises:
+        StoreError: the rows of an episode do not belong together.
+        PluginError: an environment is not installed.
+        PolicyError: the teacher could not answer at all.
+    """
+    for episode in episodes:
+        _check_rows(episode)
+    answers = solver.certify(
+        [Case(episode.initial_state, episode.actions, episode.horizon, episode.infos) for episode in episodes]
+    )
+    profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
+    prompts = [analyzer_prompt(profile, episode) for profile, episode in zip(profiles, episodes, strict=True)]
+    solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
+    guidance: dict[int, str] = {}
+    if teacher is not None and solved:
+        requests = [
+            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index])
+            for index, answer in enumerate(answers)
+            if isinstance(answer, Verdict)
+        ]
+        texts = [_storable(written.text) for written in teacher.write(requests)]
+        guidance = dict(zip(solved, texts, strict=True))
+    maker = _Maker(solver, teacher, label_version)
+    return [
+        maker.unsolved(episode, prompt, answer)
+        if isinstance(answer, Unsolved)
+        else maker.solved(episode, prompt, answer, guidance.get(index), filters)
+        for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
+    ]
+
+
+class _Maker:
+    """Assembles labels; holds the columns that are equal in one call."""
+
+    def __init__(self, solver: Solver, teacher: Teacher | None, label_version: str) -> None:
+        self._solver = solver
+        self._constant: dict[str, Any] = {
+            "label_version": label_version,
+            "solver": solver.name,
+            "solver_version": solver.version,
+            "solver_config": canonical_json(solver.config),
+            "teacher": None if teacher is None else teacher.name,
+            "teacher_config": None if teacher is None else _teacher_config(teacher),
+        }
+
+    def solved(
+        self,
+        episode: FailedEpisode,
+        prompt: PromptMessages,
+        verdict: Verdict,
+        guidance: str | None,
+        filters: Sequence[Filter],
+    ) -> Label:
+        target = build_target(verdict.pivot_step, verdict.failure_mode, guidance or "")
+        draft = Draft(verdict, guidance, target, self._solver)
+        reasons = tuple(reason for rule in filters if (reason := rule.judge(episode, draft)) is not None)
+        return Label(
+            episode_id=episode.episode_id,
+            pivot_step=verdict.pivot_step,
+            failure_mode=verdict.failure_mode,
+            secondary_modes=verdict.secondary_modes,
+            fallback=verdict.fallback,
+            infeasible_at_start=verdict.infeasible_at_start,
+            certificate=verdict.certificate,
+            witness=verdict.witness,
+            feasible_actions=verdict.feasible_actions,
+            failure_reason=guidance or "",
+            target=target,
+            accepted=not reasons,
+            reject_reasons=reasons,
+            prompt_hash=prompt.prompt_hash,
+            image_hashes=tuple(episode.frame_ids[:-1]),
+            prompt=prompt,
+            **self._constant,
+        )
+
+    def unsolved(self, episode: FailedEpisode, prompt: PromptMessages, answer: Unsolved) -> Label:
+        return Label(
+            episode_id=episode.episode_id,
+            pivot_step=None,
+            failure_mode=None,
+            secondary_modes=(),
+            fallback=None,
+            infeasible_at_start=None,
+            certificate=None,
+            witness=None,
+            feasible_actions=None,
+            failure_reason=None,
+            target=None,
+            accepted=False,
+            reject_reasons=(RejectReason(answer.reason, answer.detail),),
+            prompt_hash=prompt.prompt_hash,
+            image_hashes=tuple(episode.frame_ids[:-1]),
+            prompt=prompt,
+            **self._constant,
+        )
+
+
+def _teacher_config(teacher: Teacher) -> str:
+    return canonical_json({**teacher.config, "is_stand_in": teacher.is_stand_in})
+
+
+def _check_rows(episode: FailedEpisode) -> None:
+    steps = episode.num_steps
+    lengths = {
+        "payloads": len(episode.payloads),
+        "rewards": len(episode.rewards),
+        "infos": len(episode.infos),
+        "action_valid": len(episode.action_valid),
+        "frame_ids": len(episode.frame_ids) - 1,
+    }
+    wrong = [f"{name} of {length}" for name, length in lengths.items() if length != steps]
+    if wrong or steps == 0:
+        raise StoreError(
+            f"episode {episode.episode_id} has {steps} actions, but {', '.join(wrong) or 'needs at least one'}; its "
+            "stored rows do not belong together: roll it out again"
+        )
+
+
+def _storable(text: str) -> str:
+    """Return a teacher's text with what no file can store (half surrogate pairs) replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

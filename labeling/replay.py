@@ -1,0 +1,154 @@
+"""Re-execute a logged episode from its initial state and say where the log disagrees with what happens.
+
+Only the stored row counts: the environment is built from its stored settings, started from the stored level text and
+given the logged actions. One environment serves all episodes of one configuration, and a frame is drawn and hashed once
+per distinct picture of a level, since pixels cost far more than stepping.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from gymnasium.error import ResetNeeded
+
+from .. import plugins
+from ..environments.base import Frame, PivotEnv
+from ..errors import PivotError
+from ..identity import canonical_json
+from ..images import frame_id
+from .base import FailedEpisode
+
+MAX_LEVELS = 256
+"""Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
+
+INFO_KEYS = (
+    "moved",
+    "last_action_success",
+    "action_is_valid",
+    "dist",
+    "remaining_turns",
+    "legal",
+    "remaining_stages",
+    "valid_svg",
+    "average_score",
+)
+"""The ``info`` keys that a log may hold (spec section 4)."""
+
+
+class DisagreementError(Exception):
+    """The log does not fit what happens; the message starts with a typed word and a colon."""
+
+
+class Replayer:
+    """Re-executes the episodes of one environment under one configuration."""
+
+    def __init__(self, env: PivotEnv) -> None:
+        """Use ``env`` from now on; nobody else may step it."""
+        self._env = env
+        env.draw_frames = False
+        self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
+        self._encoded: dict[str, Any] = {}
+
+    def check(self, episode: FailedEpisode) -> None:
+        """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
+
+        Raises:
+            DisagreementError: at the first difference.
+        """
+        env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
+        if episode.horizon != env.config.horizon:
+            raise DisagreementError(f"horizon: the row says {episode.horizon}, its env_config {env.config.horizon}")
+        ids = self._ids_of(episode.initial_state)
+        if self._id(ids, self._start(episode)) != frame_ids[0]:
+            raise DisagreementError("frame: the first frame is another one")
+        last = episode.num_steps - 1
+        ended = succeeded = False
+        for t, action in enumerate(episode.actions):
+            frame, reward, terminated, truncated, info = self._step(t, action, episode.payloads[t])
+            if reward != rewards[t]:
+                raise DisagreementError(f"reward: step {t} gives {reward}, the log says {rewards[t]}")
+            logged = infos[t]
+            if any(info.get(key) != logged.get(key) for key in INFO_KEYS):
+                raise DisagreementError(f"info: step {t} {_first_difference(info, logged)}")
+            if self._id(ids, frame) != frame_ids[t + 1]:
+                raise DisagreementError(f"frame: the one after step {t} is another one")
+            ended, succeeded = terminated or truncated, bool(info.get("success"))
+            if ended and t < last:
+                raise DisagreementError(f"end: the episode is over after step {t}, the log goes on")
+        if not ended:
+            raise DisagreementError(f"end: the episode is not over after step {last}, the log stops there")
+        if succeeded:
+            raise DisagreementError("end: the episode ends in success, the row calls it failed")
+
+    def state_after(self, episode: FailedEpisode, steps: int) -> str:
+        """Return the state text after the first ``steps`` actions.
+
+        Raises:
+            DisagreementError: the episode cannot be re-executed that far.
+        """
+        self._start(episode)
+        for t in range(steps):
+            self._step(t, episode.actions[t], episode.payloads[t])
+        return self._env.state_text()
+
+    def _start(self, episode: FailedEpisode) -> Frame:
+        try:
+            return self._env.reset(options={"state": episode.initial_state})[0]
+        except (PivotError, ValueError) as error:
+            raise DisagreementError(f"state: {error}") from error
+
+    def _step(self, t: int, action: str, payload: str | None) -> tuple[Frame, Any, bool, bool, dict[str, Any]]:
+        encoded = self._encoded.get(action) if payload is None else None
+        if encoded is None:
+            try:
+                encoded = self._env.encode_action(action, payload)
+            except ValueError as error:
+                raise DisagreementError(f"action: step {t}: {error}") from error
+            if payload is None:
+                self._encoded[action] = encoded
+        try:
+            return self._env.step(encoded)
+        except ResetNeeded as error:
+            raise DisagreementError(f"end: the episode is over before step {t}, the log goes on") from error
+
+    def _ids_of(self, level: str) -> dict[Hashable, str]:
+        ids = self._frame_ids.setdefault(level, {})
+        self._frame_ids.move_to_end(level)
+        if len(self._frame_ids) > MAX_LEVELS:
+            self._frame_ids.popitem(last=False)
+        return ids
+
+    def _id(self, ids: dict[Hashable, str], frame: Frame) -> str:
+        key = self._env.frame_key()
+        found = None if key is None else ids.get(key)
+        if found is None:
+            found = frame_id(frame if frame.size else self._env.render())
+            if key is not None:
+                ids[key] = found
+        return found
+
+
+def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
+    key = next(key for key in INFO_KEYS if info.get(key) != logged.get(key))
+    return f"gives {key}={info.get(key)}, the log says {logged.get(key)}"
+
+
+@lru_cache(maxsize=8)
+def _replayer(env: str, settings: str) -> Replayer:
+    return Replayer(plugins.load("environments", env).from_settings(json.loads(settings)))
+
+
+def replayer_for(episode: FailedEpisode) -> Replayer:
+    """Return the replayer of the episode's environment and stored settings.
+
+    Raises:
+        DisagreementError: the settings are not those of such an environment.
+        PluginError: the environment is not installed.
+    """
+    settings = canonical_json(episode.env_config)
+    try:
+        return _replayer(episode.env, settings)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise DisagreementError(f"settings: {error}") from error

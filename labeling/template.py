@@ -1,0 +1,173 @@
+"""The embedded guidance writer: two sentences put together from the certificate, a stand-in for a teacher model.
+
+The first sentence says what to avoid and states the proved facts; the second is a short command that names step ``t*``,
+the logged action and, where one exists, the first action of the witness. The same label always gets the same text. An
+environment has a phrase book of its own in ``PHRASES``; any other gets general sentences from the mode's meaning.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .base import Guidance, GuidanceRequest, Teacher
+from .wording import wording
+
+VERSION = "1"
+"""Version of the phrases; any change of a text raises it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a phrase may say about the pivot; all of it follows from the stored label and log."""
+
+    step: int
+    action: str
+    usable: bool
+    """False when the reply at the pivot held no action."""
+    moved: bool
+    """Whether the action changed anything."""
+    mode: str
+    meaning: str
+    instead: str | None
+    """First action of the witness; None when there is no witness."""
+    before: int | None
+    """Moves that solved the task from the state before the action; None when none did."""
+    after: int | None
+    budget_before: int
+    budget_after: int
+    hopeless: bool
+    """The goal was out of budget before any action."""
+    fallback: bool
+
+
+Phrases = Callable[[Facts], tuple[str, str]]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _command(facts: Facts, verb: str) -> str:
+    """Return the imperative sentence; ``verb`` fits the logged action, as in ``push`` up."""
+    at = f"At step {facts.step}"
+    if facts.hopeless:
+        if not facts.usable:
+            return f"{at}, do not send a reply without an action, even though none kept the goal in reach."
+        return f"{at}, do not count on {facts.action}: no action there kept the goal in reach."
+    if facts.instead is None:
+        return f"{at}, do not repeat {facts.action}; choose an action that makes progress."
+    if facts.fallback:
+        return f"{at}, where the log ends with {facts.action}, go on with {facts.instead}."
+    if not facts.usable:
+        return f"{at}, do not leave the reply without an action ({facts.action}); answer {facts.instead}."
+    return f"{at}, do not {verb} {facts.action}; move {facts.instead} instead."
+
+
+def _spent(facts: Facts, task: str) -> str:
+    """Return the budget facts of a timeout: what ``task`` still took on both sides of the action."""
+    return (
+        f"with {_count(facts.budget_before, 'turn')} left {task} took {_count(facts.before or 0, 'move')}, "
+        f"and after this turn it took {facts.after} with {facts.budget_after} left."
+    )
+
+
+def _wasteful(facts: Facts, detour: str) -> str:
+    if not facts.usable:
+        return "replies without a usable action"
+    return detour if facts.moved else "turns that change nothing"
+
+
+def _sokoban(facts: Facts) -> tuple[str, str]:
+    verb = "push" if facts.mode == "deadlock" else "move"
+    if facts.fallback:
+        avoid = "Avoid leaving the room half solved: when the log ends, a plan within the turns left still existed."
+    elif facts.hopeless and facts.before is None:
+        avoid = "Avoid treating this room as winnable: from its first position a box can never be brought to a target."
+    elif facts.hopeless:
+        avoid = (
+            f"Avoid losing any move in such a room: it takes {_count(facts.before or 0, 'move')} "
+            f"and only {_count(facts.budget_before, 'turn')} were given."
+        )
+    elif facts.mode == "deadlock":
+        avoid = (
+            f"Avoid pushing a box to a place from which it can never be brought to a target: "
+            f"before this push {_count(facts.before or 0, 'move')} solved the room, after it no number of moves does."
+        )
+    else:
+        avoid = f"Avoid {_wasteful(facts, 'detours around the box')}: {_spent(facts, 'the room')}"
+    return avoid, _command(facts, verb)
+
+
+def _frozenlake(facts: Facts) -> tuple[str, str]:
+    if facts.fallback:
+        avoid = (
+            "Avoid stopping short of the goal: when the log ends, a path over ice within the turns left still existed."
+        )
+    elif facts.hopeless and facts.before is None:
+        avoid = "Avoid treating this lake as winnable: no path over ice leads from the start to the goal."
+    elif facts.hopeless:
+        avoid = (
+            f"Avoid losing any move on such a lake: the path over ice takes {_count(facts.before or 0, 'move')} "
+            f"and only {_count(facts.budget_before, 'turn')} were given."
+        )
+    elif facts.mode == "deadlock":
+        avoid = (
+            f"Avoid stepping into a hole, which ends the episode at once: the goal was "
+            f"{_count(facts.before or 0, 'move')} away over ice with {_count(facts.budget_before, 'turn')} left."
+        )
+    else:
+        avoid = f"Avoid {_wasteful(facts, 'detours on the ice')}: {_spent(facts, 'the path over ice')}"
+    return avoid, _command(facts, "move")
+
+
+def _general(facts: Facts) -> tuple[str, str]:
+    avoid = f"Avoid what ended this attempt ({facts.mode})"
+    return f"{avoid}: {facts.meaning}." if facts.meaning else f"{avoid}.", _command(facts, "choose")
+
+
+PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake}
+"""Phrase book of each environment: facts to (what to avoid, what to do)."""
+
+
+def _whole(amount: float | None) -> int | None:
+    return None if amount is None else int(amount)
+
+
+def facts_of(request: GuidanceRequest) -> Facts:
+    """Collect what may be said about the pivot of one label."""
+    episode, verdict = request.episode, request.verdict
+    certificate, step = verdict.certificate, verdict.pivot_step
+    action = episode.actions[step]
+    return Facts(
+        step=step,
+        action=action,
+        usable=action != request.profile.unusable_action,
+        moved=episode.infos[step].get("moved") is not False,
+        mode=verdict.failure_mode,
+        meaning=wording(episode.env).meaning(verdict.failure_mode),
+        instead=verdict.witness[0] if verdict.witness else None,
+        before=_whole(certificate.before),
+        after=_whole(certificate.after),
+        budget_before=certificate.budget_before,
+        budget_after=certificate.budget_after,
+        hopeless=verdict.infeasible_at_start,
+        fallback=verdict.fallback,
+    )
+
+
+class TemplateTeacher(Teacher):
+    """Writes guidance from the certificate alone; stands in for a teacher model and is named so in every row."""
+
+    name: ClassVar[str] = "template"
+    is_stand_in: ClassVar[bool] = True
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The version of the phrases; nothing else decides the texts."""
+        return {"version": VERSION}
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Answer ``requests``, in order."""
+        return [
+            Guidance(" ".join(PHRASES.get(request.episode.env, _general)(facts_of(request)))) for request in requests
+        ]
