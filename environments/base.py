@@ -20,6 +20,10 @@ from ..identity import digest
 Frame = NDArray[np.uint8]
 """RGB, shape (height, width, 3)."""
 
+NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
+"""What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
+NO_FRAME.flags.writeable = False
+
 
 class EnvConfig(BaseModel):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
@@ -97,6 +101,9 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
         "render_modes": ["rgb_array"],
         "render_fps": 4,
     }
+    draw_frames: bool = True
+    """Set to False where most pictures are known already, as in a replay: ``reset``, ``step`` and ``restore`` may then
+    return ``NO_FRAME``, and ``render()`` draws the current state when it is wanted. An environment may ignore it."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""

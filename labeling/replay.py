@@ -9,7 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -124,7 +124,7 @@ class Replayer:
         key = self._env.frame_key()
         found = None if key is None else ids.get(key)
         if found is None:
-            found = frame_id(frame if frame.size else self._env.render())
+            found = frame_id(frame if frame.size else cast(Frame, self._env.render()))
             if key is not None:
                 ids[key] = found
         return found
