@@ -143,7 +143,9 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise storage_error("read", path, error) from error
     except ValueError as error:
-        raise StoreError(f"{path} is not valid JSON ({error}); restore it from a copy or build the store again") from error
+        raise StoreError(
+            f"{path} is not valid JSON ({error}); restore it from a copy or build the store again"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

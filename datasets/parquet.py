@@ -21,7 +21,9 @@ DICTIONARY_BYTES = 256 << 20
 """Upper bound of a dictionary page; lets repeated frames of a row group be stored once."""
 
 
-def write_table(root: Path, relative: str, schema: TableSchema, table: pa.Table, *, repeats: bool = False) -> FileRecord:
+def write_table(
+    root: Path, relative: str, schema: TableSchema, table: pa.Table, *, repeats: bool = False
+) -> FileRecord:
     """Write one Parquet file durably and return its manifest entry.
 
     ``repeats`` stores equal pictures of a row group once, as a dictionary that every reader resolves by itself.

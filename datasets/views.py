@@ -12,7 +12,7 @@ import duckdb
 
 from ..errors import ConfigError, StoreError
 from .config import GROUP_SIZE
-from .files import storage_error, write_atomic
+from .files import TEMPORARY, storage_error, write_atomic
 from .schema import EPISODES, PROMPTS, STEPS
 from .store import DATABASE, Store
 
@@ -82,23 +82,28 @@ def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str])
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
 
-def write_database(store: Store) -> None:
-    """Write ``DIR/pivot.duckdb`` anew.
+def write_database(store: Store, target: Path | None = None) -> None:
+    """Write the views anew to ``DIR/pivot.duckdb``, or to ``target``.
 
-    It is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
+    The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
+
+    Raises:
+        StoreError: it cannot be written, or a table of the store cannot be read.
     """
-    temporary = store.root / ".tmp" / DATABASE
+    target = target or store.root / DATABASE
+    temporary = store.root / TEMPORARY / DATABASE
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
         with duckdb.connect(str(temporary)) as connection:
             connection.execute(f"SET file_search_path = '{_quoted(store.root)}'")
             create_views(connection, _sources(store))
-        write_atomic(store.root, DATABASE, lambda sink: sink.write(temporary.read_bytes()))
+        write_atomic(target.parent, target.name, lambda sink: sink.write(temporary.read_bytes()))
+        temporary.unlink()
     except OSError as error:
-        raise storage_error("write", store.root / DATABASE, error) from error
+        raise storage_error("write", target, error) from error
     except duckdb.Error as error:
-        raise StoreError(f"cannot create the views of {store.root / DATABASE}: {error}") from error
+        raise StoreError(f"cannot create the views of {target}: {_first_line(error)}") from error
 
 
 def _quoted(path: Path) -> str:
@@ -134,7 +139,9 @@ def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
         except duckdb.IOException as error:
-            raise StoreError(f"a file of {root} cannot be read: {_first_line(error)}; run: pivot verify {root}") from error
+            raise StoreError(
+                f"a file of {root} cannot be read: {_first_line(error)}; run: pivot verify {root}"
+            ) from error
         except duckdb.Error as error:
             raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
 

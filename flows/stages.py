@@ -28,8 +28,6 @@ from ..rollouts.runner import roll_out_tasks
 from ..solvers.base import Solver
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STAGES = (ROLLOUT, LABEL, EXPORT)
-
 STORE_FORMAT = 1
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
@@ -167,9 +165,10 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
             "label_version": config.label_version,
         }
     )
-    receipt = store.receipt(LABEL, shard)
+    stage = label_stage(config)
+    receipt = store.receipt(stage, shard)
     if receipt is not None and receipt.holds(root, inputs):
-        return ShardResult(shard, LABEL, True, receipt.files, receipt.facts)
+        return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version))
     path = store.table_file(LABELS, shard)
@@ -178,7 +177,12 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
         path: write_table(root, path, LABELS, label_table(labels)),
         prompts: write_table(root, prompts, PROMPTS, prompt_table([label.prompt for label in labels])),
     }
-    return _done(store, LABEL, shard, inputs, files, _label_facts(labels))
+    return _done(store, stage, shard, inputs, files, _label_facts(labels))
+
+
+def label_stage(config: RunConfig) -> str:
+    """Name of the label stage in receipts: each label version has its own."""
+    return f"{LABEL}-v{config.label_version}"
 
 
 def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
@@ -206,16 +210,16 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
             "format": STORE_FORMAT,
             "pivot": __version__,
             "rollouts": _file_digests(store, ROLLOUT, shard, without=CALLS.name),
-            "labels": _file_digests(store, LABEL, shard),
+            "labels": _file_digests(store, label_stage(config), shard),
             "include_infeasible": config.include_infeasible,
             "sides": sorted(sides.items()),
             "folder": folder,
         }
     )
-    stage = EXPORT if folder == DATASET_FOLDER else f"{EXPORT}-{folder.strip('.')}"
+    stage = EXPORT if folder == DATASET_FOLDER else f"{EXPORT}-v{config.label_version}"
     receipt = store.receipt(stage, shard)
     if receipt is not None and receipt.holds(root, inputs):
-        return ShardResult(shard, EXPORT, True, receipt.files, receipt.facts)
+        return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     files = {}
     rows = 0
     for (schema, side), table in dataset_tables(store, shard, sides).items():

@@ -1,0 +1,118 @@
+"""A labelled episode in words and as a figure, for ``pivot peek``, the card and the README."""
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collage.figure import FigureText, failure_figure
+from ..errors import StoreError
+from ..labeling.action_log import log_lines
+from .config import Shard, environment
+from .export import FrameReader, collage_frames
+from .schema import EPISODES, FRAMES, LABELS, STEPS
+from .store import Store
+from .tables import Rows, steps_by_episode
+
+
+class EpisodeView:
+    """One stored episode with its steps and its current label, ready to be shown."""
+
+    def __init__(self, store: Store, shard: Shard, episode_id: str) -> None:
+        """Read the episode from its shard."""
+        self.store, self.shard = store, shard
+        self.episode: dict[str, Any] = _row(store, EPISODES, shard, episode_id) or {}
+        if not self.episode:
+            raise StoreError(f"{store.root} holds no episode {episode_id!r}; list some with: pivot peek {store.root}")
+        self.label: dict[str, Any] | None = _row(store, LABELS, shard, episode_id)
+        self.steps: Rows = steps_by_episode(store.read(STEPS, shard).to_pylist()).get(episode_id, [])
+
+    @property
+    def pivot_step(self) -> int | None:
+        """The labelled pivot step, or None."""
+        return None if self.label is None else self.label["pivot_step"]
+
+    @property
+    def log(self) -> list[str]:
+        """The compact action log."""
+        fields = environment(self.episode["env"]).profile.log_fields
+        return log_lines(fields, self.episode["actions"], [json.loads(step["info"]) for step in self.steps])
+
+    @property
+    def title(self) -> str:
+        """What the episode is, in a few words."""
+        env, label = self.episode["env"], self.label
+        if label is None or label["pivot_step"] is None:
+            outcome = "solved" if self.episode["success"] else self.episode["stop_reason"]
+            return f"{env}: {outcome}"
+        return f"{env}: {label['failure_mode']} at step {label['pivot_step']}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of everything that a person wants to know first."""
+        episode, label = self.episode, self.label
+        facts = [
+            ("episode", episode["episode_id"]),
+            ("level", f"{episode['task_id']}, rollout {episode['sample_idx']} by {episode['policy']}"),
+            ("return", f"{episode['episode_return']:.2f} in {episode['num_steps']} of {episode['horizon']} turns"),
+        ]
+        if episode["error"]:
+            facts.append(("error", episode["error"]))
+        if label is None:
+            return facts
+        if label["certificate"] is not None:
+            facts.append(("certificate", certificate_text(label["certificate"])))
+        if label["witness"]:
+            facts.append(("a plan that still worked before the pivot", " ".join(label["witness"])))
+        if label["feasible_actions"]:
+            facts.append(("safe actions at the pivot", ", ".join(label["feasible_actions"])))
+        if label["failure_reason"]:
+            facts.append((f"guidance by {label['teacher']}", label["failure_reason"]))
+        if not label["accepted"]:
+            reasons = "; ".join(f"{reason['name']}: {reason['detail']}" for reason in label["reject_reasons"])
+            facts.append(("rejected", reasons))
+        return facts
+
+    def figure(self) -> NDArray[np.uint8]:
+        """Draw the episode with its label; RGB."""
+        if not self.steps:
+            raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
+        frames = FrameReader(self.store.read(FRAMES, self.shard))
+        tiles = [frames.pixels(frame_id) for frame_id in collage_frames(self.steps)]
+        return failure_figure(tiles, FigureText(self.title, self.facts(), self.log), self.pivot_step)
+
+
+def _row(store: Store, schema: Any, shard: Shard, episode_id: str) -> dict[str, Any] | None:
+    rows = store.read(schema, shard)
+    wanted = [index for index, found in enumerate(rows["episode_id"].to_pylist()) if found == episode_id]
+    return rows.slice(wanted[0], 1).to_pylist()[0] if wanted else None
+
+
+def certificate_text(certificate: dict[str, Any]) -> str:
+    """State a certificate in one sentence."""
+    unit = certificate["unit"]
+
+    def needed(amount: float | None) -> str:
+        return "the goal is out of reach" if amount is None else f"{amount:g} {unit} are needed"
+
+    return (
+        f"before the action {needed(certificate['before'])} with {certificate['budget_before']} turns left; "
+        f"after it {needed(certificate['after'])} with {certificate['budget_after']} ({certificate['kind']})"
+    )
+
+
+def find_episode(store: Store, episode_id: str) -> EpisodeView:
+    """Find an episode by its id or an unambiguous beginning of it.
+
+    Raises:
+        StoreError: there is none, or there are several.
+    """
+    found: list[tuple[Shard, str]] = []
+    for shard in store.config.shards():
+        ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
+        found += [(shard, each) for each in ids if each.startswith(episode_id)]
+    if len(found) == 1 or any(each == episode_id for _, each in found):
+        shard, exact = next((item for item in found if item[1] == episode_id), found[0])
+        return EpisodeView(store, shard, exact)
+    problem = "no episode" if not found else f"{len(found)} episodes"
+    raise StoreError(f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}")

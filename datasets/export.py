@@ -1,0 +1,192 @@
+"""From stored rows to what a trainer loads: collages, panels, TRL parts, and whole episodes.
+
+Everything is derived from one shard's stored rows; nothing is rolled out or labelled again. All environments share one
+schema, so that their configs concatenate, and every shard of every side is written even when it has no rows.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..collage import collage, panel
+from ..images import decode, encode_png
+from ..labeling.action_log import action_log
+from ..solvers.base import FAILURE_MODES
+from .config import RunConfig, Shard, environment
+from .parquet import read_table
+from .schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from .split import SIDES, TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
+from .store import Store
+from .tables import Rows, steps_by_episode
+
+
+def trainable(label: dict[str, Any], config: RunConfig) -> bool:
+    """Whether a label's record belongs to the training set."""
+    return label["accepted"] and (config.include_infeasible or not label["infeasible_at_start"])
+
+
+def assign_sides(store: Store) -> dict[str, dict[str, str]]:
+    """Return the side of every episode, by environment: the split of spec section 4.
+
+    Trainable failures are split as the config asks; the other episodes, which only the whole-episode configs hold, follow
+    their level.
+    """
+    sides: dict[str, dict[str, str]] = {}
+    for env in store.config.environments:
+        shards = [shard for shard in store.config.shards() if shard.env == env]
+        chosen = set()
+        for shard in shards:
+            labels = store.read(LABELS, shard, ["episode_id", "accepted", "infeasible_at_start"]).to_pylist()
+            chosen |= {label["episode_id"] for label in labels if trainable(label, store.config)}
+        level_of: dict[str, str] = {}
+        canonical: dict[str, str] = {}
+        for shard in shards:
+            for row in store.read(EPISODES, shard, ["episode_id", "initial_state"]).to_pylist():
+                state = row["initial_state"]
+                if state not in canonical:
+                    canonical[state] = environment(env).canonical_state(state)
+                level_of[row["episode_id"]] = canonical[state]
+        sides[env] = _sides(store.config, env, level_of, [episode for episode in level_of if episode in chosen])
+    return sides
+
+
+def _sides(config: RunConfig, env: str, level_of: dict[str, str], records: Sequence[str]) -> dict[str, str]:
+    fraction = config.validation_fraction
+    if config.split == "episode":
+        drawn = split_by_episode(len(records), fraction, config.seed, env)
+    else:
+        drawn = split_by_task([level_of[episode] for episode in records], fraction)
+    record_side = dict(zip(records, drawn, strict=True))
+    level_side = {level_of[episode]: side for episode, side in record_side.items()} if config.split == "task" else {}
+
+    def side_of(episode: str, level: str) -> str:
+        by_hash = VALIDATION if level_position(level) < fraction else TRAIN
+        return record_side.get(episode) or level_side.get(level, by_hash)
+
+    return {episode: side_of(episode, level) for episode, level in level_of.items()}
+
+
+class FrameReader:
+    """Decodes the stored frames of one shard, each at most once."""
+
+    def __init__(self, frames: pa.Table) -> None:
+        self._encoded = dict(zip(frames["frame_id"].to_pylist(), frames["image"].to_pylist(), strict=True))
+        self._decoded: dict[str, NDArray[np.uint8]] = {}
+
+    def encoded(self, frame_id: str) -> bytes:
+        """The stored bytes of a frame."""
+        return self._encoded[frame_id]
+
+    def pixels(self, frame_id: str) -> NDArray[np.uint8]:
+        """The decoded RGB of a frame, shape (height, width, 3)."""
+        if frame_id not in self._decoded:
+            self._decoded[frame_id] = decode(self._encoded[frame_id])
+        return self._decoded[frame_id]
+
+
+def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tuple[TableSchema, str], pa.Table]:
+    """Build one shard's part of both dataset configs, for both sides of the split."""
+    frames = FrameReader(store.read(FRAMES, shard))
+    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
+    labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
+    prompts = analyzer_prompts(store, shard)
+    records: dict[str, Rows] = {side: [] for side in SIDES}
+    whole: dict[str, Rows] = {side: [] for side in SIDES}
+    for episode in store.read(EPISODES, shard).to_pylist():
+        if episode["status"] != "complete":
+            continue
+        side = sides[episode["episode_id"]]
+        mine = steps[episode["episode_id"]]
+        whole[side].append(episode_row(episode, mine, frames))
+        label = labels.get(episode["episode_id"])
+        if label is not None and trainable(label, store.config):
+            records[side].append(record_row(episode, mine, label, prompts[label["prompt_hash"]], frames))
+    tables = {(DATASET, side): DATASET.table(rows, features=True) for side, rows in records.items()}
+    return tables | {
+        (DATASET_EPISODES, side): DATASET_EPISODES.table(rows, features=True) for side, rows in whole.items()
+    }
+
+
+def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
+    """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
+    table = read_table(store.root / store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
+
+
+def collage_frames(steps: Rows) -> list[str]:
+    """Ids of the frames before each action, in order: the tiles of the collage."""
+    return [step["frame_id"] for step in steps]
+
+
+def _image(pixels: NDArray[np.uint8]) -> dict[str, Any]:
+    return {"bytes": encode_png(pixels), "path": None}
+
+
+def record_row(
+    episode: dict[str, Any], steps: Rows, label: dict[str, Any], messages: str, frames: FrameReader
+) -> dict[str, Any]:
+    """Build one row of the ``dataset`` table from stored rows."""
+    profile = environment(episode["env"]).profile
+    tiles = [frames.pixels(frame_id) for frame_id in collage_frames(steps)]
+    shared = {name: episode[name] for name in _EPISODE_COLUMNS}
+    proved = {name: label[name] for name in _LABEL_COLUMNS}
+    infos = [json.loads(step["info"]) for step in steps]
+    return {
+        **shared,
+        **proved,
+        "images": [_image(collage(tiles))],
+        "panel": _image(panel(tiles, label["pivot_step"])),
+        "prompt": [_message(message) for message in json.loads(messages)],
+        "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
+        "failure_mode_id": FAILURE_MODES.index(label["failure_mode"]),
+        "action_log": action_log(profile.log_fields, episode["actions"], infos),
+        "solver": f"{label['solver']} {label['solver_version']}",
+    }
+
+
+_EPISODE_COLUMNS = (
+    "episode_id",
+    "env",
+    "task_id",
+    "goal_idx",
+    "eval_set",
+    "actions",
+    "initial_state",
+    "horizon",
+    "num_steps",
+    "episode_return",
+    "policy",
+)
+_LABEL_COLUMNS = (
+    "pivot_step",
+    "failure_mode",
+    "failure_reason",
+    "certificate",
+    "witness",
+    "infeasible_at_start",
+    "teacher",
+    "prompt_hash",
+)
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """Turn a stored message into TRL parts: an image part only marks the place, the picture is in ``images``."""
+    return {
+        "role": message["role"],
+        "content": [{"type": part["type"], "text": part.get("text")} for part in message["content"]],
+    }
+
+
+def episode_row(episode: dict[str, Any], steps: Rows, frames: FrameReader) -> dict[str, Any]:
+    """Build one row of the ``dataset_episodes`` table from stored rows."""
+    shared = {name: episode[name] for name in DATASET_EPISODES.names if name in episode}
+    shown = [*collage_frames(steps), *(step["next_frame_id"] for step in steps[-1:])]
+    return {
+        **shared,
+        "images": [{"bytes": frames.encoded(frame_id), "path": None} for frame_id in shown],
+        "responses": [step["response"] for step in steps],
+    }

@@ -1,0 +1,39 @@
+"""``pivot.build``: the pipeline from Python, without Prefect."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..datasets.config import RunConfig, make_config
+from .execution import execute_with, worker_pool
+from .pipeline import BuildResult, Reporter, Silent, build_store
+
+
+def build(
+    config: RunConfig | Mapping[str, Any],
+    out: str | Path,
+    *,
+    workers: int = 1,
+    refresh: bool = False,
+    reporter: Reporter | None = None,
+) -> BuildResult:
+    """Roll out, label and export a dataset; the same call again goes on where the last one stopped.
+
+    Args:
+        config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
+            ``{"environments": {"sokoban": {"tasks": 16, "settings": {}}}}``.
+        out: folder of the store; new, empty, or one that this config began.
+        workers: processes. With more than one, a script must guard its entry with ``if __name__ == "__main__":``, as for
+            any use of multiprocessing.
+        refresh: make everything anew.
+        reporter: is told how far the work has come.
+
+    Returns:
+        Counts by environment, and whether anything had to be done.
+
+    Raises:
+        PivotError: its subclasses say what is wrong with config, levels, plugins or disk.
+    """
+    resolved = config if isinstance(config, RunConfig) else make_config(config)
+    with worker_pool(workers, list(resolved.environments)) as pool:
+        return build_store(Path(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

@@ -1,0 +1,110 @@
+"""``pivot doctor``: what is installed, what is missing, and how to get it."""
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ... import __version__, plugins
+from ...errors import PluginError
+from ..execution import available_cores
+from .console import out, show_table
+
+OK, MISSING, BROKEN = "[green]ok[/]", "[yellow]missing[/]", "[red]broken[/]"
+
+OPTIONAL = (
+    ("torch", "torch", "training", "pip install 'pivot-vlm[train]'"),
+    ("transformers", "transformers", "training", "pip install 'pivot-vlm[train]'"),
+    ("trl", "trl", "training", "pip install 'pivot-vlm[train]'"),
+)
+"""Module, distribution, what it is for, how to get it."""
+
+
+def doctor() -> None:
+    """Say what is installed, what is missing and how to get it. The exit status is 1 when something needed is broken."""
+    show_table("System", ["what", "found"], _system())
+    plugin_rows, broken = _plugins()
+    show_table("Plugins", ["group", "name", "state", "fix"], plugin_rows)
+    show_table("Optional parts", ["package", "state", "for", "get it"], _optional())
+    checks = _checks()
+    show_table("Self-test", ["check", "state", "found"], checks)
+    if broken or any(state == BROKEN for _, state, _ in checks):
+        raise PluginError("something that PIVOT needs is broken; see the tables above")
+    out.print("ready: pivot build sokoban frozenlake --out runs/first")
+
+
+def _system() -> list[list[str]]:
+    free = shutil.disk_usage(Path.cwd()).free
+    return [
+        ["pivot", __version__],
+        ["Python", platform.python_version()],
+        ["platform", platform.platform()],
+        ["cores", str(available_cores())],
+        ["free disk here", f"{free / 1e9:.1f} GB"],
+    ]
+
+
+def _plugins() -> tuple[list[list[str]], bool]:
+    rows, broken = [], False
+    for group in plugins.GROUPS:
+        for name in plugins.names(group):
+            try:
+                plugins.load(group, name)
+                rows.append([group, name, OK, ""])
+            except PluginError as error:
+                rows.append([group, name, BROKEN, str(error)])
+                broken = True
+    return rows, broken
+
+
+def _optional() -> list[list[str]]:
+    rows = []
+    for module, package, purpose, fix in OPTIONAL:
+        try:
+            state, found = OK, version(package)
+            import_module(module)
+        except PackageNotFoundError:
+            state, found = MISSING, ""
+        except Exception as error:  # noqa: BLE001 - a package may break in any way when it is imported
+            state, found = BROKEN, f"{type(error).__name__}: {error}"
+        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else fix])
+    return rows
+
+
+def _checks() -> list[list[str]]:
+    return [[name, *_outcome(check)] for name, check in _SELF_TESTS.items()]
+
+
+def _outcome(check: Callable[[], str]) -> tuple[str, str]:
+    try:
+        return OK, check()
+    except Exception as error:  # noqa: BLE001 - whatever breaks is what the user asked about
+        return BROKEN, f"{type(error).__name__}: {error}"
+
+
+def _certify() -> str:
+    from ...solvers.api import certify  # noqa: PLC0415 - a broken solver must not keep doctor from starting
+
+    verdict = certify("sokoban", "######\n#@$ .#\n######", ["invalid"] * 2, 2)
+    return f"pivot {verdict.pivot_step}, {verdict.failure_mode}"
+
+
+def _build() -> str:
+    from ..api import build  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory() as folder:
+        raw = {"environments": {name: {"tasks": 1, "settings": {}} for name in ("sokoban", "frozenlake")}}
+        result = build(raw, Path(folder) / "store")
+    return f"{sum(counts['episodes'] for counts in result.environments.values())} episodes built"
+
+
+def _prefect() -> str:
+    import prefect  # noqa: PLC0415 - slow to import
+
+    return f"prefect {prefect.__version__}"
+
+
+_SELF_TESTS = {"certify a level": _certify, "build a tiny store": _build, "flow engine": _prefect}

@@ -1,0 +1,220 @@
+"""``pivot build`` and ``pivot relabel``: the commands that write a store."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ... import plugins
+from ...datasets.config import RunConfig, environment, load_config, make_config
+from ...errors import ConfigError
+from ..estimate import estimate_bytes
+from ..execution import available_cores, execute_with, worker_pool
+from ..pipeline import BuildResult
+from ..relabel import relabel_store
+from .console import ProgressBars, err, out, percent, show_table
+
+
+def _option(default_help: str, *names: str, panel: str | None = None, **extra: Any) -> Any:
+    return typer.Option(*names, help=default_help, rich_help_panel=panel, **extra)
+
+
+Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished store.")]
+
+
+def build(
+    envs: Annotated[list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake.")] = None,
+    out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
+    tasks: Annotated[
+        str | None, _option("Levels: one number for all, or ENV=N,... (default: the paper's counts).", "--tasks")
+    ] = None,
+    rollouts: Annotated[int | None, _option("Rollouts a level (default 8, one group).", "--rollouts", min=1)] = None,
+    seed: Annotated[int | None, _option("Seed of the whole run (default 0).", "--seed", min=0)] = None,
+    settings: Annotated[
+        list[str] | None, _option("Environment setting ENV.KEY=VALUE; may be given again.", "--set")
+    ] = None,
+    policy: Annotated[str | None, _option("Who acts (default scripted, an embedded stand-in).", "--policy")] = None,
+    teacher: Annotated[
+        str | None, _option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
+    ] = None,
+    split: Annotated[
+        str | None, _option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
+    ] = None,
+    workers: Annotated[int, _option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    config: Annotated[
+        Path | None, _option("Take the config from a run.json; other options override it.", "--config")
+    ] = None,
+    dry_run: Annotated[bool, _option("Show the plan and a disk estimate, and do nothing.", "--dry-run")] = False,
+    refresh: Annotated[bool, _option("Throw away what the folder holds and make it anew.", "--refresh")] = False,
+) -> None:
+    """Roll out environments, label every failure with a proof, and write a dataset that a trainer can load.
+
+    The same command again goes on where it stopped, adds what is missing, or says that all is done.
+
+    [bold]Examples[/]
+
+    pivot build sokoban frozenlake --out runs/first
+
+    pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
+
+    pivot build --config runs/first/run.json --out runs/copy
+    """
+    changes = {"rollouts": rollouts, "seed": seed, "policy": policy, "teacher": teacher, "split": split}
+    resolved = resolve_config(config, envs or [], tasks, settings or [], changes)
+    if out_dir is None:
+        raise ConfigError("no folder given; say where the store goes with --out DIR")
+    workers = workers or available_cores()
+    if dry_run:
+        show_plan(resolved, out_dir, workers)
+        return
+    err.print("starting the flow engine (a few seconds)")
+    # Imported here: Prefect takes seconds to import, and its settings are read at import.
+    from ..build import run_in_process  # noqa: PLC0415
+
+    with ProgressBars() as bars:
+        result = run_in_process(resolved, out_dir, workers, bars, refresh=refresh)
+    show_result(result)
+
+
+def resolve_config(
+    file: Path | None, envs: Sequence[str], tasks: str | None, settings: Sequence[str], changes: dict[str, Any]
+) -> RunConfig:
+    """Merge config file and options into one checked config.
+
+    Raises:
+        ConfigError: an option cannot be used, or no environment is named.
+    """
+    base: dict[str, Any] = load_config(file).model_dump(mode="json") if file else {"environments": {}}
+    runs: dict[str, Any] = base["environments"]
+    names = list(dict.fromkeys(envs)) or list(runs)
+    if not names:
+        known = ", ".join(plugins.names("environments"))
+        raise ConfigError(f"no environment named; give one or more of: {known}")
+    counts = _task_counts(tasks, names)
+    chosen: dict[str, Any] = {}
+    for name in names:
+        default = environment(name).profile.default_tasks
+        run = runs.get(name, {"tasks": default, "settings": {}})
+        chosen[name] = {"tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
+    for text in settings:
+        name, key, value = _setting(text)
+        if name not in chosen:
+            raise ConfigError(f"--set {text}: environment {name!r} is not part of this build ({', '.join(names)})")
+        chosen[name]["settings"][key] = value
+    raw = base | {"environments": chosen}
+    for key, value in changes.items():
+        if value is not None:
+            raw[key] = {"name": value} if key in ("policy", "teacher") else value
+    resolved = make_config(raw)
+    for group, part in (("policies", resolved.policy), ("teachers", resolved.teacher)):
+        plugins.load(group, part.name)
+    return resolved
+
+
+def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
+    if text is None:
+        return {}
+    if text.isdecimal():
+        return dict.fromkeys(names, int(text))
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if not number.isdecimal():
+            raise ConfigError(f"--tasks {text}: found {part!r}; expected a number, or ENV=N,ENV=N")
+        if name not in names:
+            raise ConfigError(f"--tasks {text}: environment {name!r} is not part of this build ({', '.join(names)})")
+        counts[name] = int(number)
+    return counts
+
+
+def _setting(text: str) -> tuple[str, str, Any]:
+    target, equals, value = text.partition("=")
+    name, dot, key = target.partition(".")
+    if not (equals and dot and name and key):
+        raise ConfigError(f"--set {text}: expected ENV.KEY=VALUE, such as sokoban.boxes=2")
+    try:
+        return name, key, json.loads(value)
+    except ValueError:
+        return name, key, value
+
+
+def show_plan(config: RunConfig, root: Path, workers: int) -> None:
+    """Print what a build would do, and what it would take."""
+    rows, total = [], 0
+    for name, run in config.environments.items():
+        episodes = run.tasks * config.rollouts
+        size = estimate_bytes(config, name)
+        total += size
+        shards = sum(shard.env == name for shard in config.shards())
+        rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])
+    show_table("Plan", ["environment", "tasks", "episodes", "shards", "disk (estimate)"], rows)
+    parent = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(parent).free
+    out.print(
+        f"policy {config.policy.name}, teacher {config.teacher.name}, split by {config.split}, seed {config.seed}, "
+        f"{workers} workers"
+    )
+    out.print(f"about {total / 1e6:.0f} MB into {root}, {free / 1e9:.1f} GB free there; nothing was written")
+    if total > free:
+        err.print("[yellow]this does not fit; free some space or choose another --out[/]")
+
+
+def show_result(result: BuildResult) -> None:
+    """Print the summary table and the next commands."""
+    rows = []
+    for name, counts in result.environments.items():
+        rows.append(
+            [
+                name,
+                counts["episodes"],
+                percent(counts["succeeded"], counts["episodes"]),
+                counts["failed"],
+                counts["accepted"],
+                counts["rejected"],
+                counts["rows"],
+            ]
+        )
+    root = result.root
+    title = f"{root} (already complete)" if result.already_complete else str(root)
+    show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
+    if result.reused_shards and not result.already_complete:
+        out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
+    if result.owed:
+        out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
+    first = next(iter(result.environments))
+    out.print("\nnext:")
+    out.print(f"  pivot stats {root}            failure modes, groups, rejects")
+    out.print(f"  pivot peek {root}             one labelled failure (--png FILE for the picture)")
+    out.print(f"  pivot verify {root}           prove every label again")
+    out.print(f'  load_dataset("{root}/dataset", "{first}")   in Python, with the datasets library', soft_wrap=True)
+
+
+def relabel(
+    root: Store,
+    teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
+    split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
+    include_infeasible: Annotated[
+        bool | None, _option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible")
+    ] = None,
+    keep_old: Annotated[bool, _option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
+    workers: Annotated[int, _option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+) -> None:
+    """Label a finished store again, without new rollouts, as its next label version.
+
+    Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
+    """
+    changes: dict[str, Any] = {}
+    if teacher is not None:
+        plugins.load("teachers", teacher)
+        changes["teacher"] = {"name": teacher}
+    if split is not None:
+        changes["split"] = split
+    if include_infeasible is not None:
+        changes["include_infeasible"] = include_infeasible
+    workers = workers or available_cores()
+    with ProgressBars() as bars, worker_pool(workers, plugins.names("environments")) as pool:
+        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
+    show_result(result)

@@ -1,0 +1,39 @@
+"""How much disk a build will take, measured rather than guessed: one small task is rolled out and weighed."""
+
+from ..datasets.config import RunConfig, env_config, environment
+from ..images import decode, encode_png
+from ..collage import collage
+from ..rollouts.plan import plan_tasks
+from ..rollouts.runner import roll_out_tasks
+from .stages import make_policy
+
+_SAMPLE_TASKS = 4
+_ROW_BYTES = 2500
+"""Metadata, prompts and labels of one episode, compressed; measured on both puzzles."""
+
+
+def estimate_bytes(config: RunConfig, env: str) -> int:
+    """Estimate the bytes of one environment's part of a store.
+
+    Only embedded policies are sampled; a model is never called for an estimate.
+    """
+    run = config.environments[env]
+    env_type, settings = environment(env), env_config(env, run.settings)
+    tasks = plan_tasks(env_type, settings, config.seed, min(_SAMPLE_TASKS, run.tasks))
+    policy = make_policy(config.policy)
+    if not policy.is_stand_in:
+        policy = make_policy(RunConfig.model_fields["policy"].default)
+    sampled = roll_out_tasks(env_type, settings, tasks, policy, min(config.rollouts, 8))
+    frames = sum(len(frame.image) for task in sampled for frame in task.frames.values())
+    collages = rows = 0
+    for task in sampled:
+        pixels = {key: decode(frame.image) for key, frame in task.frames.items()}
+        for episode in task.episodes:
+            rows += 1
+            if episode.failed:
+                # The collage and, at about a third of it, the panel.
+                size = len(encode_png(collage([pixels[step.frame_id] for step in episode.steps])))
+                collages += size + size // 3
+    # Frames are stored once in the store and once more in the whole-episode config.
+    per_episode = (2 * frames + collages) / rows + _ROW_BYTES
+    return int(per_episode * run.tasks * config.rollouts)

@@ -1,0 +1,139 @@
+"""Run a stage over shards: in this process, or in a pool of long-lived worker processes.
+
+A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the parent
+decides. A worker that dies (killed by the system, out of memory) ends the run with one clear message; finished shards are
+kept.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from ..errors import StoreError
+from .stages import ShardResult
+
+Call = Callable[..., ShardResult]
+
+
+class Execute(Protocol):
+    """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
+
+    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        """Yield one result for each tuple; raise the first error."""
+        ...
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start_worker(names: tuple[str, ...]) -> None:
+    """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from ..datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
+
+    for name in names:
+        environment(name)
+
+
+class WorkerPool(Protocol):
+    """Where the work of shards is done."""
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Hand over one call."""
+        ...
+
+    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        """Run ``call`` once for each tuple and yield the results as they come."""
+        ...
+
+
+class InProcess:
+    """One worker: this process."""
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Run ``call`` at once and return its finished future."""
+        future: Future[ShardResult] = Future()
+        try:
+            future.set_result(call(*arguments))
+        except Exception as error:  # noqa: BLE001 - handed on by the future
+            future.set_exception(error)
+        return future
+
+    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        """Run the calls one after the other."""
+        for each in arguments:
+            yield call(*each)
+
+
+class Processes:
+    """Several worker processes."""
+
+    def __init__(self, executor: ProcessPoolExecutor) -> None:
+        self._executor = executor
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Hand ``call`` to the next free process."""
+        return self._executor.submit(call, *arguments)
+
+    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        """Run the calls on all processes; the first error cancels what has not begun."""
+        futures = [self._executor.submit(call, *each) for each in arguments]
+        try:
+            for future in as_completed(futures):
+                yield finished(future)
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+@contextlib.contextmanager
+def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPool]:
+    """Give a pool of ``workers`` processes; one worker is this process itself.
+
+    Processes are spawned, not forked: the parent runs threads (Prefect, compiled code) that a fork would break.
+    """
+    if workers <= 1:
+        yield InProcess()
+        return
+    executor = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(tuple(environments),),
+    )
+    try:
+        yield Processes(executor)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def finished(future: "Future[ShardResult]") -> ShardResult:
+    """Return a future's result.
+
+    Raises:
+        StoreError: its worker process died.
+    """
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise StoreError(
+            "a worker process died (killed by the system, perhaps for memory); run the same command again with fewer "
+            "--workers; finished shards are kept"
+        ) from error
+
+
+def execute_with(pool: WorkerPool) -> Execute:
+    """Run stages on a pool, without Prefect."""
+
+    def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        del stage
+        return pool.stream(call, arguments)
+
+    return execute

@@ -1,0 +1,255 @@
+"""Build a store from a config: plan, roll out, label, export, and put the manifest last.
+
+The pipeline does not know who runs its shards (a loop, a pool, Prefect): it is given an ``execute`` function and a
+reporter. Everything that is done leaves receipts, so the same call again goes on where the last one stopped.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..datasets.card import write_card
+from ..datasets.config import RunConfig, Shard, env_config, environment
+from ..datasets.export import assign_sides
+from ..datasets.files import FileRecord, exclusive
+from ..datasets.schema import STORE_TABLES
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
+from ..datasets.views import write_database
+from ..environments.base import Task
+from ..errors import StoreError
+from ..rollouts.plan import plan_tasks
+from .commit import roll_forward
+from .execution import Execute
+from .stages import EXPORT, LABEL, ROLLOUT, ShardResult, export_shard, label_shard, label_stage, roll_out_shard
+
+
+class Reporter(Protocol):
+    """Is told how far the work has come."""
+
+    def start(self, stage: str, total: int) -> None:
+        """A stage of ``total`` episodes begins."""
+        ...
+
+    def advance(self, stage: str, amount: int) -> None:
+        """``amount`` episodes more are done."""
+        ...
+
+    def finish(self, stage: str) -> None:
+        """The stage is over."""
+        ...
+
+
+class Silent:
+    """Reports nothing."""
+
+    def start(self, stage: str, total: int) -> None:
+        """Say nothing."""
+
+    def advance(self, stage: str, amount: int) -> None:
+        """Say nothing."""
+
+    def finish(self, stage: str) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a build or relabel left, counted from the receipts of its shards."""
+
+    root: Path
+    already_complete: bool
+    reused_shards: int
+    shards: int
+    environments: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By environment: episodes, succeeded, failed, owed, labels, accepted, rejected, rows."""
+
+    @property
+    def owed(self) -> int:
+        """Episodes that ended in an error and will run again at the next build."""
+        return sum(counts["owed"] for counts in self.environments.values())
+
+
+def build_store(
+    root: Path, config: RunConfig, execute: Execute, reporter: Reporter, *, refresh: bool = False
+) -> BuildResult:
+    """Bring the store at ``root`` to what ``config`` asks for.
+
+    Raises:
+        StoreError: another run writes the store, the folder holds something else, or the disk fails.
+        ConfigError, GenerationError, PluginError: the config cannot be carried out.
+    """
+    _refuse_foreign_folder(root)
+    with exclusive(root):
+        roll_forward(root)
+        config = _reconcile(root, config, refresh)
+        store = Store(root, config)
+        done = None if refresh else _complete_result(store)
+        if done is not None:
+            return done
+        tasks = plan(config, reporter)
+        _begin(store, refresh)
+        results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+        results += label_and_export(store, execute, reporter, DATASET_FOLDER)
+        files = {name: record for result in results for name, record in result.files.items()}
+        files |= write_card(store, DATASET_FOLDER)
+        files[RUN] = store.write_run()
+        write_database(store)
+        store.write_manifest(files | _other_label_versions(store))
+        return summarise(store, results, already_complete=False)
+
+
+def label_and_export(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
+    """Label every shard and write its part of the dataset under ``folder``."""
+    results = _run_stage(LABEL, label_shard, store, execute, reporter)
+    sides = assign_sides(store)
+
+    def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
+        episodes = _episode_ids(store, shard)
+        return {episode: sides[shard.env][episode] for episode in episodes}, folder
+
+    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, shard_sides)
+
+
+def _episode_ids(store: Store, shard: Shard) -> list[str]:
+    episodes = STORE_TABLES[0]
+    return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
+
+
+def plan(config: RunConfig, reporter: Reporter) -> dict[Shard, list[Task]]:
+    """Make the levels of a run and deal them to its shards."""
+    stage = "plan"
+    reporter.start(stage, sum(run.tasks for run in config.environments.values()) * config.rollouts)
+    tasks: dict[str, list[Task]] = {}
+    for name, run in config.environments.items():
+        tasks[name] = plan_tasks(environment(name), env_config(name, run.settings), config.seed, run.tasks)
+        reporter.advance(stage, run.tasks * config.rollouts)
+    reporter.finish(stage)
+    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in config.shards()}
+
+
+def _run_stage(
+    stage: str,
+    call: Callable[..., ShardResult],
+    store: Store,
+    execute: Execute,
+    reporter: Reporter,
+    more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
+) -> list[ShardResult]:
+    config = store.config
+    shards = config.shards()
+    reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
+    results: list[ShardResult] = []
+    for result in execute(stage, call, [(store.root, config, shard, *more(shard)) for shard in shards]):
+        results.append(result)
+        reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
+    reporter.finish(stage)
+    order = {shard: place for place, shard in enumerate(shards)}
+    return sorted(results, key=lambda result: order[result.shard])
+
+
+def _refuse_foreign_folder(root: Path) -> None:
+    """Never write into a folder that holds something else."""
+    if root.exists() and not root.is_dir():
+        raise StoreError(f"{root} is a file; choose a folder with --out")
+    if root.is_dir() and not (root / RUN).exists():
+        foreign = [path.name for path in root.iterdir() if not path.name.startswith(".")]
+        if foreign:
+            raise StoreError(
+                f"{root} holds {foreign[0]!r} but no {RUN}, so it is not a PIVOT store; choose an empty folder with --out"
+            )
+
+
+def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
+    """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
+    if refresh or not (root / RUN).exists():
+        return config
+    old = Store.open(root, complete=False).config
+    config = config.model_copy(update={"label_version": old.label_version})
+    changed = [
+        name
+        for name in type(config).model_fields
+        if name != "environments" and getattr(config, name) != getattr(old, name)
+    ]
+    for name, run in old.environments.items():
+        asked = config.environments.get(name)
+        if asked is None:
+            changed.append(f"environments (it also holds {name})")
+        elif asked.settings != run.settings:
+            keys = sorted(key for key in run.settings if run.settings[key] != asked.settings.get(key))
+            changed.append(f"settings of {name} ({', '.join(keys)})")
+        elif asked.tasks < run.tasks:
+            changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
+    if changed:
+        raise StoreError(
+            f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
+            f"`pivot relabel {root}` if only teacher or split differ, or build it anew with --refresh"
+        )
+    return config
+
+
+def _complete_result(store: Store) -> BuildResult | None:
+    """Return the summary of a store that needs no work, else None."""
+    if not (store.root / MANIFEST).is_file() or Store.open(store.root).config != store.config:
+        return None
+    for name, record in store.manifest().items():
+        path = store.root / name
+        if not path.is_file() or path.stat().st_size != record.bytes:
+            return None
+    result = result_of(store)
+    return None if result is None or result.owed else result
+
+
+def result_of(store: Store) -> BuildResult | None:
+    """Summarise a finished store from its receipts; None when some are missing."""
+    results: list[ShardResult] = []
+    for shard in store.config.shards():
+        for stage in (ROLLOUT, label_stage(store.config), EXPORT):
+            receipt = store.receipt(stage, shard)
+            if receipt is None and stage == EXPORT:
+                receipt = store.receipt(f"{EXPORT}-v{store.config.label_version}", shard)
+            if receipt is None:
+                return None
+            results.append(ShardResult(shard, stage, True, receipt.files, receipt.facts))
+    return summarise(store, results, already_complete=True)
+
+
+def _begin(store: Store, refresh: bool) -> None:
+    """Mark the store as unfinished and record its config; with ``refresh`` forget what was there."""
+    if refresh:
+        folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER, RECEIPTS]
+        for folder in folders:
+            shutil.rmtree(store.root / folder, ignore_errors=True)
+    for name in (MANIFEST, DATABASE):
+        (store.root / name).unlink(missing_ok=True)
+    store.write_run()
+
+
+def _other_label_versions(store: Store) -> dict[str, FileRecord]:
+    """Manifest entries of older label versions that were kept."""
+    current = store.config.label_version
+    kept = [
+        path.relative_to(store.root).as_posix()
+        for pattern in ("labels/v*/*/*.parquet", "prompts/*/*-labels-v*.parquet")
+        for path in sorted(store.root.glob(pattern))
+    ]
+    own = {store.labels_folder()}
+    others = [
+        name
+        for name in kept
+        if "/".join(name.split("/")[:2]) not in own and not name.endswith(f"-labels-v{current}.parquet")
+    ]
+    return scan_files(store, others)
+
+
+def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:
+    """Add up what the shards of a run report."""
+    keys = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
+    totals = {name: dict.fromkeys(keys, 0) for name in store.config.environments}
+    for result in results:
+        counts = totals[result.shard.env]
+        for key, value in result.facts.items():
+            counts[key] += len(value) if isinstance(value, list) else value
+    made = [result for result in results if result.stage == ROLLOUT]
+    return BuildResult(store.root, already_complete, sum(result.reused for result in made), len(made), totals)

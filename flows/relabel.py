@@ -1,0 +1,85 @@
+"""Label a store again without new rollouts, and replace dataset and manifest in one step.
+
+The new labels and the new dataset are built beside the old ones under the next label version; readers see the old store
+until everything is in place, and a kill leaves the old store or the new one (see :mod:`.commit`).
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ..datasets.card import write_card
+from ..datasets.config import RunConfig, make_config
+from ..datasets.files import exclusive
+from ..datasets.store import DATABASE, RUN, Store
+from ..datasets.views import write_database
+from ..errors import StoreError
+from .commit import COMMIT, bind, roll_forward
+from .execution import Execute
+from .pipeline import BuildResult, Reporter, label_and_export, result_of, summarise
+from .stages import ROLLOUT, ShardResult
+
+
+def relabel_store(
+    root: Path, changes: dict[str, Any], execute: Execute, reporter: Reporter, *, keep_old: bool = False
+) -> BuildResult:
+    """Write the next label version of a finished store.
+
+    Args:
+        root: the store.
+        changes: fields of the run config that differ from now on: ``teacher``, ``split``, ``include_infeasible``.
+        execute: runs the shards.
+        reporter: is told how far the work has come.
+        keep_old: keep the replaced labels as ``labels/v<N>``.
+
+    Raises:
+        StoreError: there is no finished store, or another run writes it.
+        ConfigError: a change cannot be used.
+    """
+    Store.open(root, complete=not (root / COMMIT).exists())
+    with exclusive(root):
+        if roll_forward(root):
+            finished = result_of(Store.open(root))
+            if finished is None:
+                raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
+            return finished
+        old = Store.open(root)
+        store = Store(root, _next_version(old.config, changes))
+        staged = f".dataset-v{store.config.label_version}"
+        results = label_and_export(store, execute, reporter, staged)
+        _bind(old, store, staged, results, keep_old)
+        roll_forward(root)
+        return summarise(store, [*_rollout_results(store), *results], already_complete=False)
+
+
+def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
+    raw = config.model_dump(mode="json") | changes | {"label_version": config.label_version + 1}
+    return make_config(raw)
+
+
+def _rollout_results(store: Store) -> list[ShardResult]:
+    receipts = [(shard, store.receipt(ROLLOUT, shard)) for shard in store.config.shards()]
+    return [ShardResult(shard, ROLLOUT, True, found.files, found.facts) for shard, found in receipts if found]
+
+
+def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], keep_old: bool) -> None:
+    """Prepare every file of the step and write its journal."""
+    root = store.root
+    old_prompts = {old.label_prompts_file(shard) for shard in old.config.shards()}
+
+    def belongs_to_old_labels(name: str) -> bool:
+        return name.startswith(f"{old.labels_folder()}/") or name in old_prompts
+
+    files = {
+        name: record
+        for name, record in old.manifest().items()
+        if not name.startswith("dataset/") and (keep_old or not belongs_to_old_labels(name))
+    }
+    made = {name: record for result in results for name, record in result.files.items()} | write_card(store, staged)
+    files |= {name.replace(f"{staged}/", "dataset/", 1): record for name, record in made.items()}
+    preparation = Store(root / COMMIT, store.config)
+    shutil.rmtree(preparation.root, ignore_errors=True)
+    files[RUN] = preparation.write_run()
+    write_database(store, preparation.root / DATABASE)
+    preparation.write_manifest(files)
+    bind(root, staged, [] if keep_old else [old.labels_folder(), *sorted(old_prompts)])
