@@ -15,7 +15,7 @@ from gymnasium.error import ResetNeeded
 
 from ..errors import ConfigError, GenerationError, LevelError
 from ..identity import derive_seed
-from .base import EnvConfig, Frame, ParsedAction, PivotEnv, Task
+from .base import NO_FRAME, EnvConfig, Frame, ParsedAction, PivotEnv, Task
 
 ACTIONS = ("up", "down", "left", "right")
 """Usable actions in the public order; their positions are the members of ``action_space``."""
@@ -97,6 +97,7 @@ class GridEnv(PivotEnv):
         self.task_instruction = self.instruction
         self._turn = 0
         self._ended = True
+        self._background: Frame = NO_FRAME
 
     # --- the rules of one puzzle -------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class GridEnv(PivotEnv):
 
     @abstractmethod
     def _load(self, text: str) -> None:
-        """Take over the state of ``text``, or raise LevelError and change nothing."""
+        """Take over the state of ``text`` and draw ``_background``, or raise LevelError and change nothing."""
 
     @abstractmethod
     def _move(self, direction: int) -> tuple[bool, float]:
@@ -129,7 +130,7 @@ class GridEnv(PivotEnv):
 
     @abstractmethod
     def _draw(self) -> Frame:
-        """Return a new frame of the current state."""
+        """Return a new frame of the current state: a copy of ``_background`` and what moves."""
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class GridEnv(PivotEnv):
 
     def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the current frame."""
-        return self._frame() if self.render_mode == "rgb_array" else None
+        return self._new_frame() if self.render_mode == "rgb_array" else None
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
@@ -237,13 +238,16 @@ class GridEnv(PivotEnv):
         return self._frame()
 
     def _start_at(self, turn: int) -> None:
+        if self.observation_space.shape != self._background.shape:
+            self.observation_space = spaces.Box(0, 255, self._background.shape, np.uint8)
         self._turn = turn
         self._ended = turn >= self.config.horizon or self._is_solved() or self._is_lost()
 
     def _frame(self) -> Frame:
+        return self._new_frame() if self.draw_frames else NO_FRAME
+
+    def _new_frame(self) -> Frame:
         """Return a new read-only frame. It is never shared: gymnasium asks for new data on every call."""
         frame = self._draw()
-        if frame.shape != self.observation_space.shape:
-            self.observation_space = spaces.Box(0, 255, frame.shape, np.uint8)
         frame.flags.writeable = False
         return frame

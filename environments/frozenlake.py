@@ -9,7 +9,6 @@ import re
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import numpy as np
 from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
@@ -127,7 +126,6 @@ class FrozenLakeEnv(GridEnv):
         self._cells = ""
         self._player = 0
         self._transitions: dict[int, dict[int, list[tuple[Any, ...]]]] = {}
-        self._background: Frame = np.zeros((0, 0, 3), np.uint8)
 
     @classmethod
     def find_level(cls, config: FrozenLakeConfig, seed: int) -> tuple[int, str]:

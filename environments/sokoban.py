@@ -87,7 +87,6 @@ class SokobanEnv(GridEnv):
         self._tiles = tiles(self.config.cell)
         self._cols = 0
         self._static = b""  # walls and targets, one code a cell
-        self._background: Frame = np.zeros((0, 0, 3), np.uint8)
         self._boxes: set[int] = set()
         self._player = 0
         self._off_target = 0  # boxes that are not on a target

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from pydantic import ValidationError
-
 from pivot.environments.base import EnvConfig, Frame, PivotEnv
 from pivot.errors import LevelError
+from pydantic import ValidationError
 
 Outcome = tuple[bytes, float, bool, bool, dict[str, Any], str]
 
@@ -210,7 +210,9 @@ class EnvironmentContract:
         for env, level, rng in self.episodes():
             frame, _ = env.reset(options={"state": level})
             self.check_frame(env, frame)
-            for turn in range(env.config.horizon):
+            turn, terminated, truncated = -1, False, False
+            while not (terminated or truncated):
+                turn += 1
                 before = env.state_text()
                 frame, reward, terminated, truncated, info = env.step(env.encode_action(*self.any_action(rng)))
                 self.check_frame(env, frame)
@@ -226,9 +228,7 @@ class EnvironmentContract:
                     assert terminated or not info["success"]
                 if not info.get("moved", True):
                     assert env.state_text() == before
-                if terminated or truncated:
-                    break
-            assert terminated or (truncated and turn == env.config.horizon - 1)
+            assert terminated or turn == env.config.horizon - 1
 
     @staticmethod
     def check_frame(env: PivotEnv, frame: Frame) -> None:
@@ -268,6 +268,24 @@ class EnvironmentContract:
                     assert other.snapshot() == snapshots[start]
                     assert [self.act(other, action) for action in plan[start : len(outcomes)]] == outcomes[start:]
 
+    def test_frames_may_be_left_undrawn(self) -> None:
+        for env, level, rng in self.episodes():
+            silent = self.env_type(env.config)
+            silent.draw_frames = False
+            env.reset(options={"state": level})
+            silent.reset(options={"state": level})
+            over = False
+            while not over:
+                action = env.encode_action(*self.any_action(rng))
+                frame, *rest = env.step(action)
+                undrawn, *same = silent.step(action)
+                assert same == rest
+                assert silent.state_text() == env.state_text()
+                assert silent.frame_key() == env.frame_key()
+                assert undrawn.size == 0 or np.array_equal(undrawn, frame)
+                assert np.array_equal(np.asarray(silent.render()), frame)
+                over = bool(rest[1] or rest[2])
+
     def test_frame_keys_name_frames(self) -> None:
         """Equal keys mean equal frames: of one level as the contract says, and no key may be unhashable."""
         for env, level, rng in self.episodes():
@@ -295,8 +313,6 @@ class EnvironmentContract:
     def test_gymnasium_makes_it_by_id(self) -> None:
         if self.gym_id is None:
             pytest.skip("this environment is not registered with gymnasium")
-        import gymnasium
-
         env = gymnasium.make(f"pivot.environments:{self.gym_id}")
         assert type(env.unwrapped) is self.env_type
         with warnings.catch_warnings():

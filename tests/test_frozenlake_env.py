@@ -2,12 +2,11 @@
 
 import random
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
-
 from pivot.environments import _grid
 from pivot.environments.frozenlake import LEGEND, FrozenLakeConfig, FrozenLakeEnv
 from pivot.errors import ConfigError, GenerationError, LevelError
@@ -21,9 +20,9 @@ class TestFrozenLakeContract(EnvironmentContract):
     env_type = FrozenLakeEnv
     settings = ({}, {"size": 8, "cell": 32, "horizon": 20}, {"size": 2, "frozen_probability": 0.0, "horizon": 3})
     actions = tuple((name, None) for name in _grid.ACTIONS)
-    answers = {name: (name, None) for name in _grid.ACTIONS}
+    answers: ClassVar = {name: (name, None) for name in _grid.ACTIONS}
     garbage = ("", "move up", "up up", "up, left", "up|left", "north", "0", "<b>up</b>", "u" * 65536, "up\x00")
-    bad_states = {
+    bad_states: ClassVar = {
         "": "empty",
         "SFFX": "'X' in row 0, column 3",
         "SFF\nFG": "row 1",
@@ -117,7 +116,7 @@ def test_pixels_equal_gymnasium_render(size: int, cell: int, monkeypatch: pytest
                 continue  # the last action does not change the picture; a few cells are enough to know
             state = "{}\n@ {} {}".format(level, *divmod(position, size))
             frame, _ = env.reset(options={"state": state})
-            assert np.array_equal(frame, lake.render()), (seed, last, position)
+            assert np.array_equal(frame, np.asarray(lake.render())), (seed, last, position)
 
 
 def test_maps_follow_the_configured_chances() -> None:
