@@ -86,7 +86,7 @@ def text_width(text: str, size: int) -> int:
     Raises:
         ValueError: a character has no glyph.
     """
-    return sum(_glyph(character, size).shape[1] for character in text)
+    return sum(_glyph_width(character, size) for character in text)
 
 
 def draw_text(text: str, size: int) -> NDArray[np.uint8]:
@@ -99,16 +99,23 @@ def draw_text(text: str, size: int) -> NDArray[np.uint8]:
     return np.concatenate(glyphs, axis=1) if glyphs else np.zeros((size, 0), np.uint8)
 
 
-@lru_cache(maxsize=1024)
-def _glyph(character: str, size: int) -> NDArray[np.uint8]:
+@lru_cache(maxsize=64)
+def _outline(character: str) -> tuple[Segment, ...]:
     if character not in _STROKES:
         raise ValueError(f"no glyph for {character!r}; labels may hold: {CHARACTERS}")
-    segments = _flatten(_STROKES[character])
-    right = (
-        100 if character.isdigit() else max((max(x0, x1) // _FLAT for x0, _, x1, _ in segments), default=_SPACE_WIDTH)
-    )
-    advance = right + 2 * _PEN + _SPACING
-    width = (advance * size + EM // 2) // EM
+    return tuple(_flatten(_STROKES[character]))
+
+
+def _glyph_width(character: str, size: int) -> int:
+    right = max((max(x0, x1) // _FLAT for x0, _, x1, _ in _outline(character)), default=_SPACE_WIDTH)
+    advance = (_DIGIT_WIDTH if character.isdigit() else right) + 2 * _PEN + _SPACING
+    return (advance * size + EM // 2) // EM
+
+
+@lru_cache(maxsize=1024)
+def _glyph(character: str, size: int) -> NDArray[np.uint8]:
+    segments = _outline(character)
+    width = _glyph_width(character, size)
     # Lengths in units of 1 / (2 * _SAMPLES * size * _FLAT) font units: samples and stroke points are whole numbers.
     pen = _PEN * 2 * _SAMPLES * size * _FLAT
     x = _FLAT * (EM * (2 * np.arange(width * _SAMPLES, dtype=np.int64) + 1) - (2 * _PEN + _SPACING) * _SAMPLES * size)
@@ -129,7 +136,7 @@ def _near_segment(x: NDArray[np.int64], y: NDArray[np.int64], to_x: int, to_y: i
     along = x * to_x + y * to_y
     across = np.abs(x * to_y - y * to_x)
     # across <= radius * length, with the square root rounded down: the left side is a whole number.
-    return near_ends | ((along >= 0) & (along <= length_squared) & (across <= isqrt(radius * radius * length_squared)))
+    return near_ends | ((along > 0) & (along < length_squared) & (across <= isqrt(radius * radius * length_squared)))
 
 
 def _flatten(strokes: str) -> list[Segment]:
