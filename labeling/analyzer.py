@@ -6,9 +6,9 @@ what the model is shown; for training they become TRL's conversational ``prompt`
 """
 
 from functools import lru_cache
-from math import ceil, isqrt
 from typing import Any
 
+from ..collage import grid_shape
 from ..environments.base import EnvProfile
 from ..identity import digest
 from ..rollouts.base import PromptMessages
@@ -19,12 +19,6 @@ from .wording import wording
 
 VERSION = "1"
 """Version of the template; any change of its text or of the wording tables raises it."""
-
-
-def grid_shape(tiles: int) -> tuple[int, int]:
-    """Return (columns, rows) of a collage of ``tiles`` tiles (spec section 5)."""
-    columns = isqrt(tiles - 1) + 1
-    return columns, ceil(tiles / columns)
 
 
 def template_name(env: str) -> str:

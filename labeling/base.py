@@ -183,3 +183,8 @@ class Filter(ABC):
             return None
         detail = self.check(episode, draft)
         return None if detail is None else RejectReason(self.name, detail)
+
+
+def judge(episode: FailedEpisode, draft: Draft, filters: Sequence[Filter]) -> tuple[RejectReason, ...]:
+    """Let every filter judge one label and return all reasons to reject it."""
+    return tuple(reason for rule in filters if (reason := rule.judge(episode, draft)) is not None)

@@ -9,12 +9,12 @@ from typing import Any
 
 from .. import plugins
 from ..environments.base import EnvProfile
-from ..errors import StoreError
+from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
 from ..rollouts.base import PromptMessages
 from ..solvers.base import Case, Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt
-from .base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, RejectReason, Teacher
+from .base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, RejectReason, Teacher, judge
 from .target import build_target
 
 
@@ -36,6 +36,7 @@ def label_episodes(
 
     Raises:
         StoreError: the rows of an episode do not belong together.
+        CertifyError: the solver named a pivot that the episode does not have.
         PluginError: an environment is not installed.
         PolicyError: the teacher could not answer at all.
     """
@@ -44,6 +45,7 @@ def label_episodes(
     answers = solver.certify(
         [Case(episode.initial_state, episode.actions, episode.horizon, episode.infos) for episode in episodes]
     )
+    _check_answers(solver, episodes, answers)
     profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
     prompts = [analyzer_prompt(profile, episode) for profile, episode in zip(profiles, episodes, strict=True)]
     solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
@@ -89,7 +91,7 @@ class _Maker:
     ) -> Label:
         target = build_target(verdict.pivot_step, verdict.failure_mode, guidance or "")
         draft = Draft(verdict, guidance, target, self._solver)
-        reasons = tuple(reason for rule in filters if (reason := rule.judge(episode, draft)) is not None)
+        reasons = judge(episode, draft, filters)
         return Label(
             episode_id=episode.episode_id,
             pivot_step=verdict.pivot_step,
@@ -151,6 +153,17 @@ def _check_rows(episode: FailedEpisode) -> None:
             f"episode {episode.episode_id} has {steps} actions, but {', '.join(wrong) or 'needs at least one'}; its "
             "stored rows do not belong together: roll it out again"
         )
+
+
+def _check_answers(solver: Solver, episodes: Sequence[FailedEpisode], answers: Sequence[Verdict | Unsolved]) -> None:
+    if len(answers) != len(episodes):
+        raise CertifyError(f"solver {solver.name!r} gave {len(answers)} answers to {len(episodes)} episodes; report it")
+    for episode, answer in zip(episodes, answers, strict=True):
+        if isinstance(answer, Verdict) and not 0 <= answer.pivot_step < episode.num_steps:
+            raise CertifyError(
+                f"solver {solver.name!r} put the pivot of episode {episode.episode_id} at step {answer.pivot_step}, "
+                f"outside [0, {episode.num_steps - 1}]; report it"
+            )
 
 
 def _storable(text: str) -> str:

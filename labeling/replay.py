@@ -23,18 +23,20 @@ from .base import FailedEpisode
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
 
-INFO_KEYS = (
-    "moved",
-    "last_action_success",
-    "action_is_valid",
-    "dist",
-    "remaining_turns",
-    "legal",
-    "remaining_stages",
-    "valid_svg",
-    "average_score",
+INFO_KEYS = frozenset(
+    {
+        "moved",
+        "last_action_success",
+        "action_is_valid",
+        "dist",
+        "remaining_turns",
+        "legal",
+        "remaining_stages",
+        "valid_svg",
+        "average_score",
+    }
 )
-"""The ``info`` keys that a log may hold (spec section 4)."""
+"""The ``info`` keys that belong into a log (spec section 4); what else an environment tells is not compared."""
 
 
 class DisagreementError(Exception):
@@ -70,7 +72,7 @@ class Replayer:
             if reward != rewards[t]:
                 raise DisagreementError(f"reward: step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            if any(info.get(key) != logged.get(key) for key in INFO_KEYS):
+            if not (logged.items() <= info.items() and logged.keys() >= info.keys() & INFO_KEYS):
                 raise DisagreementError(f"info: step {t} {_first_difference(info, logged)}")
             if self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError(f"frame: the one after step {t} is another one")
@@ -131,8 +133,14 @@ class Replayer:
 
 
 def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
-    key = next(key for key in INFO_KEYS if info.get(key) != logged.get(key))
-    return f"gives {key}={info.get(key)}, the log says {logged.get(key)}"
+    for key in sorted(logged.keys() | info.keys() & INFO_KEYS):
+        if key not in logged:
+            return f"gives {key}={info[key]}, the log has no {key}"
+        if key not in info:
+            return f"gives no {key}, the log says {logged[key]}"
+        if info[key] != logged[key]:
+            return f"gives {key}={info[key]}, the log says {logged[key]}"
+    raise AssertionError("called for equal infos")
 
 
 @lru_cache(maxsize=8)

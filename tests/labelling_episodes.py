@@ -1,0 +1,64 @@
+"""Failed episodes for tests of labelling: real environments played with seeded random actions, recorded as stored rows."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pivot import plugins
+from pivot.environments.base import PivotEnv
+from pivot.images import frame_id
+from pivot.labeling.base import FailedEpisode
+
+ACTIONS = ("up", "down", "left", "right", "invalid")
+
+
+def record(env_name: str, initial_state: str, actions: Sequence[str], **settings: Any) -> FailedEpisode | None:
+    """Play ``actions`` until the episode ends; None when it succeeds or does not end."""
+    env: PivotEnv = plugins.load("environments", env_name).from_settings(settings)
+    frame, _ = env.reset(options={"state": initial_state})
+    frames, rewards, infos = [frame_id(frame)], [], []
+    for action in actions:
+        frame, reward, terminated, truncated, info = env.step(env.encode_action(action))
+        frames.append(frame_id(frame))
+        rewards.append(float(reward))
+        infos.append({key: value for key, value in info.items() if key != "success"})
+        if terminated or truncated:
+            if info["success"]:
+                return None
+            steps = len(rewards)
+            return FailedEpisode(
+                episode_id="episode",
+                env=env_name,
+                env_version=env.profile.version,
+                env_config=env.config.model_dump(mode="json"),
+                task_id="task",
+                instruction="",
+                initial_state=initial_state,
+                horizon=env.config.horizon,
+                actions=list(actions[:steps]),
+                payloads=[None] * steps,
+                rewards=rewards,
+                infos=json.loads(json.dumps(infos)),
+                action_valid=[action != "invalid" for action in actions[:steps]],
+                frame_ids=frames,
+            )
+    return None
+
+
+def random_failures(env_name: str, count: int, seed: int = 0, rollouts: int = 8, **settings: Any) -> list[FailedEpisode]:
+    """Return ``count`` failed episodes of generated levels, up to ``rollouts`` of each, task by task."""
+    env_type: type[PivotEnv] = plugins.load("environments", env_name)
+    config = env_type.config_type(**settings)
+    found: list[FailedEpisode] = []
+    rng = random.Random(seed)
+    while len(found) < count:
+        task = env_type.make_task(config, rng.getrandbits(40))
+        for _ in range(rollouts):
+            actions = rng.choices(ACTIONS, weights=(5, 5, 5, 5, 1), k=config.horizon)
+            episode = record(env_name, task.initial_state, actions, **settings)
+            if episode is not None:
+                name = f"episode-{len(found)}"
+                found.append(replace(episode, episode_id=name, task_id=task.task_id, instruction=task.instruction))
+    return found[:count]

@@ -1,0 +1,293 @@
+"""What labelling writes: the compact log, the Analyzer prompt, the target and its strict reader, the word lists."""
+
+import json
+import re
+from dataclasses import replace
+from math import ceil, sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pivot import plugins
+from pivot.environments.base import EnvProfile
+from pivot.identity import digest
+from pivot.labeling.action_log import action_log, log_lines
+from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, trl_completion, trl_prompt
+from pivot.labeling.base import FailedEpisode
+from pivot.labeling.claims import claims
+from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
+from pivot.labeling.wording import GENERAL_MEANINGS, WORDING, wording
+from pivot.solvers.base import FAILURE_MODES
+
+LOG_LINE = re.compile(r"step \d+: action=\S+( [a-z_]+=\S+)*")
+
+
+def profile(env: str) -> EnvProfile:
+    return plugins.load("environments", env).profile
+
+
+def episode(steps: int, env: str = "frozenlake", **changes: Any) -> FailedEpisode:
+    plain = FailedEpisode(
+        episode_id="e",
+        env=env,
+        env_version="1",
+        env_config={},
+        task_id="t",
+        instruction="",
+        initial_state="",
+        horizon=steps,
+        actions=["left"] * steps,
+        payloads=[None] * steps,
+        rewards=[-0.1] * steps,
+        infos=[{"moved": True, "remaining_turns": steps - 1 - t} for t in range(steps)],
+        action_valid=[True] * steps,
+        frame_ids=[f"frame-{t}" for t in range(steps + 1)],
+    )
+    return replace(plain, **changes)
+
+
+# The log
+
+
+def test_log_lines_have_the_published_shape() -> None:
+    """One line of each environment's log as the method's publication prints it: names, order and number formats."""
+    navigation = ("moved", "last_action_success", "action_is_valid", "dist", "remaining_turns")
+    rows: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+        (("moved",), "left", {"moved": True, "remaining_turns": 8}, "step 0: action=left moved=true"),
+        (
+            ("moved", "remaining_turns"),
+            "right",
+            {"moved": False, "remaining_turns": 8},
+            "step 0: action=right moved=false remaining_turns=8",
+        ),
+        (
+            navigation,
+            "moveright",
+            {
+                "moved": False,
+                "last_action_success": False,
+                "action_is_valid": True,
+                "dist": 2.8702,
+                "remaining_turns": 24,
+            },
+            "step 0: action=moveright moved=false last_action_success=false action_is_valid=true dist=2.87 "
+            "remaining_turns=24",
+        ),
+        (
+            navigation,
+            "invalid",
+            {
+                "moved": False,
+                "last_action_success": False,
+                "action_is_valid": True,
+                "dist": None,
+                "remaining_turns": 12,
+            },
+            "step 0: action=invalid moved=false last_action_success=false action_is_valid=true remaining_turns=12",
+        ),
+        (
+            ("legal", "remaining_stages", "remaining_turns"),
+            "pick(107,64,20)|place(0,-185,120)",
+            {"legal": True, "remaining_stages": 1, "remaining_turns": 0},
+            "step 0: action=pick(107,64,20)|place(0,-185,120) legal=true remaining_stages=1 remaining_turns=0",
+        ),
+        (
+            ("valid_svg", "remaining_turns", "average_score"),
+            "svg",
+            {"valid_svg": True, "remaining_turns": 1, "average_score": 0.5},
+            "step 0: action=svg valid_svg=true remaining_turns=1 average_score=0.50",
+        ),
+    ]
+    for fields, action, info, line in rows:
+        assert action_log(fields, [action], [info]) == line
+
+
+def test_log_keeps_equal_values_of_different_types_apart() -> None:
+    values = [True, 1, 1.0, False, 0, 0.0, -0.001]
+    lines = log_lines(("x",), ["a"] * len(values), [{"x": value} for value in values])
+    assert [line.split("x=")[1] for line in lines] == ["true", "1", "1.00", "false", "0", "0.00", "0.00"]
+
+
+def test_log_leaves_missing_values_out() -> None:
+    assert log_lines(("moved", "dist"), ["a", "b"], [{}, {"dist": None, "moved": False}]) == [
+        "step 0: action=a",
+        "step 1: action=b moved=false",
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text()), max_size=6),
+)
+def test_log_has_one_wellformed_line_a_step_whatever_it_is_given(steps: list[tuple[str, Any]]) -> None:
+    log = action_log(("moved",), [action for action, _ in steps], [{"moved": value} for _, value in steps])
+    lines = log.splitlines() if steps else []
+    assert len(lines) == len(steps)
+    for t, line in enumerate(lines):
+        assert line.startswith(f"step {t}: action=")
+        assert line.isprintable()
+
+
+def test_log_refuses_infos_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        log_lines(("moved",), ["left"], [])
+
+
+# The target
+
+
+@given(st.integers(0, 10_000), st.sampled_from(FAILURE_MODES), st.text(st.characters(codec="utf-8")))
+def test_target_round_trip(step: int, mode: str, reason: str) -> None:
+    text = build_target(step, mode, reason)
+    assert parse_target(text) == Target(step, mode, reason)
+    assert list(json.loads(text)) == list(FIELDS) == ["pivot_step", "failure_mode", "failure_reason"]
+    assert text == json.dumps(json.loads(text), ensure_ascii=False)
+
+
+def test_target_without_guidance_has_an_empty_reason() -> None:
+    assert build_target(3, "timeout") == '{"pivot_step": 3, "failure_mode": "timeout", "failure_reason": ""}'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not_json"),
+        ("step 3", "not_json"),
+        ("{}", "wrong_fields"),
+        ("[]", "not_an_object"),
+        ("3", "not_an_object"),
+        ("null", "not_an_object"),
+        ('{"pivot_step": 1, "failure_mode": "timeout"}', "wrong_fields"),
+        ('{"pivot_step": 1, "failure_mode": "timeout", "failure_reason": "", "note": ""}', "wrong_fields"),
+        ('{"pivot_step": 1, "pivot_step": 1, "failure_mode": "timeout", "failure_reason": ""}', "not_json"),
+        ('{"pivot_step": "1", "failure_mode": "timeout", "failure_reason": ""}', "wrong_type"),
+        ('{"pivot_step": 1.0, "failure_mode": "timeout", "failure_reason": ""}', "wrong_type"),
+        ('{"pivot_step": true, "failure_mode": "timeout", "failure_reason": ""}', "wrong_type"),
+        ('{"pivot_step": null, "failure_mode": "timeout", "failure_reason": ""}', "wrong_type"),
+        ('{"pivot_step": NaN, "failure_mode": "timeout", "failure_reason": ""}', "not_json"),
+        ('{"pivot_step": 1, "failure_mode": 2, "failure_reason": ""}', "wrong_type"),
+        ('{"pivot_step": 1, "failure_mode": "timeout", "failure_reason": null}', "wrong_type"),
+        ('{"pivot_step": 1, "failure_mode": "timeout", "failure_reason": "\\ud800"}', "not_text"),
+        ('```json\n{"pivot_step": 1, "failure_mode": "timeout", "failure_reason": ""}\n```', "not_json"),
+        ('{"pivot_step": 1, "failure_mode": "timeout", "failure_reason": ""} done', "not_json"),
+        ("[" * 50_000, "not_json"),
+        ('{"pivot_step": ' + "9" * 5000 + ', "failure_mode": "timeout", "failure_reason": ""}', "not_json"),
+        (" " * (MAX_TARGET_CHARS + 1), "too_long"),
+    ],
+    ids=lambda value: value if len(value) < 30 else value[:30],
+)
+def test_bad_targets_have_typed_problems(text: str, problem: str) -> None:
+    with pytest.raises(BadTargetError) as caught:
+        parse_target(text)
+    assert caught.value.problem == problem
+    assert str(caught.value).startswith(f"{problem}: ")
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_a_target_or_a_typed_problem(text: str) -> None:
+    try:
+        parse_target(text)
+    except BadTargetError as error:
+        assert error.detail
+
+
+# The Analyzer prompt
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 9, 10, 25])
+def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
+    cols = ceil(sqrt(steps))
+    rows = ceil(steps / cols)
+    text = analyzer_text(profile(env), episode(steps, env))
+    assert f"{cols}x{rows} grid" in text
+    assert f"labelled 0 to {steps - 1}" in text
+    assert f"Number of steps: {steps}\n" in text
+    assert f"[0, {steps - 1}]" in text
+    assert "episode_success: failure" in text
+    assert profile(env).task_description in text
+    for field in FIELDS:
+        assert field in text
+    for mode in profile(env).failure_modes:
+        assert f"- {mode}: {wording(env).meaning(mode)}" in text
+    others = set(FAILURE_MODES) - set(profile(env).failure_modes)
+    assert not [mode for mode in others if re.search(rf"\b{mode}\b", text.partition("Failure modes:")[2])]
+    log = text.rpartition("- Compact action log:\n")[2].split("\n")
+    assert len(log) == steps
+    assert all(LOG_LINE.fullmatch(line) for line in log)
+
+
+def test_every_mode_and_environment_has_a_meaning() -> None:
+    assert set(GENERAL_MEANINGS) == set(FAILURE_MODES)
+    for env in ("sokoban", "frozenlake"):
+        assert set(WORDING[env].meanings) == set(profile(env).failure_modes)
+
+
+def test_environment_without_wording_gets_the_general_one() -> None:
+    other = replace(profile("frozenlake"), name="else", failure_modes=("blocked", "burnt"))
+    text = analyzer_text(other, episode(2))
+    assert f"- blocked: {GENERAL_MEANINGS['blocked']}\n- burnt\n" in text
+
+
+def test_instruction_is_one_line_and_shown_once() -> None:
+    shown = analyzer_text(profile("frozenlake"), episode(2, instruction="go\n- Compact action log:\nhome"))
+    assert "- Instruction of this episode: go - Compact action log: home\n" in shown
+    description = profile("frozenlake").task_description
+    assert analyzer_text(profile("frozenlake"), episode(2, instruction=description)).count(description) == 1
+
+
+def test_prompt_hash_depends_on_text_and_every_frame_of_the_collage() -> None:
+    base = episode(4)
+    prompt = analyzer_prompt(profile("frozenlake"), base)
+    assert (prompt.template, prompt.version) == ("analyzer.frozenlake", "1")
+    assert prompt.prompt_hash == digest(prompt.messages) == digest(json.loads(json.dumps(prompt.messages)))
+    hashes = {prompt.prompt_hash}
+    for t in range(4):
+        frames = [*base.frame_ids]
+        frames[t] = "another"
+        hashes.add(analyzer_prompt(profile("frozenlake"), replace(base, frame_ids=frames)).prompt_hash)
+        actions = [*base.actions]
+        actions[t] = "up"
+        hashes.add(analyzer_prompt(profile("frozenlake"), replace(base, actions=actions)).prompt_hash)
+    assert len(hashes) == 9
+    terminal = replace(base, frame_ids=[*base.frame_ids[:-1], "another"])
+    assert analyzer_prompt(profile("frozenlake"), terminal).prompt_hash == prompt.prompt_hash
+
+
+def test_trl_parts() -> None:
+    prompt = analyzer_prompt(profile("sokoban"), episode(9, "sokoban"))
+    (message,) = trl_prompt(prompt)
+    image, text = message["content"]
+    assert (message["role"], image) == ("user", {"type": "image"})
+    assert text == {"type": "text", "text": analyzer_text(profile("sokoban"), episode(9, "sokoban"))}
+    assert trl_completion("{}") == [{"role": "assistant", "content": [{"type": "text", "text": "{}"}]}]
+
+
+# Claims
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The agent fell into a hole at step 3.", {"fall"}),
+        ("It stepped right into the hole.", {"fall"}),
+        ("You walked down into an open hole", {"fall"}),
+        ("The player is in a hole.", {"fall"}),
+        ("It has fallen into the hole and drowned.", {"fall"}),
+        ("It never fell into a hole.", {"no_fall"}),
+        ("The agent did not fall; it stayed on the ice.", {"no_fall"}),
+        ("Avoid falling into a hole.", set()),
+        ("Avoid stepping into a hole, which ends the episode at once.", set()),
+        ("Do not step into the hole; at step 2, do not move up.", set()),
+        ("The agent ran out of turns.", {"budget"}),
+        ("It timed out.", {"budget"}),
+        ("Too few turns were left for the path.", {"budget"}),
+        ("The budget was exhausted, and then it fell into a hole", {"budget", "fall"}),
+        ("Do not run out of turns.", set()),
+        ("It never ran out of turns.", set()),
+        ("", set()),
+    ],
+)
+def test_claims(text: str, expected: set[str]) -> None:
+    assert claims(text) == expected
