@@ -6,39 +6,40 @@ numba's cache notices a change of a function's own file only.
 """
 
 # A function that is split up costs compile time and calls here.
-# ruff: noqa: PLR0912, PLR0915, PLR0917
-
-from typing import NamedTuple
+# ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-# Why a text is not a level; `_sokoban_text.py` turns them into messages.
-OK, BAD_CHAR, NO_PLAYER, TWO_PLAYERS, NO_BOX, FEW_TARGETS, OPEN, TOO_LARGE = range(8)
-
-MAX_CELLS = 65_536
-"""Largest lines x columns of a level."""
-
-# Columns of `Boards.shape`.
-CODE, TOP, LEFT, HEIGHT, STRIDE, WORDS, BOXES, PLAYER, MASK_AT, NEAR_AT = range(10)
-
-# Order of the bitboards in `Boards.masks`.
-CELLS, TARGETS, START, LIVE, INNER_LEFT, INNER_RIGHT, AREA = range(7)
-MASKS = 7
-
-
-class Boards(NamedTuple):
-    """The parsed levels of a batch."""
-
-    shape: NDArray[np.int64]
-    """(levels, 10): problem code, bounding box, words a bitboard, boxes, player's cell, offsets into the rest."""
-    masks: NDArray[np.uint64]
-    """Seven bitboards a level from ``MASK_AT`` on: floor of the closed areas that hold an object; targets; boxes; live
-    cells (from which a box can be pushed to a target on an empty floor); all bits but the first column; all bits but
-    the last column; floor of the player's area (of every area in a room without a player)."""
-    near: NDArray[np.int32]
-    """Four neighbours a cell (up, down, left, right; -1 for no floor) from ``NEAR_AT`` on."""
+from ._sokoban_layout import (
+    AREA,
+    ARRIVE,
+    BAD_CHAR,
+    BOXES,
+    CELLS,
+    CODE,
+    FEW_TARGETS,
+    HEIGHT,
+    LEFT,
+    LIVE,
+    MASK_AT,
+    MASKS,
+    MAX_CELLS,
+    NEAR_AT,
+    NO_BOX,
+    NO_PLAYER,
+    OK,
+    OPEN,
+    PLAYER,
+    START,
+    STRIDE,
+    TARGETS,
+    TOO_LARGE,
+    TOP,
+    TWO_PLAYERS,
+    WORDS,
+    Boards,
+)
 
 
 @njit(cache=True)
@@ -156,10 +157,12 @@ def _build(grid, lines, width, player, shape, masks, near, stack):
             kind = grid[(top + y) * width + left + x]
             bit = np.uint64(1) << np.uint64(cell & 63)
             at = cell >> 6
-            if x > 0:
-                masks[INNER_LEFT * words + at] |= bit
+            masks[ARRIVE * words + at] |= bit
+            masks[(ARRIVE + 1) * words + at] |= bit
             if x < stride - 1:
-                masks[INNER_RIGHT * words + at] |= bit
+                masks[(ARRIVE + 2) * words + at] |= bit
+            if x > 0:
+                masks[(ARRIVE + 3) * words + at] |= bit
             if kind & _INSIDE == 0:
                 near[4 * cell : 4 * cell + 4] = -1
                 continue

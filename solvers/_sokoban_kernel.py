@@ -1,178 +1,113 @@
-"""The compiled core of the Sokoban solver: one breadth-first search, backward or forward, and its look-ups.
+"""The compiled core of the Sokoban solver: one breadth-first search, backward or forward, and the labels read from it.
 
 Sets of cells are the bitboards of ``_sokoban_board.py``, ``W`` words each. A *row* is one configuration of boxes. One
 *entry* of the search log says which player cells of one row have one depth, so that all of them advance at once with a
-few shifts. The log is the queue of the search and, read through the chain of a row, the table of all distances. Nothing
-compiled in other files is called, because numba's cache notices a change of a function's own file only.
+few shifts. The log is the queue of the search and, read through the chain of a row, the table of all distances. Of
+other compiled code only ``_sokoban_bits.py`` is called, because numba's cache notices changes of this file only.
 """
 
 # A function that is split up costs compile time and calls here.
 # ruff: noqa: PLR0912, PLR0915
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from ._sokoban_board import BOXES, HEIGHT, LEFT, MASK_AT, NEAR_AT, PLAYER, STRIDE, TOP, WORDS
+from ._label_rows import (
+    AFTER,
+    AT_START,
+    BEFORE,
+    FALLBACK,
+    FEASIBLE,
+    INFINITE,
+    LABELLED,
+    LIMIT,
+    PIVOT,
+    PLAN_END,
+    SOLVED,
+    STATUS,
+)
+from ._sokoban_bits import LOW6, LOW_32, MIX_1, MIX_2, ONE, SHIFT_32, ZERO, bit_count, flip, has, lowest_bit, moved
+from ._sokoban_layout import (
+    AREA,
+    BEYOND,
+    BOXES,
+    CELLS,
+    CODE,
+    ENTRIES,
+    LEVELS,
+    LIVE,
+    MASK_AT,
+    MASKS,
+    NEAR_AT,
+    OK,
+    PLAYER,
+    ROWS,
+    START,
+    STATES,
+    TARGETS,
+    UNKNOWN,
+    WORDS,
+    Board,
+    Space,
+)
 
-MASK = NDArray[np.uint64]
-INTS = NDArray[np.int64]
-
-ONE = np.uint64(1)
-LOW6 = 63
-MIX_1 = np.uint64(0x9E3779B97F4A7C15)
-MIX_2 = np.uint64(0xD6E8FEB86659FD93)
-SHIFT_32 = np.uint64(32)
-
-# Trailing zeros of a word by de Bruijn multiplication: TRAILING[(lowest * DE_BRUIJN) >> 58].
-DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-SHIFT_58 = np.uint64(58)
-TRAILING = np.zeros(64, np.int64)
-for _i in range(64):
-    TRAILING[((1 << _i) * 0x03F79D71B4CB0A89 % (1 << 64)) >> 58] = _i
-
-
-class Board(NamedTuple):
-    """One level: bitboards of shape (W,), neighbours, and ``shape`` = a row of ``Boards.shape``."""
-
-    shape: INTS
-    cells: MASK
-    targets: MASK
-    boxes: MASK
-    live: MASK
-    inner_left: MASK
-    inner_right: MASK
-    area: MASK
-    near: NDArray[np.int32]
-
-
-class Space(NamedTuple):
-    """Rows, their hash table, and the log of a search. ``count`` is [rows, entries, finished levels, states]."""
-
-    boxes: MASK
-    seen: MASK
-    last: INTS
-    slots: NDArray[np.int32]
-    bits: MASK
-    row: NDArray[np.int32]
-    previous: NDArray[np.int32]
-    starts: INTS
-    count: INTS
+# Up to so many log entries a backward search is extended alone: it serves the next question too.
+SMALL = 4096
 
 
 @njit(cache=True)
-def lowest_bit(word):
-    """Return the index of the lowest set bit of a non-zero word."""
-    low = word & (~word + ONE)
-    return TRAILING[(low * DE_BRUIJN) >> SHIFT_58]
-
-
-@njit(cache=True)
-def bit_count(word):
-    """Return the number of set bits."""
-    total = 0
-    while word != np.uint64(0):
-        word &= word - ONE
-        total += 1
-    return total
-
-
-@njit(cache=True)
-def has(board, base, cell):
-    """Tell whether ``cell`` is in the bitboard that starts at ``base``."""
-    return (board[base + (cell >> 6)] >> np.uint64(cell & LOW6)) & ONE != np.uint64(0)
-
-
-@njit(cache=True)
-def flip(board, base, cell):
-    """Add or remove ``cell``."""
-    board[base + (cell >> 6)] ^= ONE << np.uint64(cell & LOW6)
-
-
-@njit(cache=True)
-def shifted(board, base, words, i, distance):
-    """Return word ``i`` of the bitboard moved by ``distance`` cells (bit j goes to j + distance)."""
-    value = np.uint64(0)
-    if distance >= 0:
-        whole = distance >> 6
-        part = distance & LOW6
-        j = i - whole
-        if j >= 0:
-            value = board[base + j] << np.uint64(part)
-            if part != 0 and j >= 1:
-                value |= board[base + j - 1] >> np.uint64(64 - part)
-    else:
-        whole = (-distance) >> 6
-        part = (-distance) & LOW6
-        j = i + whole
-        if j < words:
-            value = board[base + j] >> np.uint64(part)
-            if part != 0 and j + 1 < words:
-                value |= board[base + j + 1] << np.uint64(64 - part)
-    return value
-
-
-@njit(cache=True)
-def step_of(direction, stride):
-    """Return the change of the cell index for a direction 0..3 = up, down, left, right."""
-    if direction == 0:
-        return -stride
-    if direction == 1:
-        return stride
-    return -1 if direction == 2 else 1
+def board_at(boards, index):
+    """Return one level of a batch."""
+    shape = boards.shape[index]
+    at = shape[MASK_AT]
+    return Board(shape, boards.masks[at : at + MASKS * shape[WORDS]], boards.near[shape[NEAR_AT] :])
 
 
 @njit(cache=True)
 def new_space(words):
-    """Return a space with room for a small level; it grows by itself and is reused with :func:`clear`."""
+    """Return an empty space with room for a small level."""
     return Space(
-        np.empty(64 * words, np.uint64),
-        np.empty(64 * words, np.uint64),
-        np.empty(64, np.int64),
-        np.full(256, -1, np.int32),
-        np.empty(512 * words, np.uint64),
-        np.empty(512, np.int32),
-        np.empty(512, np.int32),
+        np.empty(64 * (2 * words + 1), np.uint64),
+        np.full(128, -1, np.int32),
+        np.empty(512 * (words + 1), np.uint64),
         np.zeros(64, np.int64),
         np.zeros(4, np.int64),
     )
 
 
 @njit(cache=True)
-def clear(space, words):
-    """Return an empty space, reusing the arrays of a small one."""
-    if space.slots.size > 1024 or space.boxes.size < 64 * words:
+def cleared(space, words):
+    """Return an empty space, made of the arrays of ``space`` unless these are too large or too small."""
+    if space.slots.size > 128 or space.rows.size != 64 * (2 * words + 1):
         return new_space(words)
     space.slots[:] = -1
-    space.count[:] = 0
+    space.counts[:] = 0
     space.starts[0] = 0
     return space
 
 
 @njit(cache=True)
-def slot_of(boxes, slots, key, base, words):
-    """Return the slot that holds the row equal to ``key[base:]``, or the free slot where it belongs."""
-    mixed = np.uint64(0)
+def slot_of(rows, slots, key, base, words):
+    """Return the slot that holds the row with the boxes ``key[base:]``, or the free slot where it belongs."""
+    mixed = ZERO
     for i in range(words):
         mixed = (mixed ^ key[base + i]) * MIX_1
-        mixed = (mixed ^ (mixed >> SHIFT_32)) * MIX_2
+        mixed ^= mixed >> SHIFT_32
+    mixed *= MIX_2
     mixed ^= mixed >> SHIFT_32
     mask = slots.size - 1
     slot = np.int64(mixed & np.uint64(mask))
-    while True:
-        row = slots[slot]
-        if row < 0:
-            return slot
+    while slots[slot] >= 0:
+        at = np.int64(slots[slot]) * (2 * words + 1)
         same = True
         for i in range(words):
-            if boxes[row * words + i] != key[base + i]:
-                same = False
-                break
+            same &= rows[at + i] == key[base + i]
         if same:
-            return slot
+            break
         slot = (slot + 1) & mask
+    return slot
 
 
 @njit(cache=True)
@@ -185,65 +120,84 @@ def longer(array: Any, size: int) -> Any:
 
 @njit(cache=True)
 def with_room(space, words, rows, entries):
-    """Return ``space`` with place for so many more rows and entries."""
-    boxes, seen, last, slots, bits, row, previous, starts, count = space
-    if count[0] + rows > last.size:
-        size = max(count[0] + rows, last.size + (last.size >> 1))
-        boxes = longer(boxes, size * words)
-        seen = longer(seen, size * words)
-        last = longer(last, size)
-    if 2 * (count[0] + rows) > slots.size:
+    """Return ``space`` with place for so many more rows and entries, and for one more level."""
+    table, slots, log, starts, counts = space
+    need = (counts[ROWS] + rows) * (2 * words + 1)
+    if need > table.size:
+        table = longer(table, need + (need >> 1))
+    if 2 * (counts[ROWS] + rows) > slots.size:
         slots = np.full(slots.size * 4, -1, np.int32)
-        for known in range(count[0]):
-            slots[slot_of(boxes, slots, boxes, known * words, words)] = known
-    if count[1] + entries > row.size:
-        size = max(count[1] + entries, row.size + (row.size >> 1))
-        bits = longer(bits, size * words)
-        row = longer(row, size)
-        previous = longer(previous, size)
-    if count[2] + 2 > starts.size:
+        for row in range(counts[ROWS]):
+            slots[slot_of(table, slots, table, row * (2 * words + 1), words)] = row
+    need = (counts[ENTRIES] + entries) * (words + 1)
+    if need > log.size:
+        log = longer(log, need + (need >> 1))
+    if counts[LEVELS] + 2 > starts.size:
         starts = longer(starts, starts.size * 2)
-    return Space(boxes, seen, last, slots, bits, row, previous, starts, count)
+    return Space(table, slots, log, starts, counts)
 
 
 @njit(cache=True)
 def row_for(space, words, key):
-    """Return the row of the box bitboard ``key``, made when new. There must be room."""
-    slot = slot_of(space.boxes, space.slots, key, 0, words)
-    row = space.slots[slot]
+    """Return the row with the boxes ``key``, made when new. There must be room."""
+    slot = slot_of(space.rows, space.slots, key, 0, words)
+    row = np.int64(space.slots[slot])
     if row < 0:
-        row = space.count[0]
-        space.count[0] += 1
+        row = space.counts[ROWS]
+        space.counts[ROWS] += 1
         space.slots[slot] = row
-        space.last[row] = -1
+        at = row * (2 * words + 1)
         for i in range(words):
-            space.boxes[row * words + i] = key[i]
-            space.seen[row * words + i] = np.uint64(0)
-    return np.int64(row)
+            space.rows[at + i] = key[i]
+            space.rows[at + words + i] = ZERO
+        space.rows[at + 2 * words] = ~ZERO
+    return row
 
 
 @njit(cache=True)
-def entry_for(space, words, row):
-    """Return the entry of ``row`` in the level being filled, made empty when new. There must be room."""
-    entry = space.last[row]
-    if entry < space.starts[space.count[2]]:
-        space.previous[space.count[1]] = entry
-        entry = space.count[1]
-        space.count[1] += 1
-        space.last[row] = entry
-        space.row[entry] = row
-        for i in range(words):
-            space.bits[entry * words + i] = np.uint64(0)
-    return np.int64(entry)
+def add_players(space, words, row, i, players):
+    """Put unseen player cells (word ``i``) of ``row`` into the level being filled. There must be room."""
+    at = row * (2 * words + 1)
+    space.rows[at + words + i] |= players
+    entry = np.int64(space.rows[at + 2 * words])
+    if entry < space.starts[space.counts[LEVELS]]:
+        previous = entry + 1
+        entry = space.counts[ENTRIES]
+        space.counts[ENTRIES] += 1
+        space.rows[at + 2 * words] = np.uint64(entry)
+        for j in range(words):
+            space.log[entry * (words + 1) + j] = ZERO
+        space.log[entry * (words + 1) + words] = (np.uint64(row) << SHIFT_32) | np.uint64(previous)
+    space.log[entry * (words + 1) + i] |= players
+    space.counts[STATES] += bit_count(players)
 
 
 @njit(cache=True)
-def add_player(space, words, row, cell):
-    """Put one player cell of ``row`` into the level being filled unless it was seen. There must be room."""
-    if not has(space.seen, row * words, cell):
-        flip(space.seen, row * words, cell)
-        flip(space.bits, entry_for(space, words, row) * words, cell)
-        space.count[3] += 1
+def close_level(space, words):
+    """Finish the level being filled: the next one starts behind it."""
+    space = with_room(space, words, 0, 0)
+    space.counts[LEVELS] += 1
+    space.starts[space.counts[LEVELS]] = space.counts[ENTRIES]
+    return space
+
+
+@njit(cache=True)
+def drop_level(space, words):
+    """Undo the level being filled, so that only whole levels remain. ``counts[STATES]`` stays: it says 'too many'."""
+    for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
+        here = entry * (words + 1)
+        at = np.int64(space.log[here + words] >> SHIFT_32) * (2 * words + 1)
+        for i in range(words):
+            space.rows[at + words + i] ^= space.log[here + i]
+        space.rows[at + 2 * words] = (space.log[here + words] & LOW_32) - ONE
+    space.counts[ENTRIES] = space.starts[space.counts[LEVELS]]
+    return space
+
+
+@njit(cache=True)
+def exhausted(space):
+    """Tell whether the last finished level is empty: the search has met everything it can."""
+    return space.starts[space.counts[LEVELS]] == space.starts[space.counts[LEVELS] - 1]
 
 
 @njit(cache=True)
@@ -253,27 +207,23 @@ def seed_solved(space, board, max_states):
     spots = np.empty(64 * words, np.int64)
     size = 0
     for cell in range(64 * words):
-        if has(board.targets, 0, cell):
+        if has(board.masks, TARGETS * words, cell):
             spots[size] = cell
             size += 1
     chosen = np.arange(boxes)
-    key = np.zeros(words, np.uint64)
+    key = np.empty(words, np.uint64)
     while True:
         key[:] = 0
         for i in range(boxes):
             flip(key, 0, spots[chosen[i]])
         space = with_room(space, words, 1, 1)
         row = row_for(space, words, key)
-        entry = entry_for(space, words, row)
         for i in range(words):
-            free = board.area[i] & ~key[i]
-            space.seen[row * words + i] = free
-            space.bits[entry * words + i] = free
-            space.count[3] += bit_count(free)
+            add_players(space, words, row, i, board.masks[AREA * words + i] & ~key[i])
         i = boxes - 1
         while i >= 0 and chosen[i] == size - boxes + i:
             i -= 1
-        if i < 0 or space.count[3] > max_states:
+        if i < 0 or space.counts[STATES] > max_states:
             break
         chosen[i] += 1
         for j in range(i + 1, boxes):
@@ -282,111 +232,117 @@ def seed_solved(space, board, max_states):
 
 
 @njit(cache=True)
-def close_level(space, words):
-    """Finish the level being filled: the next one starts behind it."""
-    space = with_room(space, words, 0, 0)
-    space.count[2] += 1
-    space.starts[space.count[2]] = space.count[1]
-    return space
-
-
-@njit(cache=True)
 def advance(space, board, forward, max_states):
     """Fill and close the next level from the last one, by moves (``forward``) or by moves undone.
 
-    The level stays incomplete when the number of states passes ``max_states``; the caller must check the count.
+    When the number of states passes ``max_states``, the level is dropped and the caller must check the count.
     """
-    stride, words, boxes_count = board.shape[STRIDE], board.shape[WORDS], board.shape[BOXES]
+    words, boxes = board.shape[WORDS], board.shape[BOXES]
     free = np.empty(words, np.uint64)
-    movable = np.empty(words, np.uint64)
+    pushed = np.empty(words, np.uint64)
     key = np.empty(words, np.uint64)
-    level = space.count[2]
+    level = space.counts[LEVELS]
     for entry in range(space.starts[level - 1], space.starts[level]):
-        if space.count[3] > max_states:
-            break
-        space = with_room(space, words, 4 * boxes_count, 1 + 4 * boxes_count)
-        row = np.int64(space.row[entry])
-        at, here = entry * words, row * words
+        if space.counts[STATES] > max_states:
+            return drop_level(space, words)
+        new_rows, new_entries = space.counts[ROWS] + 4 * boxes, space.counts[ENTRIES] + 4 * boxes + 1
+        full = new_rows * (2 * words + 1) > space.rows.size or new_entries * (words + 1) > space.log.size
+        if full or 2 * new_rows > space.slots.size:
+            space = with_room(space, words, 4 * boxes, 4 * boxes + 1)
+        here = entry * (words + 1)
+        row = np.int64(space.log[here + words] >> SHIFT_32)
+        at = row * (2 * words + 1)
         for i in range(words):
-            free[i] = board.cells[i] & ~space.boxes[here + i]
-        for i in range(words):
-            fresh = shifted(space.bits, at, words, i, 1) & board.inner_left[i]
-            fresh |= shifted(space.bits, at, words, i, -1) & board.inner_right[i]
-            fresh |= shifted(space.bits, at, words, i, stride) | shifted(space.bits, at, words, i, -stride)
-            fresh &= free[i] & ~space.seen[here + i]
-            if fresh != np.uint64(0):
-                space.seen[here + i] |= fresh
-                space.bits[entry_for(space, words, row) * words + i] |= fresh
-                space.count[3] += bit_count(fresh)
+            free[i] = board.masks[CELLS * words + i] & ~space.rows[at + i]
         for direction in range(4):
-            step = step_of(direction, stride)
+            back = direction ^ 1
             for i in range(words):
-                # Boxes that can be pushed this way, or could have been pushed here this way.
+                # Boxes with a player beside them that can be pushed on; backward: that may have been pushed just now.
+                pushed[i] = space.rows[at + i]
                 if forward:
-                    movable[i] = shifted(free, 0, words, i, -step) & space.boxes[here + i]
-                else:
-                    movable[i] = space.boxes[here + i]
-                if forward and direction == 2:
-                    movable[i] &= board.inner_left[i]
-                elif forward and direction == 3:
-                    movable[i] &= board.inner_right[i]
+                    pushed[i] &= moved(free, 0, i, back, board)
             for i in range(words):
-                players = space.bits[at + i] & shifted(movable, 0, words, i, -step)
-                if direction == 2:
-                    players &= board.inner_left[i]
-                elif direction == 3:
-                    players &= board.inner_right[i]
-                if not forward:
-                    players &= shifted(free, 0, words, i, step)
-                    if direction == 2:
-                        players &= board.inner_right[i]
-                    elif direction == 3:
-                        players &= board.inner_left[i]
-                while players != np.uint64(0):
+                fresh = moved(space.log, here, i, direction, board) & free[i] & ~space.rows[at + words + i]
+                if fresh != ZERO:
+                    add_players(space, words, row, i, fresh)
+                players = space.log[here + i] & moved(pushed, 0, i, back, board)
+                if not forward and players != ZERO:
+                    players &= moved(free, 0, i, direction, board)
+                while players != ZERO:
                     cell = 64 * i + lowest_bit(players)
                     players &= players - ONE
-                    old = cell + step
-                    new = old + step if forward else cell
-                    if forward and not has(board.live, 0, new):
+                    old = np.int64(board.near[4 * cell + direction])
+                    new = np.int64(board.near[4 * old + direction]) if forward else cell
+                    stand = old if forward else np.int64(board.near[4 * cell + back])
+                    if forward and not has(board.masks, LIVE * words, new):
                         continue
                     for j in range(words):
-                        key[j] = space.boxes[here + j]
+                        key[j] = space.rows[at + j]
                     flip(key, 0, old)
                     flip(key, 0, new)
-                    add_player(space, words, row_for(space, words, key), old if forward else cell - step)
+                    known = space.counts[ROWS]
+                    other = row_for(space, words, key)
+                    if forward and other == known and is_dead(board, key, 0):
+                        for j in range(words):
+                            space.rows[other * (2 * words + 1) + words + j] = ~ZERO
+                    if not has(space.rows, other * (2 * words + 1) + words, stand):
+                        add_players(space, words, other, stand >> 6, ONE << np.uint64(stand & LOW6))
     return close_level(space, words)
+
+
+@njit(cache=True)
+def is_dead(board, key, base):
+    """Tell whether a box stands where no target can be reached, or some boxes off target block one another for good.
+
+    The largest set of boxes is kept in which each, with the others of the set as walls, is blocked on both axes: by a
+    wall on one side, or by cells on both sides that are dead for a box. None of the set can move first.
+    """
+    words = board.shape[WORDS]
+    stuck = np.empty(words, np.uint64)
+    for i in range(words):
+        stuck[i] = key[base + i]
+        if stuck[i] & ~board.masks[LIVE * words + i] != ZERO:
+            return True
+    changed = True
+    while changed:
+        changed = False
+        for i in range(words):
+            rest = stuck[i]
+            while rest != ZERO:
+                cell = 64 * i + lowest_bit(rest)
+                rest &= rest - ONE
+                for axis in (0, 2):
+                    one, two = np.int64(board.near[4 * cell + axis]), np.int64(board.near[4 * cell + axis + 1])
+                    if one < 0 or two < 0 or has(stuck, 0, one) or has(stuck, 0, two):
+                        continue
+                    if has(board.masks, LIVE * words, one) or has(board.masks, LIVE * words, two):
+                        flip(stuck, 0, cell)
+                        changed = True
+                        break
+    off_target = ZERO
+    for i in range(words):
+        off_target |= stuck[i] & ~board.masks[TARGETS * words + i]
+    return off_target != ZERO
 
 
 @njit(cache=True)
 def depth_of(space, words, key, base, player):
     """Return the depth of a state, or -1 when the search has not met it."""
-    row = space.slots[slot_of(space.boxes, space.slots, key, base, words)]
-    if row < 0 or not has(space.seen, np.int64(row) * words, player):
+    row = np.int64(space.slots[slot_of(space.rows, space.slots, key, base, words)])
+    at = row * (2 * words + 1)
+    if row < 0 or not has(space.rows, at + words, player):
         return -1
-    entry = np.int64(space.last[row])
-    while not has(space.bits, entry * words, player):
-        entry = np.int64(space.previous[entry])
-    return np.searchsorted(space.starts[: space.count[2] + 1], entry, side="right") - 1
-
-
-@njit(cache=True)
-def board_at(boards, index):
-    """Return one level of a batch."""
-    shape = boards.shape[index]
-    words = shape[WORDS]
-    at = shape[MASK_AT]
-    masks = boards.masks[at : at + 7 * words]
-    return Board(
-        shape,
-        masks[:words],
-        masks[words : 2 * words],
-        masks[2 * words : 3 * words],
-        masks[3 * words : 4 * words],
-        masks[4 * words : 5 * words],
-        masks[5 * words : 6 * words],
-        masks[6 * words :],
-        boards.near[shape[NEAR_AT] :],
-    )
+    entry = np.int64(space.rows[at + 2 * words])
+    while not has(space.log, entry * (words + 1), player):
+        entry = np.int64(space.log[entry * (words + 1) + words] & LOW_32) - 1
+    low, high = 0, space.counts[LEVELS]
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if space.starts[middle] <= entry:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True)
@@ -405,67 +361,234 @@ def move(board, key, base, player, direction):
 
 
 @njit(cache=True)
+def meets(front, back, words):
+    """Tell whether the last finished level of ``front`` holds a state that ``back`` has met."""
+    level = front.counts[LEVELS]
+    for entry in range(front.starts[level - 1], front.starts[level]):
+        here = entry * (words + 1)
+        at = np.int64(front.log[here + words] >> SHIFT_32) * (2 * words + 1)
+        row = np.int64(back.slots[slot_of(back.rows, back.slots, front.rows, at, words)])
+        if row >= 0:
+            for i in range(words):
+                if front.log[here + i] & back.rows[row * (2 * words + 1) + words + i] != ZERO:
+                    return True
+    return False
+
+
+@njit(cache=True)
+def resolve(back, board, key, base, player, bound, max_states):
+    """Return (``back``, distance of a state) by extending ``back`` and a forward search until they meet.
+
+    The distance is INFINITE when either search met everything it can without the other, BEYOND as soon as it must be
+    above ``bound`` (negative: no bound), UNKNOWN when both passed ``max_states``. Whenever no state of forward depth f
+    has backward depth at most b, the distance is above f + b; so the first meeting gives it exactly.
+    """
+    words = board.shape[WORDS]
+    depth = depth_of(back, words, key, base, player)
+    if depth >= 0:
+        return back, depth
+    if is_dead(board, key, base) or exhausted(back):
+        return back, INFINITE
+    front = with_room(new_space(words), words, 1, 1)
+    first = row_for(front, words, key[base : base + words])
+    add_players(front, words, first, player >> 6, ONE << np.uint64(player & LOW6))
+    front = close_level(front, words)
+    while True:
+        reached = front.counts[LEVELS] + back.counts[LEVELS] - 2
+        if 0 <= bound <= reached:
+            return back, BEYOND
+        front_full, back_full = front.counts[STATES] > max_states, back.counts[STATES] > max_states
+        if front_full and back_full:
+            return back, UNKNOWN
+        ahead = front.counts[ENTRIES] - front.starts[front.counts[LEVELS] - 1]
+        behind = back.counts[ENTRIES] - back.starts[back.counts[LEVELS] - 1]
+        if back_full or (ahead < behind and back.counts[ENTRIES] > SMALL and not front_full):
+            front = advance(front, board, True, max_states)
+        else:
+            back = advance(back, board, False, max_states)
+        if exhausted(front) or exhausted(back):
+            return back, INFINITE
+        if front.counts[LEVELS] + back.counts[LEVELS] - 2 > reached and meets(front, back, words):
+            return back, reached + 1
+
+
+@njit(cache=True)
+def find_pivot(back, board, keys, players, steps, horizon, max_states):
+    """Return (``back``, index of the first state that is not solvable in its budget; steps + 1: none; -1: unknown).
+
+    State t has the budget horizon - t. Feasibility never returns once lost, so it is enough to close in on one place
+    from both sides: after each level, the state whose budget has just been covered is decided, and so is the last one
+    not known to be infeasible when it was met.
+    """
+    words = board.shape[WORDS]
+    low, high = -1, steps if steps == horizon else steps + 1
+    for t in range(high):
+        same = t > 0
+        for i in range(words if t > 0 else 0):
+            same &= keys[t * words + i] == keys[(t - 1) * words + i]
+        if not same and is_dead(board, keys, t * words):
+            high = t
+            break
+    while low < high - 1:
+        depth = back.counts[LEVELS] - 1
+        due = horizon - depth
+        if low < due < high:
+            if depth_of(back, words, keys, due * words, players[due]) >= 0:
+                low = due
+            else:
+                high = due
+        if low < high - 1 and depth_of(back, words, keys, (high - 1) * words, players[high - 1]) >= 0:
+            low = high - 1
+        if low == high - 1:
+            break
+        if exhausted(back):
+            while low + 1 < high and depth_of(back, words, keys, (low + 1) * words, players[low + 1]) >= 0:
+                low += 1
+            high = low + 1
+            break
+        back = advance(back, board, False, max_states)
+        if back.counts[STATES] > max_states:
+            return back, -1
+    return back, high
+
+
+@njit(cache=True)
+def label_episodes(boards, actions, ends, horizons, max_states):
+    """Label a batch of failed episodes.
+
+    Args:
+        boards: one level an episode.
+        actions: 0..3 for up, down, left, right; anything else changes nothing.
+        ends: where the actions of each episode end.
+        horizons: turn budgets.
+        max_states: cap of one search.
+
+    Returns:
+        A table with the columns STATUS..PLAN_END, distances INFINITE where there is none, FEASIBLE one bit an
+        action; and all witnesses in a row.
+    """
+    count = ends.size
+    table = np.zeros((count, 8), np.int64)
+    plans = np.empty(16 * count + 16, np.int8)
+    planned = 0
+    longest = 0
+    for episode in range(count):
+        longest = max(longest, ends[episode] - (ends[episode - 1] if episode else 0))
+    widest = max(1, boards.shape[:, WORDS].max()) if count else 1
+    keys = np.empty((longest + 2) * widest, np.uint64)
+    players = np.empty(longest + 2, np.int64)
+    back = new_space(widest)
+    for episode in range(count):
+        begin = ends[episode - 1] if episode else 0
+        steps = ends[episode] - begin
+        result = table[episode]
+        result[PLAN_END] = planned
+        if boards.shape[episode, CODE] != OK:
+            continue
+        board = board_at(boards, episode)
+        words, horizon = board.shape[WORDS], horizons[episode]
+        result[STATUS] = SOLVED
+        players[0] = board.shape[PLAYER]
+        keys[:words] = board.masks[START * words : (START + 1) * words]
+        for t in range(steps + 1):
+            if t > 0:
+                keys[t * words : (t + 1) * words] = keys[(t - 1) * words : t * words]
+                players[t] = players[t - 1]
+                action = actions[begin + t - 1]
+                if 0 <= action < 4:
+                    players[t] = move(board, keys, t * words, players[t - 1], action)
+            open_boxes = ZERO
+            for i in range(words):
+                open_boxes |= keys[t * words + i] & ~board.masks[TARGETS * words + i]
+            if open_boxes == ZERO:
+                result[PIVOT] = t
+                break
+        else:
+            result[STATUS] = LIMIT
+        if result[STATUS] == SOLVED:
+            continue
+        back = seed_solved(cleared(back, words), board, max_states)
+        first = -1
+        if back.counts[STATES] <= max_states:
+            back, first = find_pivot(back, board, keys, players, steps, horizon, max_states)
+        if first < 0:
+            continue
+        result[AT_START] = first == 0
+        result[FALLBACK] = first > steps
+        pivot = min(max(first - 1, 0), steps - 1)
+        result[PIVOT] = pivot
+        spare = (longest + 1) * words
+        if first > 0:
+            depth = depth_of(back, words, keys, pivot * words, players[pivot])
+            while depth < 0 and back.counts[STATES] <= max_states:
+                # Only without a fatal step: the state after the pivot was met, the pivot's is at most one further.
+                back = advance(back, board, False, max_states)
+                depth = depth_of(back, words, keys, pivot * words, players[pivot])
+            if depth < 0:
+                continue
+            result[BEFORE] = depth
+            if planned + depth > plans.size:
+                plans = longer(plans, 2 * plans.size + depth)
+            base, player = pivot * words, players[pivot]
+            here = keys[base : base + words].copy()
+            there = np.empty(words, np.uint64)
+            while depth > 0:
+                direction, stand = -1, player
+                while direction < 0 or depth_of(back, words, there, 0, stand) != depth - 1:
+                    direction += 1
+                    there[:] = here
+                    stand = move(board, there, 0, player, direction)
+                plans[planned] = direction
+                planned += 1
+                depth -= 1
+                here, there, player = there, here, stand
+            result[PLAN_END] = planned
+        unknown = False
+        if first == 0:
+            back, result[BEFORE] = resolve(back, board, keys, 0, players[0], -1, max_states)
+            unknown = result[BEFORE] == UNKNOWN
+        budget = horizon - 1 - pivot
+        for direction in range(4 if first > 0 else 0):
+            keys[spare : spare + words] = keys[pivot * words : (pivot + 1) * words]
+            stand = move(board, keys, spare, players[pivot], direction)
+            back, depth = resolve(back, board, keys, spare, stand, budget, max_states)
+            unknown |= depth == UNKNOWN
+            if 0 <= depth <= budget:
+                result[FEASIBLE] |= 1 << direction
+        if not unknown:
+            after = pivot + 1
+            back, result[AFTER] = resolve(back, board, keys, after * words, players[after], -1, max_states)
+            if result[AFTER] != UNKNOWN:
+                result[STATUS] = LABELLED
+    return table, plans
+
+
+@njit(cache=True)
 def explore(boards, depth_limit, max_states):
     """Search the one level of ``boards`` backward from its solved states.
 
-    The search ends at ``depth_limit`` moves or, if that is negative, when every solvable state was met. The count of states is above ``max_states`` when the search gave up.
+    It ends at ``depth_limit`` moves or, if that is negative, when every solvable state was met; the count of states is
+    above ``max_states`` when it gave up.
     """
     board = board_at(boards, 0)
     space = seed_solved(new_space(board.shape[WORDS]), board, max_states)
-    while space.count[3] <= max_states and (depth_limit < 0 or space.count[2] <= depth_limit):
+    while space.counts[STATES] <= max_states and (depth_limit < 0 or space.counts[LEVELS] <= depth_limit):
         space = advance(space, board, False, max_states)
-        if space.starts[space.count[2]] == space.starts[space.count[2] - 1]:
+        if exhausted(space):
             break
     return space
 
 
 @njit(cache=True)
-def same_room(boards, others):
-    """Tell whether two one-level batches have the same walls, targets and number of boxes in the same places."""
-    one, two = boards.shape[0], others.shape[0]
-    for column in (TOP, LEFT, HEIGHT, STRIDE, BOXES):
-        if one[column] != two[column]:
-            return False
-    words = 2 * one[WORDS]  # the bitboards of the floor and of the targets
-    at, other = one[MASK_AT], two[MASK_AT]
-    return bool(np.all(boards.masks[at : at + words] == others.masks[other : other + words]))
-
-
-@njit(cache=True)
-def depths_after(boards, space, deltas):
-    """Return the depth of the state of ``boards`` and of the four states after up, down, left and right."""
+def depths_after(boards, space, all_actions):
+    """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
     board = board_at(boards, 0)
     words = board.shape[WORDS]
-    found = np.empty(5, np.int64)
-    found[0] = depth_of(space, words, board.boxes, 0, board.shape[PLAYER])
-    for direction in range(4 if deltas else 0):
-        key = board.boxes.copy()
+    found = np.empty(5 if all_actions else 1, np.int64)
+    start = board.masks[START * words : (START + 1) * words]
+    found[0] = depth_of(space, words, start, 0, board.shape[PLAYER])
+    for direction in range(found.size - 1):
+        key = start.copy()
         player = move(board, key, 0, board.shape[PLAYER], direction)
         found[1 + direction] = depth_of(space, words, key, 0, player)
     return found
-
-
-@njit(cache=True)
-def nth_state(space, words, depth, number):
-    """Return (box bitboard, player's cell) of the ``number``-th state at ``depth``, in the order of the search."""
-    for entry in range(space.starts[depth], space.starts[depth + 1]):
-        row = np.int64(space.row[entry])
-        for i in range(words):
-            bits = space.bits[entry * words + i]
-            size = bit_count(bits)
-            if number < size:
-                for _ in range(number):
-                    bits &= bits - ONE
-                return space.boxes[row * words : (row + 1) * words].copy(), 64 * i + lowest_bit(bits)
-            number -= size
-    raise IndexError("no state of that number at this depth")
-
-
-@njit(cache=True)
-def level_sizes(space, words):
-    """Return the number of states at each depth."""
-    sizes = np.zeros(space.count[2], np.int64)
-    for depth in range(sizes.size):
-        for i in range(space.starts[depth] * words, space.starts[depth + 1] * words):
-            sizes[depth] += bit_count(space.bits[i])
-    return sizes

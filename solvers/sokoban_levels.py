@@ -9,11 +9,25 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import CertifyError, LevelError
 from . import _sokoban_kernel as kernel
-from ._sokoban_board import LEFT, OK, STRIDE, TOP, WORDS, Boards, parse_levels
+from ._sokoban_board import parse_levels
+from ._sokoban_layout import (
+    BOXES,
+    CODE,
+    ENTRIES,
+    LEFT,
+    LEVELS,
+    MASK_AT,
+    OK,
+    STATES,
+    STRIDE,
+    TOP,
+    WORDS,
+    Boards,
+    Space,
+)
 from .base import DistanceMap
 from .sokoban_text import clean_text, parse_level, parse_room
 
@@ -33,19 +47,19 @@ def read_level(text: str, room_boxes: int = 0) -> Boards:
         LevelError: the text is not a well-formed level.
     """
     boards = _compile_text(text, room_boxes)
-    if room_boxes or boards.shape[0, 0] != OK:
+    if room_boxes or boards.shape[0, CODE] != OK:
         if room_boxes:
             parse_room(text, room_boxes)
         else:
             parse_level(text)
-        if boards.shape[0, 0] != OK:
+        if boards.shape[0, CODE] != OK:
             raise LevelError("the level has no closed area; put walls '#' around the floor")
     return boards
 
 
-def _explore(boards: Boards, depth_limit: int | None, max_states: int) -> kernel.Space:
+def _explore(boards: Boards, depth_limit: int | None, max_states: int) -> Space:
     space = kernel.explore(boards, -1 if depth_limit is None else depth_limit, max_states)
-    if space.count[3] > max_states:
+    if space.counts[STATES] > max_states:
         raise CertifyError(
             f"the level has more than {max_states} states; raise max_states, lower the depth limit or use a smaller"
             " level"
@@ -53,12 +67,21 @@ def _explore(boards: Boards, depth_limit: int | None, max_states: int) -> kernel
     return space
 
 
+def _same_room(boards: Boards, others: Boards) -> bool:
+    """Tell whether two levels have the same floor, targets and number of boxes in the same places."""
+    one, two = boards.shape[0], others.shape[0]
+    at, other, words = one[MASK_AT], two[MASK_AT], 2 * one[WORDS]
+    columns = slice(TOP, BOXES + 1)
+    same_shape = one[columns].tobytes() == two[columns].tobytes()
+    return same_shape and boards.masks[at : at + words].tobytes() == others.masks[other : other + words].tobytes()
+
+
 @dataclass(frozen=True)
 class SokobanDistances(DistanceMap):
     """The distances of all states of one level (of those within ``depth_limit``, when there is one)."""
 
     boards: Boards
-    space: kernel.Space
+    space: Space
 
     @classmethod
     def of(cls, initial_state: str, depth_limit: int | None, max_states: int) -> "SokobanDistances":
@@ -73,9 +96,9 @@ class SokobanDistances(DistanceMap):
 
     def _look_up(self, state_text: str, after: bool) -> list[int | None]:
         boards = _compile_text(state_text)
-        if boards.shape[0, 0] != OK:
+        if boards.shape[0, CODE] != OK:
             parse_level(state_text)
-        if not kernel.same_room(self.boards, boards):
+        if not _same_room(self.boards, boards):
             raise LevelError("the state belongs to another level; walls, targets and the number of boxes must be equal")
         return [None if depth < 0 else depth for depth in kernel.depths_after(boards, self.space, after).tolist()]
 
@@ -88,7 +111,7 @@ class SokobanDistances(DistanceMap):
         return tuple(self._look_up(state_text, True)[1:])
 
 
-def sample_level(  # noqa: PLR0917 - reads as a sentence, and callers may name the arguments
+def sample_level(
     room: str, boxes: int, low: int, high: int, rng: random.Random, max_states: int = MAX_STATES
 ) -> str | None:
     """Return a level of ``room`` that needs at least ``low`` and at most ``high`` moves, or None when there is none.
@@ -110,22 +133,35 @@ def sample_level(  # noqa: PLR0917 - reads as a sentence, and callers may name t
     boards = read_level(room, boxes)
     space = _explore(boards, high, max_states)
     words = int(boards.shape[0, WORDS])
-    sizes = kernel.level_sizes(space, words).tolist()
-    depths = [depth for depth in range(max(low, 0), min(high + 1, len(sizes))) if sizes[depth]]
+    log = space.log[: space.counts[ENTRIES] * (words + 1)].reshape(-1, words + 1)
+    bits = np.bitwise_count(log[:, :words]).sum(axis=1, dtype=np.int64)
+    starts = space.starts[: space.counts[LEVELS] + 1].tolist()
+    depths = [
+        depth for depth in range(max(low, 0), min(high + 1, len(starts) - 1)) if starts[depth] < starts[depth + 1]
+    ]
     if not depths:
         return None
     depth = rng.choice(depths)
-    key, player = kernel.nth_state(space, words, depth, rng.randrange(sizes[depth]))
-    return _draw(room, boards, key, int(player))
+    ends = np.cumsum(bits[starts[depth] : starts[depth + 1]])
+    number = rng.randrange(int(ends[-1]))
+    entry = int(np.searchsorted(ends, number, side="right"))
+    number -= int(ends[entry - 1]) if entry else 0
+    *player_words, link = log[starts[depth] + entry].tolist()
+    row = (link >> 32) * (2 * words + 1)
+    return _draw(room, boards, _cells(space.rows[row : row + words].tolist()), _cells(player_words)[number])
 
 
-def _draw(room: str, boards: Boards, key: NDArray[np.uint64], player: int) -> str:
+def _cells(words: list[int]) -> list[int]:
+    """List the cells of a bitboard."""
+    return [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+
+
+def _draw(room: str, boards: Boards, boxes: list[int], player: int) -> str:
     """Write boxes and player into the text of a room."""
     shape = boards.shape[0]
     top, left, stride = int(shape[TOP]), int(shape[LEFT]), int(shape[STRIDE])
     lines = [list(line) for line in clean_text(room).translate({45: " ", 95: " "}).split("\n")]
-    cells = [64 * i + bit for i, word in enumerate(key.tolist()) for bit in range(64) if word >> bit & 1]
-    for cell, plain, on_target in [*((cell, "$", "*") for cell in cells), (player, "@", "+")]:
+    for cell, plain, on_target in [*((cell, "$", "*") for cell in boxes), (player, "@", "+")]:
         y, x = top + cell // stride, left + cell % stride
         lines[y] += " " * (x + 1 - len(lines[y]))
         lines[y][x] = on_target if lines[y][x] == "." else plain

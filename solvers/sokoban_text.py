@@ -9,7 +9,7 @@ on a target), and walls around every area that holds the player, a box or a targ
 from dataclasses import dataclass
 
 from ..errors import LevelError
-from ._sokoban_board import MAX_CELLS
+from ._sokoban_layout import MAX_CELLS
 
 FLOOR = " -_"
 SYMBOLS = "#@+$*. -_"
