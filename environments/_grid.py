@@ -56,7 +56,7 @@ def pick(rng: random.Random, count: int) -> int:
 
 
 def level_lines(text: object, what: str, alphabet: str) -> list[str]:
-    """Split a level text into lines without trailing blanks, and check its type, size and characters.
+    """Split a level text into lines, and check its type, size and characters. Line ends may be CR LF.
 
     Raises:
         LevelError: the text is not a string, empty, larger than :data:`MAX_SIDE`, or holds another character.
@@ -65,16 +65,12 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
         raise LevelError(f"a {what} is text, not {type(text).__name__}")
     if len(text) > 2 * (MAX_SIDE + 1) ** 2:
         raise LevelError(f"the {what} has {len(text)} characters; levels of up to {MAX_SIDE}x{MAX_SIDE} cells are read")
-    lines = [line.rstrip(" \r") for line in text.split("\n")]
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     for row, line in enumerate(lines):
         for column, char in enumerate(line):
             if char not in alphabet:
                 raise LevelError(f"the {what} has {char!r} in row {row}, column {column}; cells are {alphabet!r}")
-    while lines and not lines[-1]:
-        lines.pop()
-    while lines and not lines[0]:
-        lines.pop(0)
-    if not lines:
+    if lines == [""]:
         raise LevelError(f"the {what} is empty")
     if len(lines) > MAX_SIDE or max(map(len, lines)) > MAX_SIDE:
         raise LevelError(

@@ -14,8 +14,8 @@ from ._grid import level_lines, pick
 from ._sokoban_sprites import BOX, PLAYER, TARGET, WALL
 
 _CODES = {" ": 0, ".": TARGET, "$": BOX, "*": BOX | TARGET, "@": PLAYER, "+": PLAYER | TARGET, "#": WALL}
-_OTHER_FLOOR = "-_"  # read as floor, as many level collections write it; never written
-_TO_CODES = str.maketrans({char: chr(code) for char, code in (_CODES | dict.fromkeys(_OTHER_FLOOR, 0)).items()})
+_TO_CODES = str.maketrans({char: chr(code) for char, code in _CODES.items()})
+_OTHER_FLOOR = {ord("-"): " ", ord("_"): " "}  # many level collections write floor so; it is read, never written
 _TO_CHARS = bytes.maketrans(bytes(_CODES.values()), "".join(_CODES).encode())
 
 
@@ -47,7 +47,15 @@ def parse_level(text: str) -> Level:
         LevelError: unknown characters, not exactly one player, no box, fewer targets than boxes, or not closed by
             walls.
     """
-    lines = level_lines(text, "Sokoban level", "".join(_CODES) + _OTHER_FLOOR)
+    lines = [
+        line.translate(_OTHER_FLOOR).rstrip() for line in level_lines(text, "Sokoban level", "".join(_CODES) + "-_")
+    ]
+    while lines and not lines[0]:
+        lines.pop(0)
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise LevelError("the Sokoban level is empty")
     indent = min(len(line) - len(line.lstrip(" ")) for line in lines if line)
     cols = max(map(len, lines)) - indent
     cells = "".join(line[indent:].ljust(cols) for line in lines).translate(_TO_CODES).encode()

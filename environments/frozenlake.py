@@ -24,15 +24,15 @@ _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
 class FrozenLakeConfig(EnvConfig):
     """Settings of FrozenLake; the defaults are the paper's."""
 
-    horizon: int = Field(9, gt=0, le=1000)
+    horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""
-    size: int = Field(4, ge=2, le=MAX_SIDE)
+    size: int = Field(default=4, ge=2, le=MAX_SIDE)
     """Cells a side."""
-    frozen_probability: float = Field(0.8, ge=0, le=1)
+    frozen_probability: float = Field(default=0.8, ge=0, le=1)
     """Chance that a cell other than start and goal is not a hole."""
-    cell: int = Field(64, ge=16, le=128)
+    cell: int = Field(default=64, ge=16, le=128)
     """Pixels of a cell's side: 64 is what the art is drawn for, and gives 256x256 frames."""
-    max_tries: int = Field(1000, ge=1, le=100_000)
+    max_tries: int = Field(default=1000, ge=1, le=100_000)
     """Maps drawn before generation gives up; with the defaults nine of ten have a path."""
 
 
@@ -41,7 +41,7 @@ def _parse(text: str) -> tuple[tuple[str, ...], int]:
     """Return the rows of the map and the player's cell (row-major index)."""
     body, position = text, None
     if isinstance(text, str):
-        head, _, last = text.rstrip().rpartition("\n")
+        head, _, last = text.rstrip("\r\n").rpartition("\n")
         if last.startswith("@"):
             body, position = head, _POSITION.fullmatch(last)
             if position is None:
@@ -54,9 +54,10 @@ def _parse(text: str) -> tuple[tuple[str, ...], int]:
             "rows need the same length"
         )
     cells = "".join(rows)
-    for letter, name in (("S", "start"), ("G", "goal")):
-        if cells.count(letter) != 1:
-            raise LevelError(f"the FrozenLake map has {cells.count(letter)} {name} cells ({letter}); it needs one")
+    if cells.count("S") != 1:
+        raise LevelError(f"the FrozenLake map has {cells.count('S')} start cells (S); it needs exactly one")
+    if "G" not in cells:
+        raise LevelError("the FrozenLake map has no goal cell (G); it needs at least one")
     if position is None:
         return rows, cells.index("S")
     row, column = int(position[1]), int(position[2])
@@ -138,7 +139,7 @@ class FrozenLakeEnv(GridEnv):
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the map without blank lines around it, and the player's line only if it is not on S."""
+        """Return the map with plain line ends, and the player's line only if it is not on S."""
         return _state_text(*_parse(initial_state))
 
     def state_text(self) -> str:

@@ -26,21 +26,21 @@ _OVERSIZED_ROOMS = 3  # after so many rooms that are too large to search, genera
 class SokobanConfig(EnvConfig):
     """Settings of Sokoban; the defaults are the paper's."""
 
-    horizon: int = Field(9, gt=0, le=1000)
+    horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""
-    rows: int = Field(6, ge=3, le=MAX_SIDE)
+    rows: int = Field(default=6, ge=3, le=MAX_SIDE)
     """Cells, the outer ring of walls included."""
-    cols: int = Field(6, ge=3, le=MAX_SIDE)
-    boxes: int = Field(1, ge=1, le=32)
-    min_solution: int = Field(1, ge=1)
+    cols: int = Field(default=6, ge=3, le=MAX_SIDE)
+    boxes: int = Field(default=1, ge=1, le=32)
+    min_solution: int = Field(default=1, ge=1)
     """Fewest moves of the shortest solution."""
-    max_solution: int = Field(5, ge=1, le=10_000)
+    max_solution: int = Field(default=5, ge=1, le=10_000)
     """Most moves of the shortest solution."""
-    cell: int = Field(32, ge=MIN_CELL, le=128)
+    cell: int = Field(default=32, ge=MIN_CELL, le=128)
     """Pixels of a cell's side: 32 gives 192x192 frames; 16 is the smallest that shows every detail."""
-    max_tries: int = Field(200, ge=1, le=100_000)
+    max_tries: int = Field(default=200, ge=1, le=100_000)
     """Rooms carved before generation gives up; with the defaults nearly every one works."""
-    max_states: int = Field(2_000_000, ge=1)
+    max_states: int = Field(default=2_000_000, ge=1)
     """States within ``max_solution`` moves that the search for a start may list (memory)."""
 
     @model_validator(mode="after")

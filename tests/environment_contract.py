@@ -187,7 +187,7 @@ class EnvironmentContract:
                 after, reward, terminated, truncated, info = env.step(env.encode_action(*self.unusable()))
                 assert np.array_equal(frame, after)
                 assert (env.state_text(), env.frame_key()) == (text, key)
-                assert reward <= 0
+                assert float(reward) <= 0
                 assert info["remaining_turns"] == remaining - 1
                 assert not info.get("moved", False)
                 assert not terminated

@@ -14,6 +14,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from pivot import plugins
 from pivot.environments.base import PivotEnv
+from pivot.errors import LevelError
 from pivot.solvers.base import Case, ExactSolver, Verdict
 
 CASES = [
@@ -123,6 +124,37 @@ def test_solver_and_environment_agree(name: str, settings: dict[str, Any], level
             check_witness(env, level, actions, verdict)
             labels += 1
     assert labels > 3 * levels
+
+
+@pytest.mark.parametrize(("name", "alphabet"), [("sokoban", "# @+$*.-_\nx"), ("frozenlake", "SFFFHHHG\n@1 ")])
+def test_what_an_environment_plays_its_solver_reads(name: str, alphabet: str) -> None:
+    """Damaged levels: refused with a LevelError, or playable, and then certifiable as well."""
+    env_type: type[PivotEnv] = plugins.load("environments", name)
+    solver, env = plugins.load("solvers", name)(), env_type()
+    env.draw_frames = False
+    played = refused = 0
+    for seed in range(600):
+        rng = random.Random(seed)
+        cells = list(env_type.make_task(env.config, seed % 30).initial_state)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(cells))
+            edit = rng.choice([[], [cells[place], rng.choice(cells)], *[[rng.choice(alphabet)]] * 4])
+            cells[place : place + 1] = edit
+        text = "".join(cells)
+        try:
+            canonical = env_type.canonical_state(text)
+        except LevelError:
+            refused += 1
+            with pytest.raises(LevelError):
+                env.reset(options={"state": text})
+            continue
+        played += 1
+        assert env_type.canonical_state(canonical) == canonical
+        env.reset(options={"state": text})
+        assert env.state_text() == canonical
+        assert solver.distance_map(text).distance(text) == solver.distance_map(canonical).distance(canonical)
+    assert played > 60
+    assert refused > 60
 
 
 def check_witness(env: PivotEnv, level: str, actions: list[str], verdict: Verdict) -> None:

@@ -26,9 +26,11 @@ class TestFrozenLakeContract(EnvironmentContract):
         "": "empty",
         "SFFX": "'X' in row 0, column 3",
         "SFF\nFG": "row 1",
+        "SFF \nFFG": "' ' in row 0, column 3",
+        "\nSFF\nFFG": "row 1",
         "FFF\nFFG": "0 start cells",
         "SFS\nFFG": "2 start cells",
-        "SFF\nFFF": "0 goal cells",
+        "SFF\nFFF": "no goal cell",
         MAP + "\n@ 4 0": "outside the 4x4 map",
         MAP + "\n@ 1": "'@ 1'",
         MAP + "\n@ -1 0": "'@ -1 0'",
@@ -36,7 +38,7 @@ class TestFrozenLakeContract(EnvironmentContract):
         "S" + "F" * 70 + "G": "1x72 cells",
         "F" * 100_000: "100000 characters",
     }
-    equal_states = ((MAP, f"\n{MAP}\n\n"), (MAP, MAP.replace("\n", "\r\n")), (MAP, MAP + "\n@ 0 0"))
+    equal_states = ((MAP, f"{MAP}\n\n"), (MAP, MAP.replace("\n", "\r\n")), (MAP, MAP + "\n@ 0 0"))
     bad_settings = (
         ({"horizon": 0}, "horizon"),
         ({"size": 1}, "size"),

@@ -35,6 +35,7 @@ class TestSokobanContract(EnvironmentContract):
     bad_states: ClassVar = {
         "": "empty",
         "\n \n": "empty",
+        "-_\n-": "empty",
         "####\n#@x#\n####": "'x' in row 1, column 2",
         LEVEL.replace("@", " "): "0 players",
         LEVEL.replace(" $.", "@$."): "2 players",
@@ -50,6 +51,7 @@ class TestSokobanContract(EnvironmentContract):
         (LEVEL, f"\n\n{LEVEL}\n"),
         (LEVEL, "\n".join(f"   {line}  " for line in LEVEL.split("\n"))),
         (LEVEL, LEVEL.replace(" ", "-")),
+        (LEVEL, f"---\n{LEVEL}\n_"),
         (LEVEL, LEVEL.replace("\n", "\r\n")),
         ("#####\n#@$.#\n####", "#####\n#@$.#\n#### "),
     )
