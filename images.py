@@ -8,6 +8,7 @@ processor families); ids are a function of the pixels alone.
 
 import hashlib
 import io
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_RGB, _COLOUR_INDEXED = 2, 3
 _FILTER_UP = 2
 _MAX_COLOURS = 256
+_KEPT_SCRATCH = 32_000_000  # bytes: enough for collages of renders
 _SLOTS = 1024  # of the colour hash table: a power of two, and at most a quarter full
 
 
@@ -75,14 +77,18 @@ def encode_png(frame: Frame) -> bytes:
     """
     frame = check_frame(frame)
     height, width = frame.shape[:2]
-    rows = np.empty((height, width + 1), np.uint8)
+    memory = _scratch.take(height * (5 * width + 1))  # four bytes a pixel packed, one indexed, one a row for its filter
+    packed, rest = memory[: height * width * 4], memory[height * width * 4 :]
+    pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA, dst=packed.reshape(height, width, 4)).view(np.uint32)[..., 0]
     colours = np.empty(_MAX_COLOURS, np.uint32)
-    pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
+    rows = rest.reshape(height, width + 1)
     used = _index_and_filter(pixels, colours, rows)
     if used:
         palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
         return _png(width, height, _COLOUR_INDEXED, _chunk(b"PLTE", palette.tobytes()), rows)
-    return _png(width, height, _COLOUR_RGB, b"", _filter_rgb(frame))
+    rows = memory[: height * (3 * width + 1)].reshape(height, 3 * width + 1)
+    _filter_rgb(frame, rows)
+    return _png(width, height, _COLOUR_RGB, b"", rows)
 
 
 def encode_jpeg(frame: Frame, quality: int = 90) -> bytes:
@@ -116,6 +122,24 @@ def decode(data: bytes) -> Frame:
     if frame is None:
         raise ImageError(f"picture of {pixels} pixels is too large: at most {MAX_PIXELS} are read; scale it down")
     return frame
+
+
+class _Scratch(threading.local):
+    """Working memory of a thread, kept between pictures: fresh pages would cost more than the encoding itself."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """Return ``size`` bytes with undefined content, valid until the next call in this thread."""
+        if size > _KEPT_SCRATCH:
+            return np.empty(size, np.uint8)
+        if self._memory.size < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size]
+
+
+_scratch = _Scratch()
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,13 +199,11 @@ def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], f
     return used
 
 
-def _filter_rgb(frame: Frame) -> Frame:
+def _filter_rgb(frame: Frame, rows: NDArray[np.uint8]) -> None:
     flat = frame.reshape(frame.shape[0], -1)
-    rows = np.empty((flat.shape[0], flat.shape[1] + 1), np.uint8)
     rows[:, 0] = _FILTER_UP
     rows[0, 1:] = flat[0]
     np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
-    return rows
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

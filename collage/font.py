@@ -106,6 +106,7 @@ def _outline(character: str) -> tuple[Segment, ...]:
     return tuple(_flatten(_STROKES[character]))
 
 
+@lru_cache(maxsize=1024)
 def _glyph_width(character: str, size: int) -> int:
     right = max((max(x0, x1) // _FLAT for x0, _, x1, _ in _outline(character)), default=_SPACE_WIDTH)
     advance = (_DIGIT_WIDTH if character.isdigit() else right) + 2 * _PEN + _SPACING

@@ -6,6 +6,7 @@ puzzles about it) can cut the tiles out again. Cells grow when a label is wider 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
@@ -112,7 +113,11 @@ def make_layout(cols: int, rows: int, tile_shape: tuple[int, ...], labels: Seque
     Raises:
         ValueError: a label holds a character without a glyph.
     """
-    height, width = tile_shape[:2]
+    return _make_layout(cols, rows, tile_shape[0], tile_shape[1], tuple(labels))
+
+
+@lru_cache(maxsize=1024)
+def _make_layout(cols: int, rows: int, height: int, width: int, labels: tuple[str, ...]) -> Layout:
     font_size = max(MIN_FONT, (height * FONT_PERCENT + 50) // 100)
     bare = Layout(cols, rows, width, height, width, font_size)
     widest = max((text_width(label, font_size) for label in labels if label), default=0)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -75,6 +76,14 @@ def test_views_encode_like_copies() -> None:
     view = frame[::-1, ::2]
     assert encode_png(view) == encode_png(view.copy())
     assert frame_id(view) == frame_id(view.copy())
+
+
+def test_threads_do_not_share_working_memory() -> None:
+    rng = np.random.default_rng(3)
+    pictures = [rng.integers(0, 2 + k % 300, (50 + k, 90 - k // 2, 3), dtype=np.uint8) for k in range(60)]
+    alone = [encode_png(picture) for picture in pictures]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(encode_png, pictures * 5)) == alone * 5
 
 
 def test_frame_id_is_the_documented_hash() -> None:
