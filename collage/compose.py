@@ -1,7 +1,7 @@
 """Paste frames and label strips into one picture: the collage the Analyzer reads and the panel the Teacher sees.
 
 Pixels of the frames are copied, never scaled or drawn over, so every tile can be cut out and compared with its frame.
-Strips are rendered once per text and size. Only the pictures of :func:`collage` without ``highlight`` may enter a
+Strips are rendered once per text and size. A picture with ``highlight`` must not enter a
 dataset: an accent on the pivot would give the answer away.
 """
 

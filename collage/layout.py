@@ -1,7 +1,7 @@
 """Where everything lies in a collage or panel: a grid of cells, each a label strip with its tile right below.
 
-All numbers derive from the largest tile and the labels, so a reader of the picture (a viewer, a test, a solver of
-puzzles about it) can cut the tiles out again. Cells grow when a label is wider than its tile: text is never clipped.
+All numbers derive from the largest tile and the labels, so a reader of the picture (a viewer, a test, a
+verifier) can cut the tiles out again. Cells grow when a label is wider than its tile: text is never clipped.
 """
 
 from collections.abc import Sequence
