@@ -6,6 +6,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -82,10 +83,9 @@ class RunConfig(BaseModel):
         ]
 
 
-class Shard(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Shard:
     """A range of tasks of one environment: the unit of work and storage."""
-
-    model_config = ConfigDict(frozen=True)
 
     env: str
     number: int

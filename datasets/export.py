@@ -32,8 +32,8 @@ def trainable(label: dict[str, Any], config: RunConfig) -> bool:
 def assign_sides(store: Store) -> dict[str, dict[str, str]]:
     """Return the side of every episode, by environment: the split of spec section 4.
 
-    Trainable failures are split as the config asks; the other episodes, which only the whole-episode configs hold, follow
-    their level.
+    Trainable failures are split as the config asks; the other episodes, which only the whole-episode configs hold,
+    follow their level.
     """
     sides: dict[str, dict[str, str]] = {}
     for env in store.config.environments:

@@ -1,8 +1,8 @@
 """Durable writing: a file is either the old one or the new one, whole; a store has one writer at a time.
 
-Every file is written under ``DIR/.tmp``, flushed to disk, moved over its final name, and the folder is flushed, so a kill
-or a power cut at any moment leaves no torn file under a final name. ``manifest.json`` is written last: a store that has
-one is complete.
+Every file is written under ``DIR/.tmp``, flushed to disk, moved over its final name, and the folder is flushed, so a
+kill or a power cut at any moment leaves no torn file under a final name. ``manifest.json`` is written last: a store
+that has one is complete.
 """
 
 import contextlib
@@ -203,7 +203,7 @@ def exclusive(root: Path) -> Iterator[None]:
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
             raise StoreError(
-                f"{root} is being written by another run (process {holder}); wait for it to end, or choose another --out"
+                f"{root} is being written by another run (process {holder}); wait for its end, or choose another --out"
             ) from None
         stream.seek(0)
         stream.truncate()

@@ -39,10 +39,10 @@ def write_table(
         with pq.ParquetWriter(
             sink,
             table.schema,
-            compression=compression,
-            use_dictionary=dictionary,
+            compression=compression,  # pyright: ignore[reportArgumentType] - the stubs know one setting for all columns
+            use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]
             dictionary_pagesize_limit=DICTIONARY_BYTES if repeats else None,
-            write_statistics=[path for path in schema.leaf_paths if path not in images],
+            write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
             store_schema=True,
         ) as writer:
             writer.write_table(table, row_group_size=ROW_GROUP)

@@ -1,6 +1,6 @@
 """The public tables as lists of column declarations (spec section 9).
 
-Each table is a :class:`TableSchema`: name, type and meaning of every column stand together here, and the Parquet schema,
+Each table is a :class:`TableSchema`: name, type and meaning of every column stand together here; the Parquet schema,
 the Hugging Face features and the column reference in the docs are all derived from it. Columns may be added; names and
 meaning of existing ones stay.
 """

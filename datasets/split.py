@@ -24,7 +24,7 @@ def level_position(canonical_level: str) -> float:
 def split_by_task(levels: Sequence[str], fraction: float) -> list[str]:
     """Return the side of each record, given its canonical level.
 
-    At least one record lands on each side when there are two levels or more: the level nearest to the boundary is moved.
+    At least one record lands on each side when there are two levels or more: the level nearest the boundary is moved.
     """
     positions = {level: level_position(level) for level in levels}
     held_out = {level for level, position in positions.items() if position < fraction}

@@ -10,13 +10,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..environments.base import EnvProfile, Task
+from ..environments.base import EnvConfig, EnvProfile, Task
 from ..identity import canonical_json
 from ..labeling.base import FailedEpisode, Label
-from ..rollouts.base import EncodedFrame, Episode, PromptMessages, Status, Step, StopReason, TaskRollouts
+from ..rollouts.base import EncodedFrame, Episode, Policy, PromptMessages, Status, Step, StopReason, TaskRollouts
+from .config import RunConfig
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 
 Rows = list[dict[str, Any]]
+
+
+def shard_constants(config: RunConfig, settings: EnvConfig, policy: Policy) -> dict[str, Any]:
+    """Episode columns that are equal in a whole shard."""
+    return {
+        "run_id": config.run_id,
+        "env_config": canonical_json(settings.model_dump(mode="json")),
+        "horizon": settings.horizon,
+        "policy": policy.name,
+        "policy_config": canonical_json(policy.config),
+    }
 
 
 def rollout_tables(
@@ -24,8 +36,7 @@ def rollout_tables(
 ) -> dict[TableSchema, pa.Table]:
     """Turn one shard's rollouts into its five tables.
 
-    ``constants`` holds the episode columns that are equal in the whole shard: run_id, env_config, horizon, policy,
-    policy_config.
+    ``constants`` holds the episode columns of :func:`shard_constants`.
     """
     episodes = [episode for task in rollouts for episode in task.episodes]
     shared = {

@@ -22,7 +22,8 @@ _DERIVED_VIEWS = {
         FROM labels l JOIN episodes e USING (episode_id)""",
     "groups": f"""
         WITH blocks AS (
-            SELECT *, (row_number() OVER (PARTITION BY run_id, group_id ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
+            SELECT *,
+                (row_number() OVER (PARTITION BY run_id, group_id ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
             FROM episodes WHERE status = 'complete'
         )
         SELECT env, run_id, group_id, block, any_value(task_id) AS task_id, any_value(goal_idx) AS goal_idx,

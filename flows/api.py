@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.config import RunConfig, make_config
+from ..datasets.progress import Reporter, Silent
 from .execution import execute_with, worker_pool
-from .pipeline import BuildResult, Reporter, Silent, build_store
+from .pipeline import BuildResult, build_store
 
 
 def build(
@@ -23,8 +24,8 @@ def build(
         config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16, "settings": {}}}}``.
         out: folder of the store; new, empty, or one that this config began.
-        workers: processes. With more than one, a script must guard its entry with ``if __name__ == "__main__":``, as for
-            any use of multiprocessing.
+        workers: processes. With more than one, a script must guard its entry with ``if __name__ == "__main__":``, as
+            for any use of multiprocessing.
         refresh: make everything anew.
         reporter: is told how far the work has come.
 

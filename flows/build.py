@@ -19,9 +19,10 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from ..datasets.config import RunConfig, make_config
+from ..datasets.progress import Reporter
 from ..identity import derive_seed
 from .execution import Call, Execute, WorkerPool, available_cores, finished, worker_pool
-from .pipeline import BuildResult, Reporter, build_store
+from .pipeline import BuildResult, build_store
 from .stages import ShardResult
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
@@ -113,8 +114,10 @@ def run_in_process(config: RunConfig, out: Path, workers: int, reporter: Reporte
     """Run the flow here and now, showing progress through ``reporter``."""
     token = _reporter.set(reporter)
     try:
-        runner = ThreadPoolTaskRunner(max_workers=max(workers, 1))  # pyright: ignore[reportArgumentType]
-        raw = build_dataset.with_options(task_runner=runner)(config.model_dump(mode="json"), str(out), workers, refresh)
+        runner = ThreadPoolTaskRunner(max_workers=max(workers, 1))
+        run = build_dataset.with_options(task_runner=runner)  # pyright: ignore[reportArgumentType] - invariant generic
+        raw: dict[str, Any] = run(config.model_dump(mode="json"), str(out), workers, refresh)
     finally:
         _reporter.reset(token)
-    return BuildResult(**raw | {"root": Path(raw["root"])})
+    raw["root"] = Path(raw["root"])
+    return BuildResult(**raw)

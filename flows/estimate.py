@@ -1,11 +1,11 @@
 """How much disk a build will take, measured rather than guessed: one small task is rolled out and weighed."""
 
-from ..datasets.config import RunConfig, env_config, environment
-from ..images import decode, encode_png
 from ..collage import collage
+from ..datasets.config import RunConfig, env_config, environment
+from ..datasets.parts import make_policy
+from ..images import decode, encode_png
 from ..rollouts.plan import plan_tasks
 from ..rollouts.runner import roll_out_tasks
-from .stages import make_policy
 
 _SAMPLE_TASKS = 4
 _ROW_BYTES = 2500

@@ -1,8 +1,8 @@
 """Run a stage over shards: in this process, or in a pool of long-lived worker processes.
 
-A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the parent
-decides. A worker that dies (killed by the system, out of memory) ends the run with one clear message; finished shards are
-kept.
+A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the
+parent decides. A worker that dies (killed by the system, out of memory) ends the run with one clear message; finished
+shards are kept.
 """
 
 import contextlib

@@ -8,12 +8,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
+from ..datasets.progress import Reporter
 from ..datasets.schema import STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
@@ -24,34 +25,7 @@ from .commit import roll_forward
 from .execution import Execute
 from .stages import EXPORT, LABEL, ROLLOUT, ShardResult, export_shard, label_shard, label_stage, roll_out_shard
 
-
-class Reporter(Protocol):
-    """Is told how far the work has come."""
-
-    def start(self, stage: str, total: int) -> None:
-        """A stage of ``total`` episodes begins."""
-        ...
-
-    def advance(self, stage: str, amount: int) -> None:
-        """``amount`` episodes more are done."""
-        ...
-
-    def finish(self, stage: str) -> None:
-        """The stage is over."""
-        ...
-
-
-class Silent:
-    """Reports nothing."""
-
-    def start(self, stage: str, total: int) -> None:
-        """Say nothing."""
-
-    def advance(self, stage: str, amount: int) -> None:
-        """Say nothing."""
-
-    def finish(self, stage: str) -> None:
-        """Say nothing."""
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +37,7 @@ class BuildResult:
     reused_shards: int
     shards: int
     environments: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By environment: episodes, succeeded, failed, owed, labels, accepted, rejected, rows."""
+    """By environment and name of ``COUNTS``."""
 
     @property
     def owed(self) -> int:
@@ -157,7 +131,7 @@ def _refuse_foreign_folder(root: Path) -> None:
         foreign = [path.name for path in root.iterdir() if not path.name.startswith(".")]
         if foreign:
             raise StoreError(
-                f"{root} holds {foreign[0]!r} but no {RUN}, so it is not a PIVOT store; choose an empty folder with --out"
+                f"{root} holds {foreign[0]!r} but no {RUN}, so it is no PIVOT store; choose an empty folder with --out"
             )
 
 
@@ -245,8 +219,7 @@ def _other_label_versions(store: Store) -> dict[str, FileRecord]:
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:
     """Add up what the shards of a run report."""
-    keys = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
-    totals = {name: dict.fromkeys(keys, 0) for name in store.config.environments}
+    totals: dict[str, dict[str, int]] = {name: dict.fromkeys(COUNTS, 0) for name in store.config.environments}
     for result in results:
         counts = totals[result.shard.env]
         for key, value in result.facts.items():

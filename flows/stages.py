@@ -1,8 +1,8 @@
 """The three stages of a shard as plain functions: roll out, label, export.
 
-Each reads what the stage before it left on disk, writes its own files durably, and leaves a receipt that names the digest
-of everything that decided their bytes. A shard whose receipt still holds is not made again; that is the whole of resume,
-and it works the same with Prefect, in a process pool, or called by hand.
+Each reads what the stage before it left on disk, writes its own files durably, and leaves a receipt that names the
+digest of everything that decided their bytes. A shard whose receipt still holds is not made again; that is the whole of
+resume, and it works the same with Prefect, in a process pool, or called by hand.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, plugins
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment
+from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.export import dataset_tables
 from ..datasets.files import FileRecord, Receipt
 from ..datasets.parquet import write_table
+from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
 from ..datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store
-from ..datasets.tables import failed_episodes, label_table, prompt_table, rollout_tables, stored_rollouts
+from ..datasets.tables import (
+    failed_episodes,
+    label_table,
+    prompt_table,
+    rollout_tables,
+    shard_constants,
+    stored_rollouts,
+)
 from ..environments.base import Task
-from ..errors import ConfigError
-from ..identity import canonical_json, digest
-from ..labeling.base import Filter, Label, Teacher
+from ..identity import digest
+from ..labeling.base import Label
 from ..labeling.label import label_episodes
-from ..rollouts.base import Policy, Status, TaskRollouts
+from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.runner import roll_out_tasks
-from ..solvers.base import Solver
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
 STORE_FORMAT = 1
@@ -42,33 +48,6 @@ class ShardResult:
     """True when the receipt of an earlier run still held."""
     files: dict[str, FileRecord]
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-def make_policy(part: PartConfig) -> Policy:
-    """Build the policy that a config names.
-
-    Raises:
-        PluginError, ConfigError: it is unknown, or its options are.
-    """
-    return _make("policies", part)
-
-
-def make_teacher(part: PartConfig) -> Teacher:
-    """Build the teacher that a config names; the same errors as :func:`make_policy`."""
-    return _make("teachers", part)
-
-
-def _make(group: str, part: PartConfig) -> Any:
-    kind = plugins.load(group, part.name)
-    try:
-        return kind(**part.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"options of {part.name!r} cannot be used: {error}; found {part.options}") from error
-
-
-def make_filters() -> list[Filter]:
-    """Build every registered filter, in the order of their names."""
-    return [plugins.load("filters", name)() for name in plugins.names("filters")]
 
 
 # Roll out
@@ -105,14 +84,7 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
         owed = set(known.facts["owed"])
         new = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=owed)
         rollouts = [_merged(before, after, owed) for before, after in zip(old, new, strict=True)]
-    constants = {
-        "run_id": config.run_id,
-        "env_config": canonical_json(settings.model_dump(mode="json")),
-        "horizon": settings.horizon,
-        "policy": policy.name,
-        "policy_config": canonical_json(policy.config),
-    }
-    tables = rollout_tables(rollouts, env_type.profile, constants)
+    tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
     files = {}
     for schema, table in tables.items():
         path = store.table_file(schema, shard)
@@ -151,7 +123,7 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
         StoreError: the rollouts cannot be read, or the labels not written.
     """
     store = Store(root, config)
-    solver: Solver = plugins.load("solvers", shard.env)()
+    solver = make_solver(shard.env)
     teacher = make_teacher(config.teacher)
     filters = make_filters()
     inputs = digest(

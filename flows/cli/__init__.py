@@ -13,8 +13,8 @@ from ... import __version__
 from ...errors import PivotError
 from .console import err, fail
 from .doctor import doctor
-from .inspect import peek, stats, verify
 from .make import build, relabel
+from .show import peek, stats, verify
 
 app = typer.Typer(
     name="pivot",

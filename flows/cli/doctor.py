@@ -24,7 +24,10 @@ OPTIONAL = (
 
 
 def doctor() -> None:
-    """Say what is installed, what is missing and how to get it. The exit status is 1 when something needed is broken."""
+    """Say what is installed, what is missing and how to get it.
+
+    The exit status is 1 when something that PIVOT needs is broken.
+    """
     show_table("System", ["what", "found"], _system())
     plugin_rows, broken = _plugins()
     show_table("Plugins", ["group", "name", "state", "fix"], plugin_rows)

@@ -26,7 +26,9 @@ Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished
 
 
 def build(
-    envs: Annotated[list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake.")] = None,
+    envs: Annotated[
+        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake.")
+    ] = None,
     out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
         str | None, _option("Levels: one number for all, or ENV=N,... (default: the paper's counts).", "--tasks")
@@ -197,7 +199,8 @@ def relabel(
     teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
     split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
     include_infeasible: Annotated[
-        bool | None, _option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible")
+        bool | None,
+        _option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
     ] = None,
     keep_old: Annotated[bool, _option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
     workers: Annotated[int, _option("Worker processes (default: one a core).", "--workers", min=0)] = 0,

@@ -71,7 +71,8 @@ _OVERVIEW = (
     (
         "Groups of eight rollouts",
         """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups, short_blocks,
-           round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "sigma = 0 %" FROM group_rates""",
+           round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "sigma = 0 %"
+           FROM group_rates""",
     ),
     (
         "Failure modes",
@@ -85,7 +86,10 @@ _OVERVIEW = (
         "PIVOT (SELECT env AS environment, failure_mode AS mode, pivot_step, failures FROM modes_by_step) "
         "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
     ),
-    ("Rejected labels", "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL"),
+    (
+        "Rejected labels",
+        "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+    ),
 )
 
 

@@ -1,0 +1,59 @@
+# `make demo` and `make test` do everything on a fresh machine. The rest is for people who work on PIVOT.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo install dev test lint test-long test-train bench clean
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "PIVOT needs Python 3.11 or newer; point to one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml
+	$(BIN)/pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/pip install --quiet -e '.[dev]'
+	@# The type checker reads the tests' imports of the package through this link.
+	@mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/pivot
+	@touch $@ $(VENV)/.installed
+
+install: $(VENV)/.installed  ## install PIVOT into .venv
+
+dev: $(VENV)/.dev  ## install PIVOT with the tools to work on it
+
+demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and show what is in them
+	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
+	$(BIN)/pivot stats $(DEMO)
+	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
+
+lint: $(VENV)/.dev  ## ruff and types, over source and tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+test: lint  ## lint and all tests that end within minutes
+	$(BIN)/pytest -m "not long and not train" -n 2 --dist loadgroup
+
+test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
+	$(BIN)/pytest -m long -n 2
+
+test-train: $(VENV)/.dev  ## a trainer's view with TRL; installs PyTorch
+	$(BIN)/pip install --quiet $(TORCH) -e '.[dev,train]'
+	$(BIN)/pytest -m train
+
+# The version whose CPU build is checked; set TORCH= for another one.
+TORCH ?= torch==2.13.0
+
+bench: $(VENV)/.dev  ## measure every performance claim against its baseline
+	$(BIN)/python -m pivot.benchmarks
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info runs/demo runs/demo-failure.png

@@ -1,0 +1,185 @@
+"""Verify one shard: derive every row anew from the run's config and prove every label by an independent search.
+
+The replies of a real model cannot be derived, so they are taken as given; everything around them (parsing, states,
+rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..environments.base import Task
+from ..errors import ImageError, StoreError
+from ..images import decode, frame_id
+from ..labeling.label import label_episodes
+from ..rollouts.runner import roll_out_tasks
+from ..solvers.base import Case, Certificate, Verdict
+from ..solvers.reference import prover
+from .compare import differences
+from .config import RunConfig, Shard, env_config, environment
+from .export import dataset_tables
+from .parquet import read_table
+from .parts import make_filters, make_policy, make_solver, make_teacher
+from .replay import StoredGuidance, StoredReplies
+from .schema import DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from .store import DATASET_FOLDER, Store
+from .tables import failed_episodes, label_table, prompt_table, rollout_tables, shard_constants, steps_by_episode
+
+
+@dataclass(slots=True)
+class ShardReport:
+    """What was checked in one shard, and what was found."""
+
+    shard: Shard
+    problems: list[str] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+
+def verify_shard(
+    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], sides: dict[str, str]
+) -> ShardReport:
+    """Verify one shard of a store; every problem found is described, none raises.
+
+    Args:
+        root: the store.
+        config: its run config.
+        shard: what to verify.
+        tasks: the levels of the shard, planned anew from the config.
+        sides: the side of the split of each episode.
+    """
+    report = ShardReport(shard)
+    store = Store(root, config)
+    try:
+        _verify_rollouts(store, shard, tasks, report)
+        _verify_labels(store, shard, report)
+        _verify_dataset(store, shard, sides, report)
+    except StoreError as error:
+        report.problems.append(str(error))
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        # Rows that contradict each other break the derivation itself; what was found before says where.
+        report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
+    return report
+
+
+def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: ShardReport) -> None:
+    config = store.config
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    stored = {schema: store.read(schema, shard) for schema in (EPISODES, STEPS, FRAMES, PROMPTS)}
+    policy = make_policy(config.policy)
+    if not policy.is_stand_in:
+        policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
+    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
+    derived = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
+    keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
+    for schema, key in keys.items():
+        found, wanted = stored[schema], derived[schema]
+        if schema is EPISODES:
+            found, wanted = _without_errors(found), _without_errors(wanted)
+        if schema is FRAMES:
+            # Encoded bytes may differ between machines; pixels are checked below.
+            found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
+        report.problems += differences(schema.name, key, found, wanted)
+    report.problems += _frame_problems(stored[FRAMES])
+    report.checked |= {
+        "episodes": stored[EPISODES].num_rows,
+        "steps": stored[STEPS].num_rows,
+        "frames": stored[FRAMES].num_rows,
+    }
+
+
+def _without_errors(episodes: pa.Table) -> pa.Table:
+    """Drop the text of errors: what a server said cannot be derived anew."""
+    return episodes.drop(["error"])
+
+
+def _frame_problems(frames: pa.Table) -> list[str]:
+    problems = []
+    for row in frames.to_pylist():
+        try:
+            actual = frame_id(decode(row["image"]))
+        except ImageError as error:
+            problems.append(f"frames {row['frame_id']}: the picture cannot be decoded ({error})")
+            continue
+        if actual != row["frame_id"]:
+            problems.append(f"frames {row['frame_id']}: the pixels have the id {actual}")
+        if row["byte_size"] != len(row["image"]):
+            problems.append(f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(row['image'])}")
+    return problems
+
+
+def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
+    config = store.config
+    stored = store.read(LABELS, shard)
+    teacher = make_teacher(config.teacher)
+    if not teacher.is_stand_in:
+        texts = zip(stored["episode_id"].to_pylist(), stored["failure_reason"].to_pylist(), strict=True)
+        teacher = StoredGuidance(teacher, {episode: text or "" for episode, text in texts})
+    episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+    labels = label_episodes(episodes, make_solver(shard.env), teacher, make_filters(), str(config.label_version))
+    report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
+    prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
+    derived = prompt_table([label.prompt for label in labels])
+    report.problems += differences("prompts", ["prompt_hash"], prompts, derived)
+    report.problems += _unproved(shard.env, stored.to_pylist(), store.read(EPISODES, shard).to_pylist())
+    report.checked["labels"] = stored.num_rows
+
+
+def _unproved(env: str, labels: list[dict[str, Any]], episodes: list[dict[str, Any]]) -> list[str]:
+    """Prove each label from its stored row alone, by a search that shares nothing with the solver."""
+    by_id = {row["episode_id"]: row for row in episodes}
+    prove = prover(env)
+    problems = []
+    for label in labels:
+        episode = by_id.get(label["episode_id"])
+        if episode is None or label["pivot_step"] is None or prove is None:
+            continue
+        case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
+        proof = prove(case, stored_verdict(label))
+        problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
+    return problems
+
+
+def stored_verdict(label: dict[str, Any]) -> Verdict:
+    """Rebuild the verdict of a stored label row."""
+    witness = label["witness"]
+    return Verdict(
+        pivot_step=label["pivot_step"],
+        failure_mode=label["failure_mode"],
+        certificate=Certificate(**label["certificate"]),
+        secondary_modes=tuple(label["secondary_modes"] or ()),
+        fallback=label["fallback"],
+        infeasible_at_start=label["infeasible_at_start"],
+        witness=None if witness is None else tuple(witness),
+        feasible_actions=tuple(label["feasible_actions"] or ()),
+    )
+
+
+def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
+    rows = 0
+    for (schema, side), derived in dataset_tables(store, shard, sides).items():
+        name = shard.env if schema is DATASET else f"{shard.env}_episodes"
+        path = f"{DATASET_FOLDER}/{name}/{side}-{shard.number:05d}.parquet"
+        stored = read_table(store.root / path, schema)
+        same = dict.fromkeys(_image_columns(schema), _same_pictures)
+        report.problems += differences(path, ["episode_id"], stored, derived, same)
+        rows += stored.num_rows if schema is DATASET else 0
+    report.checked["training rows"] = rows
+
+
+def _image_columns(schema: TableSchema) -> set[str]:
+    return {path.split(".")[0] for path in schema.image_paths}
+
+
+def _same_pictures(stored: Any, derived: Any) -> bool:  # a picture or a list of them
+    """Whether pictures show the same pixels, whatever their encoded bytes."""
+    if isinstance(stored, list) and isinstance(derived, list):
+        return len(stored) == len(derived) and all(map(_same_pictures, stored, derived))
+    if not isinstance(stored, dict) or not isinstance(derived, dict):
+        return stored == derived
+    try:
+        return frame_id(decode(stored["bytes"])) == frame_id(decode(derived["bytes"]))
+    except (ImageError, TypeError):
+        return False
