@@ -1,4 +1,4 @@
-"""Failed episodes for tests of labelling: real environments played with seeded random actions, recorded as stored rows."""
+"""Failed episodes for tests of labelling: real environments, seeded random actions, recorded as they are stored."""
 
 import json
 import random
@@ -47,15 +47,15 @@ def record(env_name: str, initial_state: str, actions: Sequence[str], **settings
     return None
 
 
-def random_failures(env_name: str, count: int, seed: int = 0, rollouts: int = 8, **settings: Any) -> list[FailedEpisode]:
-    """Return ``count`` failed episodes of generated levels, up to ``rollouts`` of each, task by task."""
+def random_failures(env_name: str, count: int, seed: int = 0, **settings: Any) -> list[FailedEpisode]:
+    """Return ``count`` failed episodes of generated levels, up to eight of each, task by task."""
     env_type: type[PivotEnv] = plugins.load("environments", env_name)
     config = env_type.config_type(**settings)
     found: list[FailedEpisode] = []
     rng = random.Random(seed)
     while len(found) < count:
         task = env_type.make_task(config, rng.getrandbits(40))
-        for _ in range(rollouts):
+        for _ in range(8):
             actions = rng.choices(ACTIONS, weights=(5, 5, 5, 5, 1), k=config.horizon)
             episode = record(env_name, task.initial_state, actions, **settings)
             if episode is not None:

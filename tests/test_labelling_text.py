@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pivot import plugins
 from pivot.environments.base import EnvProfile
 from pivot.identity import digest
