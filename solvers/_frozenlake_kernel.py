@@ -5,7 +5,7 @@ found by one breadth-first search from the goals; holes and cells cut off have n
 """
 
 # A function that is split up costs compile time and calls here.
-# ruff: noqa: PLR0912
+# ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
 from numba import njit
