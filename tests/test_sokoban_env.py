@@ -13,6 +13,7 @@ from pivot.environments._sokoban_levels import carve_room
 from pivot.environments._sokoban_sprites import CELL_CODES, PLAYER, WALL, tiles
 from pivot.environments.sokoban import LEGEND, SokobanConfig, SokobanEnv
 from pivot.errors import GenerationError, LevelError
+from pivot.identity import digest
 from pivot.solvers.sokoban import SokobanDistances
 from pivot.tests.environment_contract import EnvironmentContract
 
@@ -156,6 +157,19 @@ def test_generated_levels_have_what_was_asked_for(settings: dict[str, int], coun
         solutions.add(needed)
     if not settings:
         assert solutions == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "golden"),
+    [
+        ({}, 200, "085d3577a562aae4b22d809a3fc66239"),
+        ({"rows": 9, "cols": 9, "boxes": 3, "max_solution": 12}, 20, "52082f63d6fece5e4e82ea288be1d610"),
+    ],
+)
+def test_the_level_of_a_seed_never_changes(settings: dict[str, int], count: int, golden: str) -> None:
+    """Task ids promise it: a change here, or in the solver's sampling, needs a new environment version."""
+    config = SokobanConfig(**settings)
+    assert digest([SokobanEnv.make_task(config, seed).initial_state for seed in range(count)]) == golden
 
 
 def test_carved_rooms_are_connected_and_varied() -> None:
