@@ -75,7 +75,7 @@ def _lines(text: FigureText, pivot_step: int | None) -> list[_Line]:
     lines.append(_Line("action log", _TEXT - 3, MUTED, 21))
     for step, entry in enumerate(text.log):
         marked = step == pivot_step
-        words = f"{entry}   ← pivot" if marked else entry
+        words = f"{entry}   (pivot)" if marked else entry
         lines.append(_Line(words, _LOG, ACCENT if marked else INK, 22))
     return lines
 

@@ -13,11 +13,10 @@ import yaml
 
 from .. import plugins
 from ..images import encode_png
-from .config import Shard, environment
-from .describe import EpisodeView
-from .export import trainable
+from .config import environment
+from .describe import find_episode
 from .files import FileRecord, write_atomic, write_text_atomic
-from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, TableSchema
+from .schema import DATASET, DATASET_EPISODES, TableSchema
 from .split import SIDES
 from .store import Store
 
@@ -243,16 +242,17 @@ def _columns_section() -> str:
 
 
 def example_picture(store: Store) -> bytes | None:
-    """Draw a labelled failure: the accepted one whose pivot is nearest to its middle, so that before and after show."""
-    best: tuple[float, Shard, str] | None = None
-    for shard in store.config.shards():
-        labels = store.read(LABELS, shard, ["episode_id", "accepted", "infeasible_at_start", "pivot_step"]).to_pylist()
-        episodes = store.read(EPISODES, shard, ["episode_id", "num_steps"])
-        steps = dict(zip(episodes["episode_id"].to_pylist(), episodes["num_steps"].to_pylist(), strict=True))
-        for label in labels:
-            if trainable(label, store.config):
-                count = steps[label["episode_id"]]
-                off_centre = abs(label["pivot_step"] - (count - 1) / 2) - count / 4
-                if best is None or off_centre < best[0]:
-                    best = (off_centre, shard, label["episode_id"])
-    return None if best is None else encode_png(EpisodeView(store, best[1], best[2]).figure())
+    """Draw a labelled failure that shows well: much happens in it, and its pivot has a before and an after."""
+    frames = store.lazy()
+    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
+    liveliness = frames.steps.group_by("episode_id").agg(pl.col("frame_id").n_unique().alias("distinct"), pl.len())
+    best = (
+        frames.labels.filter(usable)
+        .join(liveliness, on="episode_id")
+        .with_columns((pl.col("pivot_step") - (pl.col("len") - 1) / 2).abs().alias("off_centre"))
+        .sort(pl.col("failure_mode").eq("deadlock"), "distinct", -pl.col("off_centre"), "episode_id", descending=True)
+        .select("episode_id")
+        .head(1)
+        .collect()
+    )
+    return None if best.is_empty() else encode_png(find_episode(store, best.item()).figure())
