@@ -7,7 +7,7 @@ the first action after which the goal cannot be reached within the remaining tur
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 FAILURE_MODES = (
@@ -106,7 +106,8 @@ class Solver(ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The settings that decide the verdicts, as stored beside every label."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("_")}
+        names = (item.name for item in fields(self))
+        return {name: getattr(self, name) for name in names if not name.startswith("_")}
 
 
 class DistanceMap(ABC):
