@@ -111,6 +111,12 @@ def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tu
     }
 
 
+def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> str:
+    """Relative path of one shard's part of a dataset config on one side of the split."""
+    config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
+    return f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
+
+
 def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
     table = read_table(store.root / store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])

@@ -77,8 +77,10 @@ def storage_error(action: str, path: Path, error: OSError) -> StoreError:
     return StoreError(f"cannot {action} {path}: {error.strerror or error}; {fix}")
 
 
-def write_atomic(root: Path, relative: str, fill: Callable[[Any], object]) -> FileRecord:
+def write_atomic(root: Path, relative: str, fill: Callable[[Any], object], *, settle_folder: bool = True) -> FileRecord:
     """Write ``root/relative`` durably; ``fill`` receives a binary sink.
+
+    Without ``settle_folder`` the caller flushes the folder, once for several files.
 
     Raises:
         StoreError: the disk is full, read-only or failing; the old file, if any, is untouched.
@@ -94,7 +96,8 @@ def write_atomic(root: Path, relative: str, fill: Callable[[Any], object]) -> Fi
             raw.flush()
             os.fsync(raw.fileno())
         temporary.replace(target)
-        sync_folder(target.parent)
+        if settle_folder:
+            sync_folder(target.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -4,15 +4,16 @@ Image bytes are already compressed, so a second compression costs time and saves
 read one picture without decoding thousands. Readers check a file against its schema and name it when it is torn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from .files import FileRecord, write_atomic
-from .schema import TableSchema
+from .files import FileRecord, storage_error, sync_folder, write_atomic
+from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128
 """Rows a group: one picture is read in about a millisecond, and a group-by does not notice."""
@@ -22,7 +23,13 @@ DICTIONARY_BYTES = 256 << 20
 
 
 def write_table(
-    root: Path, relative: str, schema: TableSchema, table: pa.Table, *, repeats: bool = False
+    root: Path,
+    relative: str,
+    schema: TableSchema,
+    table: pa.Table,
+    *,
+    repeats: bool = False,
+    settle_folder: bool = True,
 ) -> FileRecord:
     """Write one Parquet file durably and return its manifest entry.
 
@@ -47,7 +54,36 @@ def write_table(
         ) as writer:
             writer.write_table(table, row_group_size=ROW_GROUP)
 
-    return write_atomic(root, relative, fill)
+    return write_atomic(root, relative, fill, settle_folder=settle_folder)
+
+
+WRITERS = 4
+"""Files of a shard that are written at once: one is encoded while others wait for the disk."""
+
+
+def write_tables(root: Path, tables: Iterable[tuple[str, TableSchema, pa.Table]]) -> dict[str, FileRecord]:
+    """Write several files, each durably; return their manifest entries by path.
+
+    Tables may be made lazily: the next one is built while earlier ones are on their way to the disk. Whole-episode
+    tables, whose frames repeat, store equal pictures once.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    with ThreadPoolExecutor(WRITERS) as pool:
+        pending = {
+            path: pool.submit(
+                write_table, root, path, schema, table, repeats=schema is DATASET_EPISODES, settle_folder=False
+            )
+            for path, schema, table in tables
+        }
+    records = {path: written.result() for path, written in pending.items()}
+    try:
+        for folder in sorted({(root / path).parent for path in records}):
+            sync_folder(folder)
+    except OSError as error:
+        raise storage_error("write to", root, error) from error
+    return records
 
 
 def read_table(path: Path, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:

@@ -20,7 +20,7 @@ from ..solvers.base import Case, Certificate, Verdict
 from ..solvers.reference import prover
 from .compare import differences
 from .config import RunConfig, Shard, env_config, environment
-from .export import dataset_tables
+from .export import dataset_file, dataset_tables
 from .parquet import read_table
 from .parts import make_filters, make_policy, make_solver, make_teacher
 from .replay import StoredGuidance, StoredReplies
@@ -160,8 +160,7 @@ def stored_verdict(label: dict[str, Any]) -> Verdict:
 def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
     rows = 0
     for (schema, side), derived in dataset_tables(store, shard, sides).items():
-        name = shard.env if schema is DATASET else f"{shard.env}_episodes"
-        path = f"{DATASET_FOLDER}/{name}/{side}-{shard.number:05d}.parquet"
+        path = dataset_file(DATASET_FOLDER, schema, shard, side)
         stored = read_table(store.root / path, schema)
         same = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)

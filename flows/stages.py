@@ -12,11 +12,11 @@ from typing import Any
 
 from .. import __version__, plugins
 from ..datasets.config import RunConfig, Shard, env_config, environment
-from ..datasets.export import dataset_tables
+from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.files import FileRecord, Receipt
-from ..datasets.parquet import write_table
+from ..datasets.parquet import write_tables
 from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
-from ..datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
+from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store
 from ..datasets.tables import (
     failed_episodes,
@@ -85,10 +85,7 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
         new = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=owed)
         rollouts = [_merged(before, after, owed) for before, after in zip(old, new, strict=True)]
     tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
-    files = {}
-    for schema, table in tables.items():
-        path = store.table_file(schema, shard)
-        files[path] = write_table(root, path, schema, table)
+    files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
     return _done(store, ROLLOUT, shard, inputs, files, _rollout_facts(rollouts))
 
 
@@ -143,12 +140,14 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version))
-    path = store.table_file(LABELS, shard)
-    prompts = store.label_prompts_file(shard)
-    files = {
-        path: write_table(root, path, LABELS, label_table(labels)),
-        prompts: write_table(root, prompts, PROMPTS, prompt_table([label.prompt for label in labels])),
-    }
+    prompts = prompt_table([label.prompt for label in labels])
+    files = write_tables(
+        root,
+        [
+            (store.table_file(LABELS, shard), LABELS, label_table(labels)),
+            (store.label_prompts_file(shard), PROMPTS, prompts),
+        ],
+    )
     return _done(store, stage, shard, inputs, files, _label_facts(labels))
 
 
@@ -192,13 +191,11 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
     receipt = store.receipt(stage, shard)
     if receipt is not None and receipt.holds(root, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
-    files = {}
-    rows = 0
-    for (schema, side), table in dataset_tables(store, shard, sides).items():
-        config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
-        path = f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
-        files[path] = write_table(root, path, schema, table, repeats=schema is DATASET_EPISODES)
-        rows += table.num_rows if schema is DATASET else 0
+    tables = dataset_tables(store, shard, sides)
+    files = write_tables(
+        root, ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
+    )
+    rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 
 

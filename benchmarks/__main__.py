@@ -1,0 +1,51 @@
+"""Measure every performance claim against its baseline and print one table: ``make bench``, or with names of modules.
+
+Claims are ratios measured side by side in one run: the machine may be busy, but it is equally busy for both. The exit
+status is 1 when a required ratio is not reached.
+"""
+
+import argparse
+import sys
+from importlib import import_module
+
+from rich.console import Console
+from rich.table import Table
+
+MODULES = ("bench_solvers", "bench_labelling", "bench_collage", "bench_export", "bench_pipeline")
+
+
+def main() -> int:
+    """Run the chosen benchmarks; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"default: all of {', '.join(MODULES)}")
+    chosen = parser.parse_args().modules or MODULES
+    if unknown := sorted(set(chosen) - set(MODULES)):
+        parser.error(f"unknown benchmark {unknown[0]}; known: {', '.join(MODULES)}")
+    console = Console(width=150)
+    table = Table(title="Benchmarks", title_justify="left")
+    for name in ("claim", "ours", "baseline", "ratio", "required", "", "note"):
+        table.add_column(name, overflow="fold")
+    passed = True
+    for module in chosen:
+        console.print(f"running {module} …")
+        for row in import_module(f"pivot.benchmarks.{module}").rows():
+            passed &= row["passed"]
+            table.add_row(
+                row["name"],
+                _number(row["ours"]),
+                _number(row["baseline"]),
+                _number(row["ratio"]),
+                _number(row["required"]),
+                "[green]pass[/]" if row["passed"] else "[red]FAIL[/]",
+                row["note"],
+            )
+    console.print(table)
+    return 0 if passed else 1
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
