@@ -219,7 +219,9 @@ def seed_solved(space, board, max_states):
         space = with_room(space, words, 1, 1)
         row = row_for(space, words, key)
         for i in range(words):
-            add_players(space, words, row, i, board.masks[AREA * words + i] & ~key[i])
+            players = board.masks[AREA * words + i] & ~key[i]
+            if players != ZERO:
+                add_players(space, words, row, i, players)
         i = boxes - 1
         while i >= 0 and chosen[i] == size - boxes + i:
             i -= 1
