@@ -6,6 +6,7 @@ Caching is left to the store's receipts: they also notice when an output file is
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,9 @@ from .stages import ShardResult
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 """Set by a caller in the same process that shows progress; a scheduled run logs instead."""
+
+_pool: ContextVar[WorkerPool | None] = ContextVar("pool", default=None)
+"""Set by a caller in the same process whose workers get ready while Prefect starts; a scheduled run makes its own."""
 
 
 class FlowLog:
@@ -79,7 +83,8 @@ def build_dataset(config: dict[str, Any], out: str, workers: int = 0, refresh: b
 
 def _build(config: RunConfig, out: Path, workers: int, refresh: bool) -> dict[str, Any]:
     reporter = _reporter.get() or FlowLog()
-    with worker_pool(workers, list(config.environments)) as pool:
+    ready = _pool.get()
+    with nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool:
         result = build_store(out, config, _execute_as_tasks(pool), reporter, refresh=refresh)
     create_table_artifact(
         key="pivot-build",
@@ -110,14 +115,17 @@ def nightly(out: str, config: dict[str, Any], workers: int = 0) -> dict[str, Any
     return _build(make_config(seeded), Path(out) / date, workers or available_cores(), refresh=False)
 
 
-def run_in_process(config: RunConfig, out: Path, workers: int, reporter: Reporter, *, refresh: bool) -> BuildResult:
-    """Run the flow here and now, showing progress through ``reporter``."""
-    token = _reporter.set(reporter)
+def run_in_process(
+    config: RunConfig, out: Path, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
+) -> BuildResult:
+    """Run the flow here and now on ``pool``, showing progress through ``reporter``."""
+    tokens = _reporter.set(reporter), _pool.set(pool)
     try:
-        runner = ThreadPoolTaskRunner(max_workers=max(workers, 1))
+        runner = ThreadPoolTaskRunner(max_workers=pool.workers)
         run = build_dataset.with_options(task_runner=runner)  # pyright: ignore[reportArgumentType] - invariant generic
-        raw: dict[str, Any] = run(config.model_dump(mode="json"), str(out), workers, refresh)
+        raw: dict[str, Any] = run(config.model_dump(mode="json"), str(out), pool.workers, refresh)
     finally:
-        _reporter.reset(token)
+        _reporter.reset(tokens[0])
+        _pool.reset(tokens[1])
     raw["root"] = Path(raw["root"])
     return BuildResult(**raw)

@@ -33,6 +33,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _no_work() -> None:
+    """Make a worker process start."""
+
+
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,6 +49,9 @@ def _start_worker(names: tuple[str, ...]) -> None:
 class WorkerPool(Protocol):
     """Where the work of shards is done."""
 
+    workers: int
+    """Calls that run at the same time."""
+
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand over one call."""
         ...
@@ -56,6 +63,8 @@ class WorkerPool(Protocol):
 
 class InProcess:
     """One worker: this process."""
+
+    workers = 1
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Run ``call`` at once and return its finished future."""
@@ -75,8 +84,12 @@ class InProcess:
 class Processes:
     """Several worker processes."""
 
-    def __init__(self, executor: ProcessPoolExecutor) -> None:
+    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
+        """Use ``executor``, and let its workers get ready now rather than at the first call."""
+        self.workers = workers
         self._executor = executor
+        for _ in range(workers):
+            executor.submit(_no_work)
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand ``call`` to the next free process."""
@@ -109,7 +122,7 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         initargs=(tuple(environments),),
     )
     try:
-        yield Processes(executor)
+        yield Processes(executor, workers)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 

@@ -72,12 +72,12 @@ def build(
     if dry_run:
         show_plan(resolved, out_dir, workers)
         return
-    err.print("starting the flow engine (a few seconds)")
-    # Imported here: Prefect takes seconds to import, and its settings are read at import.
-    from ..build import run_in_process  # noqa: PLC0415
+    with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
+        err.print("starting the flow engine (a few seconds)")
+        # Imported here: Prefect takes seconds to import, and its settings are read at import.
+        from ..build import run_in_process  # noqa: PLC0415
 
-    with ProgressBars() as bars:
-        result = run_in_process(resolved, out_dir, workers, bars, refresh=refresh)
+        result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
     show_result(result)
 
 
