@@ -1,0 +1,92 @@
+"""Labelling throughput of 6x6 one-box episodes on one core, stored rows read and label rows written.
+
+The first row is the labeller itself: read episode rows, certify, write label rows durably. The second is everything
+that the label stage of a build does besides: Analyzer prompts, guidance, targets, and the factual filter, which replays
+every episode and hashes every distinct frame. Both run on one shard after the other, in this process.
+"""
+
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from pivot.datasets.config import RunConfig, Shard, make_config
+from pivot.datasets.parquet import write_tables
+from pivot.datasets.schema import EPISODES, LABELS
+from pivot.datasets.store import Store
+from pivot.flows.api import build
+from pivot.flows.stages import label_shard
+from pivot.identity import canonical_json
+from pivot.solvers.base import Case, Verdict
+from pivot.solvers.sokoban import SokobanSolver
+
+TASKS, ROUNDS = 256, 5
+REQUIRED = 5_000
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return episodes a second of the labeller alone and of the whole stage."""
+    allowed = os.sched_getaffinity(0)
+    config = make_config({"environments": {"sokoban": {"tasks": TASKS, "settings": {}}}, "tasks_per_shard": 64})
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        result = build(config, root)
+        failures = result.environments["sokoban"]["failed"]
+        os.sched_setaffinity(0, {min(allowed)})
+        try:
+            labeller = failures / median(_labeller(root, config) for _ in range(ROUNDS))
+            stage = failures / median(_whole_stage(root, config) for _ in range(ROUNDS))
+        finally:
+            os.sched_setaffinity(0, allowed)
+    return [
+        _row("labels, rows read and written", labeller, REQUIRED, f"{failures} failed 6x6 episodes, one core"),
+        _row("whole label stage", stage, None, "with prompts, guidance, filters, replay and frame hashes"),
+    ]
+
+
+def _row(name: str, speed: float, required: int | None, note: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ours": speed,
+        "baseline": "-",
+        "ratio": "-",
+        "required": "-" if required is None else f"{required}/s",
+        "passed": required is None or speed >= required,
+        "note": f"episodes a second; {note}",
+    }
+
+
+def _labeller(root: Path, config: RunConfig) -> float:
+    store, solver = Store(root, config), SokobanSolver()
+    start = perf_counter()
+    for shard in config.shards():
+        _label_rows(store, solver, shard)
+    return perf_counter() - start
+
+
+def _label_rows(store: Store, solver: SokobanSolver, shard: Shard) -> None:
+    columns = ["episode_id", "initial_state", "actions", "horizon", "failed"]
+    failures = [row for row in store.read(EPISODES, shard, columns).to_pylist() if row["failed"]]
+    cases = [Case(row["initial_state"], row["actions"], row["horizon"]) for row in failures]
+    settings = canonical_json(solver.config)
+    empty: dict[str, Any] = dict.fromkeys(LABELS.names)
+    labels = [
+        empty
+        | asdict(verdict)
+        | {"episode_id": row["episode_id"], "solver": solver.name, "solver_config": settings, "accepted": True}
+        for row, verdict in zip(failures, solver.certify(cases), strict=True)
+        if isinstance(verdict, Verdict)
+    ]
+    write_tables(store.root, [(f"bench/{shard.file}", LABELS, LABELS.table(labels))])
+
+
+def _whole_stage(root: Path, config: RunConfig) -> float:
+    for receipt in root.glob(".receipts/label-*/*/*.json"):
+        receipt.unlink()
+    start = perf_counter()
+    for shard in config.shards():
+        label_shard(root, config, shard)
+    return perf_counter() - start
