@@ -89,7 +89,7 @@ def write_atomic(root: Path, relative: str, fill: Callable[[Any], object], *, se
     temporary = root / TEMPORARY / f"{relative.replace('/', '-')}.{os.getpid()}"
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent)
         with temporary.open("wb") as raw:
             sink = _HashingWriter(raw)
             fill(sink)
@@ -98,11 +98,21 @@ def write_atomic(root: Path, relative: str, fill: Callable[[Any], object], *, se
         temporary.replace(target)
         if settle_folder:
             sync_folder(target.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise storage_error("write", target, error) from error
+        if isinstance(error, OSError):
+            raise storage_error("write", target, error) from error
+        raise
     return sink.record()
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and flush the entries that name them."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
 
 
 def write_text_atomic(root: Path, relative: str, text: str) -> FileRecord:
@@ -171,7 +181,7 @@ class Receipt:
         try:
             raw = json.loads((root / relative).read_text(encoding="utf-8"))
             files = {path: FileRecord(**entry) for path, entry in raw["files"].items()}
-            return cls(raw["inputs"], files, raw["facts"])
+            return cls(raw["inputs"], files, dict(raw["facts"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -196,22 +206,22 @@ def exclusive(root: Path) -> Iterator[None]:
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        stream = (root / LOCK).open("a+")
+        stream = (root / LOCK).open("a+b", buffering=0)
     except OSError as error:
         raise storage_error("write to", root, error) from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stream.truncate(0)
+            stream.write(str(os.getpid()).encode())
         except BlockingIOError:
             stream.seek(0)
-            holder = stream.read().strip() or "unknown"
+            holder = stream.read().decode(errors="replace").strip() or "unknown"
             raise StoreError(
                 f"{root} is being written by another run (process {holder}); wait for its end, or choose another --out"
             ) from None
-        stream.seek(0)
-        stream.truncate()
-        stream.write(str(os.getpid()))
-        stream.flush()
+        except OSError as error:
+            raise storage_error("lock", root, error) from error
         try:
             shutil.rmtree(root / TEMPORARY, ignore_errors=True)
             yield
