@@ -1,9 +1,9 @@
 """The whole build on two cores against the straightforward pipeline that one writes first, in one process.
 
 The baseline draws each frame with Pillow, saves each as PNG with Pillow's defaults, searches forward from every state
-of a failed episode, pastes and saves collage and panel, and lets ``Dataset.from_generator`` and ``to_parquet`` write. It
-is spared what ours also does: policy, prompts, reply parsing, filters, whole-episode configs, steps and frames tables,
-fsync and manifest. It replays episodes of our own run. Start-up (imports, compilation, the flow engine) is excluded on
+of a failed episode, pastes and saves collage and panel, and lets ``Dataset.from_generator`` and ``to_parquet`` write.
+It is spared what ours also does: policy, prompts, reply parsing, filters, whole-episode configs, steps and frames
+tables, fsync and manifest. It replays episodes of our own run. Start-up (imports, compilation, the flow engine) is excluded on
 both sides: ours is the second flow of the process.
 """
 

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from ... import __version__
@@ -15,6 +14,9 @@ from .console import err, fail
 from .doctor import doctor
 from .make import build, relabel
 from .show import peek, stats, verify
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 app = typer.Typer(
     name="pivot",
@@ -46,12 +48,24 @@ def options(
 
 def quiet_prefect() -> None:
     """Keep Prefect offline and off the user's screen; settings that the user made win."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "pivot" / "prefect"
-    os.environ.setdefault("PREFECT_HOME", str(home))
+    if "PREFECT_HOME" not in os.environ:
+        os.environ["PREFECT_HOME"] = str(_prefect_home())
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    # The first start of a busy machine can take half a minute; Prefect's own limit is 20 s.
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
+
+
+def _prefect_home() -> Path:
+    """A lasting folder of our own, so that a run does not set up a new database; a temporary one where that fails."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pivot" / "prefect"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="pivot-prefect-"))
+    return home
 
 
 def main() -> None:
@@ -60,14 +74,10 @@ def main() -> None:
     # A reader that closes the pipe early (`pivot stats DIR | head`) is no error.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        status = app(standalone_mode=False)
+        app()
     except PivotError as error:
         fail(str(error))
-    except (KeyboardInterrupt, click.Abort):
-        err.print("interrupted; run the same command again to go on where it stopped")
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    else:
-        sys.exit(status if isinstance(status, int) else 0)
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:
+            err.print("interrupted; run the same command again to go on where it stopped")
+        raise

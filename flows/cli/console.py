@@ -50,7 +50,8 @@ class ProgressBars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._live:
+            self._bars.stop()
 
     def start(self, stage: str, total: int) -> None:
         """Show a new bar."""

@@ -187,11 +187,16 @@ def show_result(result: BuildResult) -> None:
     if result.owed:
         out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
     first = next(iter(result.environments))
+    hints = {
+        f"pivot stats {root}": "failure modes, groups, rejects",
+        f"pivot peek {root}": "one labelled failure (--png FILE for the picture)",
+        f"pivot verify {root}": "prove every label again",
+        f'load_dataset("{root}/dataset", "{first}")': "in Python, with the datasets library",
+    }
+    width = max(map(len, hints))
     out.print("\nnext:")
-    out.print(f"  pivot stats {root}            failure modes, groups, rejects")
-    out.print(f"  pivot peek {root}             one labelled failure (--png FILE for the picture)")
-    out.print(f"  pivot verify {root}           prove every label again")
-    out.print(f'  load_dataset("{root}/dataset", "{first}")   in Python, with the datasets library', soft_wrap=True)
+    for command, purpose in hints.items():
+        out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True, markup=False)
 
 
 def relabel(
