@@ -1,10 +1,12 @@
 """The distinct frames of one task: each is hashed and encoded once, however often the eight rollouts come back to it.
 
 Episodes start from one level and revisit the same few states; only about one frame in eight is new. Where an
-environment can name its picture (``frame_key``), a known one is not even looked at.
+environment can name its picture (``frame_key``) and leave it undrawn (``draw_frames``), a known one is not even drawn.
 """
 
 from collections.abc import Hashable
+
+import numpy as np
 
 from ..environments.base import Frame, PivotEnv
 from ..images import encode_png, frame_id
@@ -20,11 +22,18 @@ class FrameBook:
         self._ids: dict[Hashable, str] = {}
 
     def id_of(self, env: PivotEnv, frame: Frame) -> str:
-        """Return the id of the frame that ``env`` shows now, and store the frame if it is new."""
+        """Return the id of the frame that ``env`` shows now, and store the frame if it is new.
+
+        Raises:
+            ImageError: the environment gave no RGB frame.
+        """
         key = env.frame_key()
         known = None if key is None else self._ids.get(key)
         if known is not None:
             return known
+        if frame.size == 0:  # NO_FRAME: the environment left it undrawn
+            drawn = env.render()
+            frame = drawn if isinstance(drawn, np.ndarray) else frame
         name = frame_id(frame)
         if name not in self.frames:
             height, width = frame.shape[:2]

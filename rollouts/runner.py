@@ -140,6 +140,7 @@ async def _work(queue: Iterator[tuple["_TaskRun", int]]) -> None:
         for run, sample in queue:
             if env is None:
                 env = run.env_type(run.config)
+                env.draw_frames = False
             episode = await run.run_episode(env, sample)
             if episode.status is Status.ERROR:
                 env.close()
