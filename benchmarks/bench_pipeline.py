@@ -3,8 +3,8 @@
 The baseline draws each frame with Pillow, saves each as PNG with Pillow's defaults, searches forward from every state
 of a failed episode, pastes and saves collage and panel, and lets ``Dataset.from_generator`` and ``to_parquet`` write.
 It is spared what ours also does: policy, prompts, reply parsing, filters, whole-episode configs, steps and frames
-tables, fsync and manifest. It replays episodes of our own run. Start-up (imports, compilation, the flow engine) is excluded on
-both sides: ours is the second flow of the process.
+tables, fsync and manifest. It replays episodes of our own run. Start-up (imports, compilation, the flow engine) is
+excluded on both sides: ours is the second flow of the process.
 """
 
 import io
