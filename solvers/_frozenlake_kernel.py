@@ -178,7 +178,8 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons):
                 result[FEASIBLE] |= 1 << direction
         if planned + depths[cell] > plans.size:
             more = np.empty(2 * plans.size + largest, np.int8)
-            more[:planned] = plans[:planned]
+            for i in range(planned):
+                more[i] = plans[i]
             plans = more
         while depths[cell] > 0:
             direction = 0

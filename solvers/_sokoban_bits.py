@@ -4,6 +4,8 @@ Numba's cache notices a change of a compiled function's own file only, so this f
 after a change here, remove ``solvers/__pycache__``.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -24,13 +26,19 @@ for _i in range(64):
     TRAILING[((1 << _i) * 0x03F79D71B4CB0A89 % (1 << 64)) >> 58] = _i
 
 
-@njit(cache=True)
+# Only what Python calls gets a wrapper for it; that saves compile time.
+inner = njit(  # pyright: ignore[reportCallIssue] - the type stubs do not know the last two
+    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+
+
+@inner
 def lowest_bit(word):
     """Return the index of the lowest set bit of a non-zero word."""
     return TRAILING[((word & (~word + ONE)) * DE_BRUIJN) >> SHIFT_58]
 
 
-@njit(cache=True)
+@inner
 def bit_count(word):
     """Return the number of set bits."""
     total = 0
@@ -40,19 +48,19 @@ def bit_count(word):
     return total
 
 
-@njit(cache=True)
+@inner
 def has(board, base, cell):
     """Tell whether ``cell`` is in the bitboard that starts at ``base``."""
     return (board[base + (cell >> 6)] >> np.uint64(cell & LOW6)) & ONE != ZERO
 
 
-@njit(cache=True)
+@inner
 def flip(board, base, cell):
     """Add or remove ``cell``."""
     board[base + (cell >> 6)] ^= ONE << np.uint64(cell & LOW6)
 
 
-@njit(cache=True)
+@inner
 def moved(source, base, i, direction, board):
     """Return word ``i`` of a bitboard after every cell of it moved one step (0..3 = up, down, left, right)."""
     words = board.shape[WORDS]
@@ -74,3 +82,18 @@ def moved(source, base, i, direction, board):
         if part != 0 and j + 1 < words:
             value |= source[base + j + 1] << np.uint64(64 - part)
     return value & board.masks[(ARRIVE + direction) * words + i]
+
+
+@inner
+def copy_words(target, source, words):
+    """Copy ``words`` words. (A slice assignment would be the same, and compile for two seconds.)"""
+    for i in range(words):
+        target[i] = source[i]
+
+
+@inner
+def longer(array: Any, size: int) -> Any:
+    """Return a copy of ``array`` with ``size`` places."""
+    other = np.empty(size, array.dtype)
+    copy_words(other, array, array.size)
+    return other

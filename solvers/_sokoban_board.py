@@ -11,6 +11,7 @@ numba's cache notices a change of a function's own file only.
 import numpy as np
 from numba import njit
 
+from ._sokoban_bits import inner
 from ._sokoban_layout import (
     AREA,
     ARRIVE,
@@ -42,7 +43,7 @@ from ._sokoban_layout import (
 )
 
 
-@njit(cache=True)
+@inner
 def _classify(text, grid, width):
     """Write what each cell holds (1 wall, 2 target, 4 box, 8 player); return (code, player, boxes, targets)."""
     line = column = players = boxes = targets = 0
@@ -78,7 +79,7 @@ def _classify(text, grid, width):
     return OK, player, boxes, targets
 
 
-@njit(cache=True)
+@inner
 def _flood(grid, lines, width, start, mark, stack):
     """Mark everything that is joined to ``start`` and not wall; return whether it touches the edge of the text."""
     grid[start] |= mark
@@ -108,10 +109,11 @@ def _flood(grid, lines, width, start, mark, stack):
 
 
 # Marks of the flood: part of the level, reachable for the player, outside.
-_INSIDE, _PLAYERS, _OUTSIDE = 16, 32, 64
+# (Typed: plain numbers would make numba compile the flood once for each.)
+_INSIDE, _PLAYERS, _OUTSIDE = np.uint8(16), np.uint8(32), np.uint8(64)
 
 
-@njit(cache=True)
+@inner
 def _areas(grid, lines, width, player, stack):
     """Mark the areas of the level; return OK, or OPEN when one with an object has a gap in its walls."""
     if player >= 0:
@@ -136,7 +138,7 @@ def _areas(grid, lines, width, player, stack):
     return OK if found else OPEN
 
 
-@njit(cache=True)
+@inner
 def _build(grid, lines, width, player, shape, masks, near, stack):
     """Fill the row ``shape`` and the bitboards of a level whose areas are marked."""
     top, bottom, left, right = lines, -1, width, -1
@@ -197,7 +199,7 @@ def _build(grid, lines, width, player, shape, masks, near, stack):
             masks[LIVE * words + (cell >> 6)] |= np.uint64(1) << np.uint64(cell & 63)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def parse_levels(text, ends, room_boxes):
     """Read the XSB texts that end at ``ends`` in ``text`` (ASCII codes) into :class:`Boards`.
 

@@ -9,26 +9,27 @@ other compiled code only ``_sokoban_bits.py`` is called, because numba's cache n
 # A function that is split up costs compile time and calls here.
 # ruff: noqa: PLR0912, PLR0915
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
-from ._label_rows import (
-    AFTER,
-    AT_START,
-    BEFORE,
-    FALLBACK,
-    FEASIBLE,
-    INFINITE,
-    LABELLED,
-    LIMIT,
-    PIVOT,
-    PLAN_END,
-    SOLVED,
-    STATUS,
+from . import _label_rows as label
+from ._sokoban_bits import (
+    LOW6,
+    LOW_32,
+    MIX_1,
+    MIX_2,
+    ONE,
+    SHIFT_32,
+    ZERO,
+    bit_count,
+    copy_words,
+    flip,
+    has,
+    inner,
+    longer,
+    lowest_bit,
+    moved,
 )
-from ._sokoban_bits import LOW6, LOW_32, MIX_1, MIX_2, ONE, SHIFT_32, ZERO, bit_count, flip, has, lowest_bit, moved
 from ._sokoban_layout import (
     AREA,
     BEYOND,
@@ -57,7 +58,7 @@ from ._sokoban_layout import (
 SMALL = 4096
 
 
-@njit(cache=True)
+@inner
 def board_at(boards, index):
     """Return one level of a batch."""
     shape = boards.shape[index]
@@ -65,7 +66,7 @@ def board_at(boards, index):
     return Board(shape, boards.masks[at : at + MASKS * shape[WORDS]], boards.near[shape[NEAR_AT] :])
 
 
-@njit(cache=True)
+@inner
 def new_space(words):
     """Return an empty space with room for a small level."""
     return Space(
@@ -77,7 +78,7 @@ def new_space(words):
     )
 
 
-@njit(cache=True)
+@inner
 def cleared(space, words):
     """Return an empty space, made of the arrays of ``space`` unless these are too large or too small."""
     if space.slots.size > 128 or space.rows.size != 64 * (2 * words + 1):
@@ -88,12 +89,12 @@ def cleared(space, words):
     return space
 
 
-@njit(cache=True)
-def slot_of(rows, slots, key, base, words):
-    """Return the slot that holds the row with the boxes ``key[base:]``, or the free slot where it belongs."""
+@inner
+def slot_of(rows, slots, key, words):
+    """Return the slot that holds the row with the boxes ``key``, or the free slot where it belongs."""
     mixed = ZERO
     for i in range(words):
-        mixed = (mixed ^ key[base + i]) * MIX_1
+        mixed = (mixed ^ key[i]) * MIX_1
         mixed ^= mixed >> SHIFT_32
     mixed *= MIX_2
     mixed ^= mixed >> SHIFT_32
@@ -103,24 +104,16 @@ def slot_of(rows, slots, key, base, words):
         at = np.int64(slots[slot]) * (2 * words + 1)
         same = True
         for i in range(words):
-            same &= rows[at + i] == key[base + i]
+            same &= rows[at + i] == key[i]
         if same:
             break
         slot = (slot + 1) & mask
     return slot
 
 
-@njit(cache=True)
-def longer(array: Any, size: int) -> Any:
-    """Return a copy of ``array`` with ``size`` places."""
-    other = np.empty(size, array.dtype)
-    other[: array.size] = array
-    return other
-
-
-@njit(cache=True)
+@inner
 def with_room(space, words, rows, entries):
-    """Return ``space`` with place for so many more rows and entries, and for one more level."""
+    """Return ``space`` with place for so many more rows and entries."""
     table, slots, log, starts, counts = space
     need = (counts[ROWS] + rows) * (2 * words + 1)
     if need > table.size:
@@ -128,19 +121,17 @@ def with_room(space, words, rows, entries):
     if 2 * (counts[ROWS] + rows) > slots.size:
         slots = np.full(slots.size * 4, -1, np.int32)
         for row in range(counts[ROWS]):
-            slots[slot_of(table, slots, table, row * (2 * words + 1), words)] = row
+            slots[slot_of(table, slots, table[row * (2 * words + 1) :], words)] = row
     need = (counts[ENTRIES] + entries) * (words + 1)
     if need > log.size:
         log = longer(log, need + (need >> 1))
-    if counts[LEVELS] + 2 > starts.size:
-        starts = longer(starts, starts.size * 2)
     return Space(table, slots, log, starts, counts)
 
 
-@njit(cache=True)
+@inner
 def row_for(space, words, key):
     """Return the row with the boxes ``key``, made when new. There must be room."""
-    slot = slot_of(space.rows, space.slots, key, 0, words)
+    slot = slot_of(space.rows, space.slots, key, words)
     row = np.int64(space.slots[slot])
     if row < 0:
         row = space.counts[ROWS]
@@ -154,7 +145,7 @@ def row_for(space, words, key):
     return row
 
 
-@njit(cache=True)
+@inner
 def add_players(space, words, row, i, players):
     """Put unseen player cells (word ``i``) of ``row`` into the level being filled. There must be room."""
     at = row * (2 * words + 1)
@@ -172,16 +163,18 @@ def add_players(space, words, row, i, players):
     space.counts[STATES] += bit_count(players)
 
 
-@njit(cache=True)
-def close_level(space, words):
+@inner
+def close_level(space):
     """Finish the level being filled: the next one starts behind it."""
-    space = with_room(space, words, 0, 0)
+    starts = space.starts
     space.counts[LEVELS] += 1
-    space.starts[space.counts[LEVELS]] = space.counts[ENTRIES]
-    return space
+    if space.counts[LEVELS] == starts.size:
+        starts = longer(starts, 2 * starts.size)
+    starts[space.counts[LEVELS]] = space.counts[ENTRIES]
+    return Space(space.rows, space.slots, space.log, starts, space.counts)
 
 
-@njit(cache=True)
+@inner
 def drop_level(space, words):
     """Undo the level being filled, so that only whole levels remain. ``counts[STATES]`` stays: it says 'too many'."""
     for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
@@ -194,13 +187,13 @@ def drop_level(space, words):
     return space
 
 
-@njit(cache=True)
+@inner
 def exhausted(space):
     """Tell whether the last finished level is empty: the search has met everything it can."""
     return space.starts[space.counts[LEVELS]] == space.starts[space.counts[LEVELS] - 1]
 
 
-@njit(cache=True)
+@inner
 def seed_solved(space, board, max_states):
     """Fill level 0 with every solved state: each choice of targets for the boxes, the player on any free cell."""
     words, boxes = board.shape[WORDS], board.shape[BOXES]
@@ -216,7 +209,7 @@ def seed_solved(space, board, max_states):
         key[:] = 0
         for i in range(boxes):
             flip(key, 0, spots[chosen[i]])
-        space = with_room(space, words, 1, 1)
+        space = with_room(space, words, boxes, boxes)
         row = row_for(space, words, key)
         for i in range(words):
             players = board.masks[AREA * words + i] & ~key[i]
@@ -230,10 +223,10 @@ def seed_solved(space, board, max_states):
         chosen[i] += 1
         for j in range(i + 1, boxes):
             chosen[j] = chosen[j - 1] + 1
-    return close_level(space, words)
+    return close_level(space)
 
 
-@njit(cache=True)
+@inner
 def advance(space, board, forward, max_states):
     """Fill and close the next level from the last one, by moves (``forward``) or by moves undone.
 
@@ -284,16 +277,16 @@ def advance(space, board, forward, max_states):
                     flip(key, 0, new)
                     known = space.counts[ROWS]
                     other = row_for(space, words, key)
-                    if forward and other == known and is_dead(board, key, 0):
+                    if forward and other == known and is_dead(board, key):
                         for j in range(words):
                             space.rows[other * (2 * words + 1) + words + j] = ~ZERO
                     if not has(space.rows, other * (2 * words + 1) + words, stand):
                         add_players(space, words, other, stand >> 6, ONE << np.uint64(stand & LOW6))
-    return close_level(space, words)
+    return close_level(space)
 
 
-@njit(cache=True)
-def is_dead(board, key, base):
+@inner
+def is_dead(board, key):
     """Tell whether a box stands where no target can be reached, or some boxes off target block one another for good.
 
     The largest set of boxes is kept in which each, with the others of the set as walls, is blocked on both axes: by a
@@ -302,7 +295,7 @@ def is_dead(board, key, base):
     words = board.shape[WORDS]
     stuck = np.empty(words, np.uint64)
     for i in range(words):
-        stuck[i] = key[base + i]
+        stuck[i] = key[i]
         if stuck[i] & ~board.masks[LIVE * words + i] != ZERO:
             return True
     changed = True
@@ -327,10 +320,10 @@ def is_dead(board, key, base):
     return off_target != ZERO
 
 
-@njit(cache=True)
-def depth_of(space, words, key, base, player):
+@inner
+def depth_of(space, words, key, player):
     """Return the depth of a state, or -1 when the search has not met it."""
-    row = np.int64(space.slots[slot_of(space.rows, space.slots, key, base, words)])
+    row = np.int64(space.slots[slot_of(space.rows, space.slots, key, words)])
     at = row * (2 * words + 1)
     if row < 0 or not has(space.rows, at + words, player):
         return -1
@@ -347,29 +340,29 @@ def depth_of(space, words, key, base, player):
     return low
 
 
-@njit(cache=True)
-def move(board, key, base, player, direction):
-    """Make one move on the box bitboard at ``base`` in place; return the player's new cell."""
+@inner
+def move(board, key, player, direction):
+    """Make one move on the box bitboard ``key`` in place; return the player's new cell."""
     ahead = np.int64(board.near[4 * player + direction])
     if ahead < 0:
         return player
-    if has(key, base, ahead):
+    if has(key, 0, ahead):
         behind = np.int64(board.near[4 * ahead + direction])
-        if behind < 0 or has(key, base, behind):
+        if behind < 0 or has(key, 0, behind):
             return player
-        flip(key, base, ahead)
-        flip(key, base, behind)
+        flip(key, 0, ahead)
+        flip(key, 0, behind)
     return ahead
 
 
-@njit(cache=True)
+@inner
 def meets(front, back, words):
     """Tell whether the last finished level of ``front`` holds a state that ``back`` has met."""
     level = front.counts[LEVELS]
     for entry in range(front.starts[level - 1], front.starts[level]):
         here = entry * (words + 1)
         at = np.int64(front.log[here + words] >> SHIFT_32) * (2 * words + 1)
-        row = np.int64(back.slots[slot_of(back.rows, back.slots, front.rows, at, words)])
+        row = np.int64(back.slots[slot_of(back.rows, back.slots, front.rows[at:], words)])
         if row >= 0:
             for i in range(words):
                 if front.log[here + i] & back.rows[row * (2 * words + 1) + words + i] != ZERO:
@@ -377,8 +370,8 @@ def meets(front, back, words):
     return False
 
 
-@njit(cache=True)
-def resolve(back, board, key, base, player, bound, max_states):
+@inner
+def resolve(back, board, key, player, bound, max_states):
     """Return (``back``, distance of a state) by extending ``back`` and a forward search until they meet.
 
     The distance is INFINITE when either search met everything it can without the other, BEYOND as soon as it must be
@@ -386,15 +379,15 @@ def resolve(back, board, key, base, player, bound, max_states):
     has backward depth at most b, the distance is above f + b; so the first meeting gives it exactly.
     """
     words = board.shape[WORDS]
-    depth = depth_of(back, words, key, base, player)
+    depth = depth_of(back, words, key, player)
     if depth >= 0:
         return back, depth
-    if is_dead(board, key, base) or exhausted(back):
-        return back, INFINITE
-    front = with_room(new_space(words), words, 1, 1)
-    first = row_for(front, words, key[base : base + words])
+    if is_dead(board, key) or exhausted(back):
+        return back, label.INFINITE
+    front = new_space(words)
+    first = row_for(front, words, key)
     add_players(front, words, first, player >> 6, ONE << np.uint64(player & LOW6))
-    front = close_level(front, words)
+    front = close_level(front)
     while True:
         reached = front.counts[LEVELS] + back.counts[LEVELS] - 2
         if 0 <= bound <= reached:
@@ -409,12 +402,12 @@ def resolve(back, board, key, base, player, bound, max_states):
         else:
             back = advance(back, board, False, max_states)
         if exhausted(front) or exhausted(back):
-            return back, INFINITE
+            return back, label.INFINITE
         if front.counts[LEVELS] + back.counts[LEVELS] - 2 > reached and meets(front, back, words):
             return back, reached + 1
 
 
-@njit(cache=True)
+@inner
 def find_pivot(back, board, keys, players, steps, horizon, max_states):
     """Return (``back``, index of the first state that is not solvable in its budget; steps + 1: none; -1: unknown).
 
@@ -428,23 +421,23 @@ def find_pivot(back, board, keys, players, steps, horizon, max_states):
         same = t > 0
         for i in range(words if t > 0 else 0):
             same &= keys[t * words + i] == keys[(t - 1) * words + i]
-        if not same and is_dead(board, keys, t * words):
+        if not same and is_dead(board, keys[t * words :]):
             high = t
             break
     while low < high - 1:
         depth = back.counts[LEVELS] - 1
         due = horizon - depth
         if low < due < high:
-            if depth_of(back, words, keys, due * words, players[due]) >= 0:
+            if depth_of(back, words, keys[due * words :], players[due]) >= 0:
                 low = due
             else:
                 high = due
-        if low < high - 1 and depth_of(back, words, keys, (high - 1) * words, players[high - 1]) >= 0:
+        if low < high - 1 and depth_of(back, words, keys[(high - 1) * words :], players[high - 1]) >= 0:
             low = high - 1
         if low == high - 1:
             break
         if exhausted(back):
-            while low + 1 < high and depth_of(back, words, keys, (low + 1) * words, players[low + 1]) >= 0:
+            while low + 1 < high and depth_of(back, words, keys[(low + 1) * words :], players[low + 1]) >= 0:
                 low += 1
             high = low + 1
             break
@@ -454,7 +447,7 @@ def find_pivot(back, board, keys, players, steps, horizon, max_states):
     return back, high
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def label_episodes(boards, actions, ends, horizons, max_states):
     """Label a batch of failed episodes.
 
@@ -466,48 +459,48 @@ def label_episodes(boards, actions, ends, horizons, max_states):
         max_states: cap of one search.
 
     Returns:
-        A table with the columns STATUS..PLAN_END, distances INFINITE where there is none, FEASIBLE one bit an
-        action; and all witnesses in a row.
+        The rows of ``_label_rows.py``, and all witnesses behind one another.
     """
     count = ends.size
     table = np.zeros((count, 8), np.int64)
     plans = np.empty(16 * count + 16, np.int8)
     planned = 0
-    longest = 0
+    longest, widest = 0, 1
     for episode in range(count):
+        widest = max(widest, boards.shape[episode, WORDS])
         longest = max(longest, ends[episode] - (ends[episode - 1] if episode else 0))
-    widest = max(1, boards.shape[:, WORDS].max()) if count else 1
     keys = np.empty((longest + 2) * widest, np.uint64)
     players = np.empty(longest + 2, np.int64)
     back = new_space(widest)
+    endless = np.int64(-1)  # a plain -1 would make numba compile `resolve` once more for the constant
     for episode in range(count):
         begin = ends[episode - 1] if episode else 0
         steps = ends[episode] - begin
         result = table[episode]
-        result[PLAN_END] = planned
+        result[label.PLAN_END] = planned
         if boards.shape[episode, CODE] != OK:
             continue
         board = board_at(boards, episode)
         words, horizon = board.shape[WORDS], horizons[episode]
-        result[STATUS] = SOLVED
+        result[label.STATUS] = label.SOLVED
         players[0] = board.shape[PLAYER]
-        keys[:words] = board.masks[START * words : (START + 1) * words]
+        copy_words(keys, board.masks[START * words :], words)
         for t in range(steps + 1):
             if t > 0:
-                keys[t * words : (t + 1) * words] = keys[(t - 1) * words : t * words]
+                copy_words(keys[t * words :], keys[(t - 1) * words :], words)
                 players[t] = players[t - 1]
                 action = actions[begin + t - 1]
                 if 0 <= action < 4:
-                    players[t] = move(board, keys, t * words, players[t - 1], action)
+                    players[t] = move(board, keys[t * words :], players[t - 1], np.int64(action))
             open_boxes = ZERO
             for i in range(words):
                 open_boxes |= keys[t * words + i] & ~board.masks[TARGETS * words + i]
             if open_boxes == ZERO:
-                result[PIVOT] = t
+                result[label.PIVOT] = t
                 break
         else:
-            result[STATUS] = LIMIT
-        if result[STATUS] == SOLVED:
+            result[label.STATUS] = label.LIMIT
+        if result[label.STATUS] == label.SOLVED:
             continue
         back = seed_solved(cleared(back, words), board, max_states)
         first = -1
@@ -515,57 +508,57 @@ def label_episodes(boards, actions, ends, horizons, max_states):
             back, first = find_pivot(back, board, keys, players, steps, horizon, max_states)
         if first < 0:
             continue
-        result[AT_START] = first == 0
-        result[FALLBACK] = first > steps
+        result[label.AT_START] = first == 0
+        result[label.FALLBACK] = first > steps
         pivot = min(max(first - 1, 0), steps - 1)
-        result[PIVOT] = pivot
+        result[label.PIVOT] = pivot
         spare = (longest + 1) * words
         if first > 0:
-            depth = depth_of(back, words, keys, pivot * words, players[pivot])
+            depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             while depth < 0 and back.counts[STATES] <= max_states:
                 # Only without a fatal step: the state after the pivot was met, the pivot's is at most one further.
                 back = advance(back, board, False, max_states)
-                depth = depth_of(back, words, keys, pivot * words, players[pivot])
+                depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             if depth < 0:
                 continue
-            result[BEFORE] = depth
+            result[label.BEFORE] = depth
             if planned + depth > plans.size:
                 plans = longer(plans, 2 * plans.size + depth)
             base, player = pivot * words, players[pivot]
-            here = keys[base : base + words].copy()
-            there = np.empty(words, np.uint64)
+            here, there = np.empty(words, np.uint64), np.empty(words, np.uint64)
+            copy_words(here, keys[base:], words)
             while depth > 0:
                 direction, stand = -1, player
-                while direction < 0 or depth_of(back, words, there, 0, stand) != depth - 1:
+                while direction < 0 or depth_of(back, words, there, stand) != depth - 1:
                     direction += 1
-                    there[:] = here
-                    stand = move(board, there, 0, player, direction)
+                    copy_words(there, here, words)
+                    stand = move(board, there, player, direction)
                 plans[planned] = direction
                 planned += 1
                 depth -= 1
                 here, there, player = there, here, stand
-            result[PLAN_END] = planned
+            result[label.PLAN_END] = planned
         unknown = False
         if first == 0:
-            back, result[BEFORE] = resolve(back, board, keys, 0, players[0], -1, max_states)
-            unknown = result[BEFORE] == UNKNOWN
+            back, result[label.BEFORE] = resolve(back, board, keys, players[0], endless, max_states)
+            unknown = result[label.BEFORE] == UNKNOWN
         budget = horizon - 1 - pivot
         for direction in range(4 if first > 0 else 0):
-            keys[spare : spare + words] = keys[pivot * words : (pivot + 1) * words]
-            stand = move(board, keys, spare, players[pivot], direction)
-            back, depth = resolve(back, board, keys, spare, stand, budget, max_states)
+            copy_words(keys[spare:], keys[pivot * words :], words)
+            stand = move(board, keys[spare:], players[pivot], direction)
+            back, depth = resolve(back, board, keys[spare:], stand, budget, max_states)
             unknown |= depth == UNKNOWN
             if 0 <= depth <= budget:
-                result[FEASIBLE] |= 1 << direction
+                result[label.FEASIBLE] |= 1 << direction
         if not unknown:
             after = pivot + 1
-            back, result[AFTER] = resolve(back, board, keys, after * words, players[after], -1, max_states)
-            if result[AFTER] != UNKNOWN:
-                result[STATUS] = LABELLED
+            back, result[label.AFTER] = resolve(back, board, keys[after * words :], players[after], endless, max_states)
+            if result[label.AFTER] != UNKNOWN:
+                result[label.STATUS] = label.LABELLED
     return table, plans
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def explore(boards, depth_limit, max_states):
     """Search the one level of ``boards`` backward from its solved states.
 
@@ -581,16 +574,16 @@ def explore(boards, depth_limit, max_states):
     return space
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def depths_after(boards, space, all_actions):
     """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
     board = board_at(boards, 0)
     words = board.shape[WORDS]
     found = np.empty(5 if all_actions else 1, np.int64)
-    start = board.masks[START * words : (START + 1) * words]
-    found[0] = depth_of(space, words, start, 0, board.shape[PLAYER])
+    start, key = board.masks[START * words :], np.empty(words, np.uint64)
+    found[0] = depth_of(space, words, start, board.shape[PLAYER])
     for direction in range(found.size - 1):
-        key = start.copy()
-        player = move(board, key, 0, board.shape[PLAYER], direction)
-        found[1 + direction] = depth_of(space, words, key, 0, player)
+        copy_words(key, start, words)
+        player = move(board, key, board.shape[PLAYER], direction)
+        found[1 + direction] = depth_of(space, words, key, player)
     return found
