@@ -4,7 +4,8 @@ Image bytes are already compressed, so a second compression costs time and saves
 read one picture without decoding thousands. Readers check a file against its schema and name it when it is torn.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -92,14 +93,29 @@ def read_table(path: Path, schema: TableSchema, columns: Sequence[str] | None = 
     Raises:
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
+    with _opened(path, schema) as file:
+        return file.read(columns=list(columns) if columns is not None else None)
+
+
+def check_file(path: Path, schema: TableSchema) -> None:
+    """Check from its footer alone that a file is whole and has the schema's columns.
+
+    Raises:
+        StoreError: the file is missing or torn, or its columns are not the schema's.
+    """
+    with _opened(path, schema):
+        pass
+
+
+@contextlib.contextmanager
+def _opened(path: Path, schema: TableSchema) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
-            found = file.schema_arrow
-            check_columns(path, schema, found)
-            return file.read(columns=list(columns) if columns is not None else None)
+            check_columns(path, schema, file.schema_arrow)
+            yield file
     except FileNotFoundError as error:
         raise StoreError(f"{path} is missing; run the same build again to make it anew") from error
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise StoreError(
             f"{path} cannot be read as Parquet ({error}); it is torn or damaged: delete it and run the same build again"
         ) from error

@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ..errors import StoreError
+from ..errors import ConfigError, PluginError, StoreError
 from .config import RunConfig, Shard, make_config, versions
 from .files import FileRecord, Receipt, file_record, read_json, write_json_atomic
-from .parquet import read_table
+from .parquet import check_file, read_table
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
 MANIFEST = "manifest.json"
@@ -52,7 +52,8 @@ class Store:
         """Open an existing store.
 
         Raises:
-            StoreError: there is none, it is unfinished (unless ``complete`` is False), or its config is unreadable.
+            StoreError: there is none, it is unfinished (unless ``complete`` is False), or ``run.json`` is unreadable.
+            ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
         if not (root / RUN).is_file():
             what = "does not exist" if not root.exists() else f"holds no {RUN}"
@@ -65,12 +66,18 @@ class Store:
         raw = read_json(root / RUN)
         if not isinstance(raw, dict) or "config" not in raw:
             raise StoreError(f"{root / RUN} has no field 'config'; restore it from a copy or build the store again")
-        return cls(root, make_config(raw["config"]))
+        try:
+            return cls(root, make_config(raw["config"]))
+        except (ConfigError, PluginError) as error:
+            raise type(error)(f"{root / RUN}: {error}") from error
+
+    def run_record(self) -> dict[str, Any]:
+        """What ``run.json`` says: the resolved config and the versions that run now."""
+        return {"run_id": self.config.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
 
     def write_run(self) -> FileRecord:
-        """Write ``run.json``: the resolved config and the versions that run now."""
-        run = {"run_id": self.config.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
-        return write_json_atomic(self.root, RUN, run)
+        """Write ``run.json``."""
+        return write_json_atomic(self.root, RUN, self.run_record())
 
     # Paths
 
@@ -108,18 +115,32 @@ class Store:
         """Read all shards of a table, in order."""
         return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
 
+    def files(self, schema: TableSchema) -> list[str]:
+        """Relative paths of all files of a table, in order; of labels, those of the current version."""
+        shards = self.config.shards()
+        files = [self.table_file(schema, shard) for shard in shards]
+        return files + [self.label_prompts_file(shard) for shard in shards] if schema is PROMPTS else files
+
+    def check_files(self) -> None:
+        """Check that every file of every table is whole, from the footers alone (under a millisecond a file).
+
+        Raises:
+            StoreError: a file is missing, torn, or has other columns.
+        """
+        for schema in (*STORE_TABLES, LABELS):
+            for name in self.files(schema):
+                check_file(self.root / name, schema)
+
     def lazy(self) -> StoreFrames:
         """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
 
         def scan(schema: TableSchema) -> pl.LazyFrame:
-            paths = [self.root / self.table_file(schema, shard) for shard in self.config.shards()]
-            if schema is PROMPTS:
-                paths += [self.root / self.label_prompts_file(shard) for shard in self.config.shards()]
+            paths = [self.root / name for name in self.files(schema)]
             for path in paths:
                 # polars silently skips a file of 0 bytes, which would drop a shard without a word.
                 if not path.is_file() or path.stat().st_size == 0:
                     raise StoreError(f"{path} is missing or empty; run the same build again to make it anew")
-            return pl.scan_parquet(paths)
+            return pl.scan_parquet(paths, glob=False)
 
         return StoreFrames(
             episodes=scan(EPISODES),
@@ -158,9 +179,12 @@ def load_store(root: str | Path) -> StoreFrames:
     """Open a finished store as lazy polars frames.
 
     Raises:
-        StoreError: there is no finished store at ``root``, or a shard is missing.
+        StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
+        ConfigError, PluginError: its config cannot be used here.
     """
-    return Store.open(Path(root)).lazy()
+    store = Store.open(Path(root))
+    store.check_files()
+    return store.lazy()
 
 
 def data_files(store: Store) -> Iterable[str]:

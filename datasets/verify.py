@@ -5,22 +5,27 @@ Nothing that the store says about itself is trusted but its config: levels, epis
 is checked too, but every change of a row is found without it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from ..environments.base import Task
-from ..errors import PivotError, StoreError
+from ..errors import StoreError
+from ..images import decode, frame_id
 from ..rollouts.plan import plan_tasks
-from .card import CARD, card_text
+from .card import CARD, PICTURE, card_text, example_picture
 from .config import Shard, env_config, environment
-from .export import assign_sides
-from .files import file_record
+from .export import assign_sides, dataset_file
+from .files import file_record, read_json
 from .progress import Reporter
-from .schema import EPISODES
+from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STORE_TABLES
+from .split import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, data_files
-from .verify_shard import ShardReport, verify_shard
+from .verify_shard import BROKEN_ROWS, ShardReport, verify_shard
 
 
 @dataclass(slots=True)
@@ -51,11 +56,13 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None) -
     report = Report()
     report.problems += _file_problems(store)
     tasks = _planned(store)
+    sides: dict[str, dict[str, str]] | None = None
     try:
         sides = assign_sides(store)
-    except PivotError as error:
+    except StoreError as error:
         report.problems.append(str(error))
-        return report
+    except BROKEN_ROWS as error:
+        report.problems.append(f"the split cannot be derived ({type(error).__name__}: {error})")
     shards = store.config.shards()
     progress.start(STAGE, sum(len(tasks[shard]) for shard in shards) * store.config.rollouts)
     arguments = [(root, store.config, shard, tasks[shard], _sides_of(store, shard, sides)) for shard in shards]
@@ -85,14 +92,17 @@ def _planned(store: Store) -> dict[Shard, list[Task]]:
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in store.config.shards()}
 
 
-def _sides_of(store: Store, shard: Shard, sides: dict[str, dict[str, str]]) -> dict[str, str]:
+def _sides_of(store: Store, shard: Shard, sides: dict[str, dict[str, str]] | None) -> dict[str, str] | None:
+    if sides is None:
+        return None
     ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
     return {episode: sides[shard.env][episode] for episode in ids}
 
 
 def _file_problems(store: Store) -> list[str]:
-    """Compare the manifest with the files on disk."""
+    """Compare the manifest, the files on disk, and those that the run makes."""
     manifest = store.manifest()
+    made = _made_files(store)
     problems = []
     for name, record in manifest.items():
         path = store.root / name
@@ -103,20 +113,48 @@ def _file_problems(store: Store) -> list[str]:
             problems.append(f"{name}: its {what} is not that of {MANIFEST}")
     present = {*data_files(store), RUN}
     problems += [f"{name}: the file is not in {MANIFEST}" for name in sorted(present - manifest.keys())]
-    problems += [f"{name}: {MANIFEST} does not list it" for name in sorted(_needed(store) - manifest.keys() - present)]
+    lost = sorted(made - manifest.keys() - present)
+    problems += [f"{name}: the file is missing, and {MANIFEST} does not list it" for name in lost]
+    for name in sorted((manifest.keys() & present) - made - {f"{DATASET_FOLDER}/{PICTURE}"}):
+        if not _of_older_labels(name, store.config.label_version):
+            problems.append(f"{name}: a file that the run does not make")
     return problems
 
 
-def _needed(store: Store) -> set[str]:
-    return {store.table_file(EPISODES, shard) for shard in store.config.shards()} | {RUN}
+def _made_files(store: Store) -> set[str]:
+    """Relative paths of every file that the run makes and the manifest lists."""
+    files = {RUN, f"{DATASET_FOLDER}/{CARD}"}
+    for schema in (*STORE_TABLES, LABELS):
+        files.update(store.files(schema))
+    for schema in (DATASET, DATASET_EPISODES):
+        for side in SIDES:
+            files.update(dataset_file(DATASET_FOLDER, schema, shard, side) for shard in store.config.shards())
+    return files
+
+
+def _of_older_labels(name: str, version: int) -> bool:
+    """Whether a file belongs to labels that a relabelling replaced but kept."""
+    found = re.fullmatch(r"labels/v(\d+)/.*|prompts/.*-labels-v(\d+)\.parquet", name)
+    return found is not None and int(found[1] or found[2]) < version
 
 
 def _card_problems(store: Store) -> list[str]:
-    path = store.root / DATASET_FOLDER / CARD
+    folder = store.root / DATASET_FOLDER
     try:
-        found = path.read_text(encoding="utf-8")
-        with_picture = (path.parent / "example.png").is_file()
-        expected = card_text(store, DATASET_FOLDER, with_picture=with_picture)
-    except (OSError, ValueError, StoreError) as error:
-        return [f"{DATASET_FOLDER}/{CARD}: {error}"]
-    return [] if found == expected else [f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables give"]
+        picture = example_picture(store)
+        run = read_json(store.root / RUN)
+        problems = []
+        if (folder / CARD).read_text(encoding="utf-8") != card_text(store, DATASET_FOLDER, run, picture is not None):
+            problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
+        if not _shows(folder / PICTURE, picture):
+            problems.append(f"{DATASET_FOLDER}/{PICTURE}: it is not the picture that the tables give")
+    except (*BROKEN_ROWS, OSError, pl.exceptions.PolarsError) as error:
+        return [f"{DATASET_FOLDER}/{CARD}: it cannot be derived anew ({error})"]
+    return problems
+
+
+def _shows(path: Path, picture: bytes | None) -> bool:
+    """Whether a file shows the pixels of ``picture``; without a picture there must be no file."""
+    if picture is None or not path.is_file():
+        return picture is None and not path.exists()
+    return frame_id(decode(path.read_bytes())) == frame_id(decode(picture))

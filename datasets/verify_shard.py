@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..environments.base import Task
-from ..errors import ImageError, StoreError
+from ..errors import ImageError, PivotError, StoreError
 from ..images import decode, frame_id
 from ..labeling.label import label_episodes
+from ..rollouts.base import Status, StopReason
 from ..rollouts.runner import roll_out_tasks
 from ..solvers.base import Case, Certificate, Verdict
 from ..solvers.reference import prover
@@ -24,7 +25,7 @@ from .export import dataset_file, dataset_tables
 from .parquet import read_table
 from .parts import make_filters, make_policy, make_solver, make_teacher
 from .replay import StoredGuidance, StoredReplies
-from .schema import DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from .schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .store import DATASET_FOLDER, Store
 from .tables import failed_episodes, label_table, prompt_table, rollout_tables, shard_constants, steps_by_episode
 
@@ -38,8 +39,12 @@ class ShardReport:
     checked: dict[str, int] = field(default_factory=dict)
 
 
+BROKEN_ROWS = (PivotError, KeyError, ValueError, TypeError, IndexError, AttributeError)
+"""What deriving anything from rows that contradict each other may raise."""
+
+
 def verify_shard(
-    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], sides: dict[str, str]
+    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], sides: dict[str, str] | None
 ) -> ShardReport:
     """Verify one shard of a store; every problem found is described, none raises.
 
@@ -48,17 +53,18 @@ def verify_shard(
         config: its run config.
         shard: what to verify.
         tasks: the levels of the shard, planned anew from the config.
-        sides: the side of the split of each episode.
+        sides: the side of the split of each episode; None where it cannot be told.
     """
     report = ShardReport(shard)
     store = Store(root, config)
     try:
         _verify_rollouts(store, shard, tasks, report)
         _verify_labels(store, shard, report)
-        _verify_dataset(store, shard, sides, report)
+        if sides is not None:
+            _verify_dataset(store, shard, sides, report)
     except StoreError as error:
         report.problems.append(str(error))
-    except (KeyError, ValueError, TypeError, IndexError) as error:
+    except BROKEN_ROWS as error:
         # Rows that contradict each other break the derivation itself; what was found before says where.
         report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
     return report
@@ -67,7 +73,7 @@ def verify_shard(
 def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: ShardReport) -> None:
     config = store.config
     env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    stored = {schema: store.read(schema, shard) for schema in (EPISODES, STEPS, FRAMES, PROMPTS)}
+    stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
     policy = make_policy(config.policy)
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
@@ -76,13 +82,13 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
-        if schema is EPISODES:
-            found, wanted = _without_errors(found), _without_errors(wanted)
         if schema is FRAMES:
             # Encoded bytes may differ between machines; pixels are checked below.
             found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
-        report.problems += differences(schema.name, key, found, wanted)
+        same = {"error": _both_texts, "stop_reason": _both_broke} if schema is EPISODES else None
+        report.problems += differences(schema.name, key, found, wanted, same)
     report.problems += _frame_problems(stored[FRAMES])
+    report.problems += _call_problems(stored[CALLS], derived[CALLS], stored[EPISODES].to_pylist())
     report.checked |= {
         "episodes": stored[EPISODES].num_rows,
         "steps": stored[STEPS].num_rows,
@@ -90,23 +96,39 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     }
 
 
-def _without_errors(episodes: pa.Table) -> pa.Table:
-    """Drop the text of errors: what a server said cannot be derived anew."""
-    return episodes.drop(["error"])
+def _both_texts(stored: Any, derived: Any) -> bool:
+    """Whether there is an error on both sides: what a server said about it cannot be derived anew."""
+    return isinstance(stored, str) and isinstance(derived, str)
+
+
+def _both_broke(stored: Any, derived: Any) -> bool:
+    """Whether both episodes broke: a reply that broke the environment is not stored and cannot break it again."""
+    return {stored, derived} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR}
+
+
+def _call_problems(stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]]) -> list[str]:
+    """Check that there is one call for each reply; what it cost and how long it took cannot be derived anew."""
+    columns = ["request_id", "episode_id", "t", "role"]
+    broken = {(row["episode_id"], row["num_steps"]) for row in episodes if row["status"] == Status.ERROR}
+    # The reply that broke an episode made no step.
+    made_a_step = [(row["episode_id"], row["t"]) not in broken for row in stored.to_pylist()]
+    found = stored.filter(pa.array(made_a_step, type=pa.bool_()))
+    return differences(CALLS.name, ["request_id"], found.select(columns), derived.select(columns))
 
 
 def _frame_problems(frames: pa.Table) -> list[str]:
     problems = []
     for row in frames.to_pylist():
+        image = row["image"] or b""
         try:
-            actual = frame_id(decode(row["image"]))
+            actual = frame_id(decode(image))
         except ImageError as error:
             problems.append(f"frames {row['frame_id']}: the picture cannot be decoded ({error})")
             continue
         if actual != row["frame_id"]:
             problems.append(f"frames {row['frame_id']}: the pixels have the id {actual}")
-        if row["byte_size"] != len(row["image"]):
-            problems.append(f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(row['image'])}")
+        if row["byte_size"] != len(image):
+            problems.append(f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(image)}")
     return problems
 
 
@@ -179,6 +201,7 @@ def _same_pictures(stored: Any, derived: Any) -> bool:  # a picture or a list of
     if not isinstance(stored, dict) or not isinstance(derived, dict):
         return stored == derived
     try:
-        return frame_id(decode(stored["bytes"])) == frame_id(decode(derived["bytes"]))
+        same = frame_id(decode(stored["bytes"])) == frame_id(decode(derived["bytes"]))
     except (ImageError, TypeError):
         return False
+    return same and stored["path"] == derived["path"]

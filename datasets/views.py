@@ -5,6 +5,10 @@ blocks of eight complete rollouts of one prompt key in order of sample index, ne
 short blocks are dropped and counted (spec section 6).
 """
 
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import duckdb
 
 from ..errors import ConfigError, StoreError
 from .config import GROUP_SIZE
-from .files import TEMPORARY, storage_error, write_atomic
+from .files import storage_error, write_atomic
 from .schema import EPISODES, PROMPTS, STEPS
 from .store import DATABASE, Store
 
@@ -92,40 +96,55 @@ def write_database(store: Store, target: Path | None = None) -> None:
         StoreError: it cannot be written, or a table of the store cannot be read.
     """
     target = target or store.root / DATABASE
-    temporary = store.root / TEMPORARY / DATABASE
     try:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        with duckdb.connect(str(temporary)) as connection:
-            connection.execute(f"SET file_search_path = '{_quoted(store.root)}'")
-            create_views(connection, _sources(store))
-        write_atomic(target.parent, target.name, lambda sink: sink.write(temporary.read_bytes()))
-        temporary.unlink()
+        with tempfile.TemporaryDirectory() as scratch:
+            temporary = Path(scratch) / DATABASE
+            with _plain_name(store.root) as root, duckdb.connect(str(temporary)) as connection:
+                connection.execute(f"SET file_search_path = '{root}'")
+                create_views(connection, _sources(store))
+            write_atomic(target.parent, target.name, lambda sink: sink.write(temporary.read_bytes()))
     except OSError as error:
         raise storage_error("write", target, error) from error
     except duckdb.Error as error:
-        raise StoreError(f"cannot create the views of {target}: {_first_line(error)}") from error
+        store.check_files()
+        raise StoreError(
+            f"cannot create the views of {target}: {_first_line(error)}; run the same build again"
+        ) from error
 
 
-def _quoted(path: Path) -> str:
-    return str(path.resolve()).replace("'", "''")
+@contextlib.contextmanager
+def _plain_name(root: Path) -> Iterator[Path]:
+    """Give a path to ``root`` in which DuckDB reads no character (comma, star, bracket ...) as anything but itself."""
+    path = root.resolve()
+    if re.fullmatch(r"[\w./ -]+", str(path)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "store"
+        link.symlink_to(path)
+        yield link
 
 
-def connect(root: Path) -> duckdb.DuckDBPyConnection:
-    """Open the views of a store for reading; relative paths are resolved against the store.
+@contextlib.contextmanager
+def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the views of a finished store for reading; relative paths are resolved against the store.
 
     Raises:
-        StoreError: the database is missing or damaged.
+        StoreError: there is no finished store, or its database is missing or damaged.
     """
-    path = root / DATABASE
+    path = Store.open(root).root / DATABASE
     if not path.is_file():
         raise StoreError(f"{path} is missing; run the same build again to write it anew")
-    try:
-        connection = duckdb.connect(str(path), read_only=True)
-        connection.execute(f"SET file_search_path = '{_quoted(root)}'")
-    except duckdb.Error as error:
-        raise StoreError(f"{path} cannot be opened ({error}); delete it and run the same build again") from error
-    return connection
+    with _plain_name(root) as plain:
+        try:
+            connection = duckdb.connect(str(plain / DATABASE), read_only=True)
+        except duckdb.Error as error:
+            raise StoreError(
+                f"{path} cannot be opened ({_first_line(error)}); delete it and run the same build again"
+            ) from error
+        with connection:
+            connection.execute(f"SET file_search_path = '{plain}'")
+            yield connection
 
 
 def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -139,11 +158,9 @@ def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
             result = connection.execute(sql)
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
-        except duckdb.IOException as error:
-            raise StoreError(
-                f"a file of {root} cannot be read: {_first_line(error)}; run: pivot verify {root}"
-            ) from error
         except duckdb.Error as error:
+            # A damaged file shows as any kind of DuckDB error; the files themselves tell.
+            Store.open(root).check_files()
             raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
 
 
