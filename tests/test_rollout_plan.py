@@ -1,6 +1,7 @@
 """Ids depend on every input and on nothing else; plans grow without changing; groups are full blocks."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pivot.environments.base import Task
@@ -14,7 +15,7 @@ from pivot.tests.corridor import CorridorConfig, CorridorEnv
 PROFILE = CorridorEnv.profile
 CONFIG = CorridorConfig()
 TASK = Task("t-1", 5, "A..G", "reach G")
-POLICY = {"policy_name": "p", "policy_config": {"temperature": 1.0}}
+POLICY: dict[str, Any] = {"policy_name": "p", "policy_config": {"temperature": 1.0}}
 
 
 def test_episode_id_is_stable() -> None:
@@ -34,8 +35,8 @@ def test_every_input_changes_the_episode_id() -> None:
         episode_id(PROFILE, CONFIG, replace(TASK, goal_idx=1), 0, **POLICY),
         episode_id(PROFILE, CONFIG, replace(TASK, eval_set="base"), 0, **POLICY),
         episode_id(PROFILE, CONFIG, replace(TASK, seed=6), 0, **POLICY),
-        episode_id(PROFILE, CONFIG, TASK, 0, **(POLICY | {"policy_name": "q"})),
-        episode_id(PROFILE, CONFIG, TASK, 0, **(POLICY | {"policy_config": {"temperature": 0.4}})),
+        episode_id(PROFILE, CONFIG, TASK, 0, policy_name="q", policy_config=POLICY["policy_config"]),
+        episode_id(PROFILE, CONFIG, TASK, 0, policy_name="p", policy_config={"temperature": 0.4}),
         group_id(PROFILE, CONFIG, TASK, **POLICY),
     ]
     assert len(set(ids)) == len(ids)
