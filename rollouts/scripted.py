@@ -35,7 +35,7 @@ CACHED_LEVELS = 8
 class Habits(BaseModel):
     """How the stand-in plays one environment. Rates are probabilities a turn."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     skill: float = 0.0
     """Mean of the skill score; a score x means an expert move with probability ``(1 + x / (1 + abs(x))) / 2``."""

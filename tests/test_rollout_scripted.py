@@ -150,9 +150,11 @@ def test_habits_are_settings() -> None:
     assert all(episode.success for task in rolled("sokoban", 5, policy) for episode in task.episodes)
 
 
-@pytest.mark.parametrize("change", [{"skil": 1}, {"misread": 2}, {"blunder": "often"}])
+@pytest.mark.parametrize("change", [{"skil": 1}, {"misread": 2}, {"blunder": "often"}, {"skill": float("nan")}])
 def test_bad_habits_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"habits of sokoban: (skil|misread|blunder): .*known fields: skill, misread"):
+    with pytest.raises(
+        ConfigError, match=r"habits of sokoban: (skill?|misread|blunder): .*known fields: skill, misread"
+    ):
         ScriptedPolicy({"sokoban": change})
 
 
