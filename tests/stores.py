@@ -1,0 +1,88 @@
+"""Stores for tests, and ways to damage a copy of one as an attacker would: one cell, with or without a new manifest."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+from pivot.datasets.files import file_record
+from pivot.datasets.parquet import write_table
+from pivot.datasets.progress import Silent
+from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store import DATASET_FOLDER, Store
+from pivot.datasets.verify import verify_store
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Rows], Rows | None]
+
+
+def build_small(root: Path) -> Path:
+    """Both environments, three tasks of eight rollouts each, two shards each."""
+    runs = {name: {"tasks": 3, "settings": {}} for name in ("sokoban", "frozenlake")}
+    pivot.build({"environments": runs, "tasks_per_shard": 2}, root)
+    return root
+
+
+def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
+    """Two tasks of two rollouts in one shard of each environment."""
+    runs = {name: {"tasks": 2, "settings": {}} for name in names or ("sokoban", "frozenlake")}
+    pivot.build({"environments": runs, "rollouts": 2} | fields, root)
+    return root
+
+
+def copy_store(root: Path, target: Path) -> Path:
+    """Copy a store, replacing what is there."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root, target)
+    return target
+
+
+def rewrite_manifest(root: Path) -> None:
+    """Make the manifest match the files as they are now, whatever they are."""
+    store = Store.open(root)
+    names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    kept = [name for name in names if not name.startswith(".") and name not in ("manifest.json", "pivot.duckdb")]
+    store.write_manifest({name: file_record(root / name) for name in kept})
+
+
+def problems(root: Path) -> list[str]:
+    """What `pivot verify` finds."""
+    return verify_store(root, Silent()).problems
+
+
+def schema_of(name: str) -> TableSchema:
+    """The schema of a store file, from its path."""
+    folder, *rest = name.split("/")
+    if folder == DATASET_FOLDER:
+        return DATASET_EPISODES if rest[0].endswith("_episodes") else DATASET
+    return {schema.name: schema for schema in (*STORE_TABLES, LABELS)}[folder]
+
+
+def table_files(root: Path, env: str) -> list[str]:
+    """Relative paths of all Parquet files of one environment that hold rows."""
+    store = Store.open(root)
+    shards = {shard.stem.split("/")[1] for shard in store.config.shards() if shard.env == env}
+    found = []
+    for path in sorted(root.rglob("*.parquet")):
+        name = path.relative_to(root).as_posix()
+        mine = path.parent.name in (env, f"{env}_episodes") and any(number in path.stem for number in shards)
+        if mine and pq.read_metadata(path).num_rows:
+            found.append(name)
+    return found
+
+
+def read_rows(root: Path, name: str) -> Rows:
+    """The rows of one file of a store."""
+    return pq.read_table(root / name).to_pylist()
+
+
+def change_rows(root: Path, name: str, change: Change) -> None:
+    """Rewrite one file of a store with its rows changed, in place or by the returned ones."""
+    schema = schema_of(name)
+    rows = read_rows(root, name)
+    changed = change(rows)
+    rows = rows if changed is None else changed
+    is_dataset = name.startswith(f"{DATASET_FOLDER}/")
+    write_table(root, name, schema, schema.table(rows, features=is_dataset), repeats=schema is DATASET_EPISODES)
