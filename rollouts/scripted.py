@@ -24,6 +24,7 @@ from ..solvers.base import DistanceMap, ExactSolver
 from .base import Policy, Reply, Turn
 
 VERSION = "1"
+"""Goes up when the default habits or their use change: the replies, and so the episode ids, are then others."""
 
 MISREAD_LOSS = 6.0
 """Score lost on a misread level: from a score of 0 it takes the expert moves from one in two to one in fourteen."""
@@ -103,7 +104,8 @@ class ScriptedPolicy(Policy):
             ConfigError: an unknown field, or a number out of range.
         """
         self._habits = dict(DEFAULT_HABITS)
-        for env, changes in (habits or {}).items():
+        self._changes = {env: dict(changes) for env, changes in (habits or {}).items()}
+        for env, changes in self._changes.items():
             fields = self._habits.get(env, OTHER_HABITS).model_dump() | dict(changes)
             try:
                 self._habits[env] = Habits(**fields)
@@ -117,8 +119,11 @@ class ScriptedPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Version and habits: all that decides the replies."""
-        return {"version": VERSION, "habits": {env: habits.model_dump() for env, habits in self._habits.items()}}
+        """Version and changed habits: all that decides the replies.
+
+        The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
+        """
+        return {"version": VERSION, "habits": self._changes}
 
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn; the same turn always gets the same answer.
