@@ -115,7 +115,7 @@ def _opened(path: Path, schema: TableSchema) -> Iterator[pq.ParquetFile]:
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{path} is missing; run the same build again to make it anew") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(
             f"{path} cannot be read as Parquet ({error}); it is torn or damaged: delete it and run the same build again"
         ) from error
