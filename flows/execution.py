@@ -1,14 +1,15 @@
 """Run a stage over shards: in this process, or in a pool of long-lived worker processes.
 
 A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the
-parent decides. A worker that dies (killed by the system, out of memory) ends the run with one clear message; finished
-shards are kept.
+parent decides, and when it is gone, so are they. A worker that dies (killed by the system, out of memory) ends the run
+with one clear message; finished shards are kept.
 """
 
 import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -40,10 +41,19 @@ def _no_work() -> None:
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from ..datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
     for name in names:
         environment(name)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for ever, and meanwhile write into a store that it no longer owns."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 class WorkerPool(Protocol):
@@ -54,6 +64,10 @@ class WorkerPool(Protocol):
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand over one call."""
+        ...
+
+    def stop(self) -> None:
+        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
         ...
 
     def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
@@ -75,6 +89,9 @@ class InProcess:
             future.set_exception(error)
         return future
 
+    def stop(self) -> None:
+        """Do nothing: a thread cannot be stopped from outside."""
+
     def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         """Run the calls one after the other."""
         for each in arguments:
@@ -88,12 +105,19 @@ class Processes:
         """Use ``executor``, and let its workers get ready now rather than at the first call."""
         self.workers = workers
         self._executor = executor
+        others = set(multiprocessing.active_children())
         for _ in range(workers):
             executor.submit(_no_work)
+        self._processes = set(multiprocessing.active_children()) - others
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand ``call`` to the next free process."""
         return self._executor.submit(call, *arguments)
+
+    def stop(self) -> None:
+        """End the worker processes."""
+        for process in self._processes:
+            process.terminate()
 
     def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         """Run the calls on all processes; the first error cancels what has not begun."""
@@ -122,7 +146,12 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         initargs=(tuple(environments),),
     )
     try:
-        yield Processes(executor, workers)
+        pool = Processes(executor, workers)
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            pool.stop()
+            raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 

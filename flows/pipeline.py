@@ -56,12 +56,10 @@ def build_store(
     """
     _refuse_foreign_folder(root)
     with exclusive(root):
-        roll_forward(root)
-        config = _reconcile(root, config, refresh)
-        store = Store(root, config)
-        done = None if refresh else _complete_result(store)
+        store, done = _look_at(root, config, refresh=refresh)
         if done is not None:
             return done
+        config = store.config
         tasks = plan(config, reporter)
         _begin(store, refresh)
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
@@ -72,6 +70,24 @@ def build_store(
         write_database(store)
         store.write_manifest(files | _other_label_versions(store))
         return summarise(store, results, already_complete=False)
+
+
+def finished_build(root: Path, config: RunConfig) -> BuildResult | None:
+    """Return the summary of a store that already is what ``config`` asks for, else None.
+
+    Raises:
+        StoreError: as :func:`build_store` would, before anything is started for it.
+    """
+    _refuse_foreign_folder(root)
+    with exclusive(root):
+        return _look_at(root, config, refresh=False)[1]
+
+
+def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, BuildResult | None]:
+    """Return the store as it shall be, and its summary when it is that already."""
+    roll_forward(root)
+    store = Store(root, _reconcile(root, config, refresh))
+    return store, None if refresh else _complete_result(store)
 
 
 def label_and_export(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
