@@ -20,18 +20,21 @@ from .files import storage_error, write_atomic
 from .schema import EPISODES, PROMPTS, STEPS
 from .store import DATABASE, Store
 
+_GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
+"""A group id already separates policies and settings; imported rows are held to the same."""
+
 _DERIVED_VIEWS = {
     "failures": """
         SELECT l.*, e.* EXCLUDE (episode_id)
         FROM labels l JOIN episodes e USING (episode_id)""",
-    "groups": f"""
-        WITH blocks AS (
+    "blocks": f"""
+        WITH numbered AS (
             SELECT *,
-                (row_number() OVER (PARTITION BY run_id, group_id ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
+                (row_number() OVER (PARTITION BY {_GROUP_KEY} ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
             FROM episodes WHERE status = 'complete'
         )
         SELECT env, run_id, group_id, block, any_value(task_id) AS task_id, any_value(goal_idx) AS goal_idx,
-            any_value(eval_set) AS eval_set, any_value(policy) AS policy,
+            any_value(eval_set) AS eval_set, policy,
             count(*) AS rollouts,
             count(*) = {GROUP_SIZE} AS whole,
             count(*) FILTER (WHERE NOT failed) AS successes,
@@ -39,7 +42,8 @@ _DERIVED_VIEWS = {
             count(DISTINCT round(episode_return, 8)) = 1 AS sigma0,
             avg(episode_return) AS mean_return,
             stddev_pop(episode_return) AS std_return
-        FROM blocks GROUP BY env, run_id, group_id, block""",
+        FROM numbered GROUP BY {_GROUP_KEY}, block""",
+    "groups": "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
     "group_rates": """
         WITH totals AS (
             SELECT env, count(*) AS episodes, avg((NOT failed)::INT) AS success_rate
@@ -48,7 +52,7 @@ _DERIVED_VIEWS = {
             SELECT env, count(*) FILTER (WHERE whole) AS groups, count(*) FILTER (WHERE NOT whole) AS short_blocks,
                 count(*) FILTER (WHERE whole AND all_fail) AS all_fail_groups,
                 count(*) FILTER (WHERE whole AND sigma0) AS sigma0_groups
-            FROM groups GROUP BY ROLLUP (env)
+            FROM blocks GROUP BY ROLLUP (env)
         )
         SELECT coalesce(t.env, 'pooled') AS env, t.episodes, t.success_rate, r.groups, r.short_blocks,
             r.all_fail_groups / nullif(r.groups, 0) AS all_fail_rate,
