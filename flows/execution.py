@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..errors import StoreError
 from .stages import ShardResult
 
 Call = Callable[..., ShardResult]
+Result = TypeVar("Result")
 
 
 class Execute(Protocol):
@@ -70,7 +71,7 @@ class WorkerPool(Protocol):
         """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
         ...
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run ``call`` once for each tuple and yield the results as they come."""
         ...
 
@@ -92,7 +93,7 @@ class InProcess:
     def stop(self) -> None:
         """Do nothing: a thread cannot be stopped from outside."""
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls one after the other."""
         for each in arguments:
             yield call(*each)
@@ -119,7 +120,7 @@ class Processes:
         for process in self._processes:
             process.terminate()
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all processes; the first error cancels what has not begun."""
         futures = [self._executor.submit(call, *each) for each in arguments]
         try:
@@ -156,7 +157,7 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def finished(future: "Future[ShardResult]") -> ShardResult:
+def finished(future: "Future[Result]") -> Result:
     """Return a future's result.
 
     Raises:

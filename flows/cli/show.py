@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ...datasets.describe import EpisodeView, find_episode
 from ...datasets.schema import LABELS
@@ -14,6 +15,7 @@ from ...datasets.verify import verify_store
 from ...datasets.views import VIEWS, query
 from ...errors import StoreError
 from ...images import encode_png
+from ..execution import available_cores, worker_pool
 from .console import ProgressBars, err, out, show_table
 
 StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished store.")]
@@ -21,16 +23,20 @@ StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a fini
 _SHOWN_PROBLEMS = 20
 
 
-def verify(root: StorePath) -> None:
+def verify(
+    root: StorePath,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (default: one a core).")] = 0,
+) -> None:
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search. The exit status is 1 when a problem was found.
     """
-    with ProgressBars() as bars:
-        report = verify_store(root, bars)
+    environments = list(Store.open(root).config.environments)
+    with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
+        report = verify_store(root, bars, pool.stream)
     for problem in report.problems[:_SHOWN_PROBLEMS]:
-        err.print(f"[red]✗[/] {problem}", markup=True, soft_wrap=True)
+        err.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
     if len(report.problems) > _SHOWN_PROBLEMS:
         err.print(f"… and {len(report.problems) - _SHOWN_PROBLEMS} more problems")
     counts = ", ".join(f"{number} {name}" for name, number in report.checked.items())
