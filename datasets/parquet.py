@@ -53,7 +53,9 @@ def write_table(
             write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
             store_schema=True,
         ) as writer:
-            writer.write_table(table, row_group_size=ROW_GROUP)
+            # A row group of no rows is legal, but the Hugging Face reader stops at one.
+            if table.num_rows:
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
     return write_atomic(root, relative, fill, settle_folder=settle_folder)
 

@@ -156,7 +156,7 @@ def _record(row: dict[str, Any]) -> Episode:
     return Episode(row["episode_id"], row["group_id"], row["sample_idx"], task, [step], status, failed=row["failed"])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -297,3 +297,10 @@ def test_the_example_queries_run(sql: str, small_store: Path) -> None:
 
 def test_there_are_example_queries() -> None:
     assert len(QUERIES) >= 5
+
+
+def test_the_python_example_runs(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert '"runs/demo"' in example
+    exec(compile(example.replace("runs/demo", str(small_store)), PAGE.name, "exec"), {})
+    assert "deadlock" in capsys.readouterr().out
