@@ -181,9 +181,13 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
 
 def _complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
-    if not (store.root / MANIFEST).is_file() or Store.open(store.root).config != store.config:
+    if not (store.root / DATABASE).is_file() or Store.open(store.root, complete=False).config != store.config:
         return None
-    for name, record in store.manifest().items():
+    try:
+        manifest = store.manifest()
+    except StoreError:
+        return None  # missing or damaged: it is written anew
+    for name, record in manifest.items():
         path = store.root / name
         if not path.is_file() or path.stat().st_size != record.bytes:
             return None
@@ -207,12 +211,12 @@ def result_of(store: Store) -> BuildResult | None:
 
 def _begin(store: Store, refresh: bool) -> None:
     """Mark the store as unfinished and record its config; with ``refresh`` forget what was there."""
+    for name in (MANIFEST, DATABASE):
+        (store.root / name).unlink(missing_ok=True)
     if refresh:
         folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER, RECEIPTS]
         for folder in folders:
             shutil.rmtree(store.root / folder, ignore_errors=True)
-    for name in (MANIFEST, DATABASE):
-        (store.root / name).unlink(missing_ok=True)
     store.write_run()
 
 
