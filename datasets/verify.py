@@ -157,4 +157,5 @@ def _shows(path: Path, picture: bytes | None) -> bool:
     """Whether a file shows the pixels of ``picture``; without a picture there must be no file."""
     if picture is None or not path.is_file():
         return picture is None and not path.exists()
-    return frame_id(decode(path.read_bytes())) == frame_id(decode(picture))
+    found = path.read_bytes()
+    return found == picture or frame_id(decode(found)) == frame_id(decode(picture))
