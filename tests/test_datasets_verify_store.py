@@ -112,7 +112,7 @@ def test_a_consistent_lie_is_found(patient: Patient) -> None:
 EXTRA = {
     "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
     "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
-    "labels/v2/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
+    "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
     "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
     "dataset/sokoban/notes.txt": RUN,
 }
