@@ -15,6 +15,7 @@ from ...datasets.verify import verify_store
 from ...datasets.views import VIEWS, query
 from ...errors import StoreError
 from ...images import encode_png
+from ..commit import settle
 from ..execution import available_cores, worker_pool
 from .console import ProgressBars, err, out, show_table
 
@@ -32,6 +33,7 @@ def verify(
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search. The exit status is 1 when a problem was found.
     """
+    settle(root)
     environments = list(Store.open(root).config.environments)
     with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream)
@@ -76,8 +78,8 @@ def stats(
 _OVERVIEW = (
     (
         "Groups of eight rollouts",
-        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups, short_blocks,
-           round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "sigma = 0 %"
+        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
+           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "σ = 0 %"
            FROM group_rates""",
     ),
     (
