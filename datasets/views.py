@@ -75,18 +75,24 @@ VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
 
 def _sources(store: Store) -> dict[str, str]:
     return {
-        "episodes": f"{EPISODES.name}/*/*.parquet",
-        "steps": f"{STEPS.name}/*/*.parquet",
-        "prompts": f"{PROMPTS.name}/*/*.parquet",
-        "labels": f"{store.labels_folder()}/*/*.parquet",
+        "episodes": _parquet(f"{EPISODES.name}/*/*.parquet"),
+        "steps": _parquet(f"{STEPS.name}/*/*.parquet"),
+        # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
+        "prompts": _parquet(
+            f"{PROMPTS.name}/*/?????.parquet", f"{PROMPTS.name}/*/?????-labels-v{store.config.label_version}.parquet"
+        ),
+        "labels": _parquet(f"{store.labels_folder()}/*/*.parquet"),
     }
 
 
+def _parquet(*patterns: str) -> str:
+    return f"read_parquet({list(patterns)!r})"
+
+
 def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
-    """Create every view in ``connection``; ``sources`` maps the base views to Parquet globs or table names."""
+    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
     for name, source in sources.items():
-        origin = f"read_parquet('{source}')" if source.endswith(".parquet") else source
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {origin}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
     for name, sql in _DERIVED_VIEWS.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 

@@ -15,7 +15,7 @@ from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
 from ..datasets.progress import Reporter
-from ..datasets.schema import STORE_TABLES
+from ..datasets.schema import PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
 from ..environments.base import Task
@@ -23,7 +23,17 @@ from ..errors import StoreError
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
 from .execution import Execute
-from .stages import EXPORT, LABEL, ROLLOUT, ShardResult, export_shard, label_shard, label_stage, roll_out_shard
+from .stages import (
+    EXPORT,
+    LABEL,
+    ROLLOUT,
+    ShardResult,
+    export_shard,
+    export_stage,
+    label_shard,
+    label_stage,
+    roll_out_shard,
+)
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
 
@@ -68,7 +78,7 @@ def build_store(
         files |= write_card(store, DATASET_FOLDER)
         files[RUN] = store.write_run()
         write_database(store)
-        store.write_manifest(files | _other_label_versions(store))
+        store.write_manifest(files | _older_label_versions(store))
         return summarise(store, results, already_complete=False)
 
 
@@ -199,10 +209,11 @@ def result_of(store: Store) -> BuildResult | None:
     """Summarise a finished store from its receipts; None when some are missing."""
     results: list[ShardResult] = []
     for shard in store.config.shards():
-        for stage in (ROLLOUT, label_stage(store.config), EXPORT):
-            receipt = store.receipt(stage, shard)
-            if receipt is None and stage == EXPORT:
-                receipt = store.receipt(f"{EXPORT}-v{store.config.label_version}", shard)
+        receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}
+        # A relabel leaves a staged export; a build after it, which then is the newer one, an export in place.
+        in_place, staged = (store.receipt(export_stage(store.config, staged=each), shard) for each in (False, True))
+        receipts[EXPORT] = in_place or staged
+        for stage, receipt in receipts.items():
             if receipt is None:
                 return None
             results.append(ShardResult(shard, stage, True, receipt.files, receipt.facts))
@@ -220,21 +231,13 @@ def _begin(store: Store, refresh: bool) -> None:
     store.write_run()
 
 
-def _other_label_versions(store: Store) -> dict[str, FileRecord]:
+def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     """Manifest entries of older label versions that were kept."""
-    current = store.config.label_version
-    kept = [
-        path.relative_to(store.root).as_posix()
-        for pattern in ("labels/v*/*/*.parquet", "prompts/*/*-labels-v*.parquet")
-        for path in sorted(store.root.glob(pattern))
-    ]
-    own = {store.labels_folder()}
-    others = [
-        name
-        for name in kept
-        if "/".join(name.split("/")[:2]) not in own and not name.endswith(f"-labels-v{current}.parquet")
-    ]
-    return scan_files(store, others)
+    kept: list[Path] = []
+    for version in range(1, store.config.label_version):
+        kept += (store.root / store.labels_folder(version)).glob("*/*.parquet")
+        kept += (store.root / PROMPTS.name).glob(f"*/*-labels-v{version}.parquet")
+    return scan_files(store, sorted(path.relative_to(store.root).as_posix() for path in kept))
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:
