@@ -79,7 +79,8 @@ _OVERVIEW = (
     (
         "Groups of eight rollouts",
         """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
-           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "σ = 0 %"
+           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %",
+           round(100 * sigma0_rate, 1) AS "σ = 0 %"
            FROM group_rates""",
     ),
     (
