@@ -26,9 +26,11 @@ def build_small(root: Path) -> Path:
 
 
 def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
-    """Two tasks of two rollouts in one shard of each environment."""
+    """Two tasks of two rollouts in one shard of each environment, by a policy that hardly ever succeeds."""
     runs = {name: {"tasks": 2, "settings": {}} for name in names or ("sokoban", "frozenlake")}
-    pivot.build({"environments": runs, "rollouts": 2} | fields, root)
+    habits = {name: {"skill": -20.0, "evenness": 0.0} for name in ("sokoban", "frozenlake")}
+    policy = {"name": "scripted", "options": {"habits": habits}}
+    pivot.build({"environments": runs, "rollouts": 2, "policy": policy} | fields, root)
     return root
 
 

@@ -43,6 +43,10 @@ def _stored(root: Path, env: str, side: str, suffix: str = "") -> list[dict[str,
     return [row for name in table_files(root, env) if name.startswith(folder) for row in read_rows(root, name)]
 
 
+def _episode_files(root: Path, env: str) -> list[str]:
+    return [name for name in table_files(root, env) if name.startswith("episodes/")]
+
+
 @pytest.mark.parametrize("env", ENVS)
 def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
     loaded = _load(small_store, env)
@@ -111,7 +115,10 @@ def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
     assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features)
     assert len(rows) == 24
-    assert {row["success"] for row in rows} == {True, False}
+    stored = {
+        row["episode_id"]: row for name in _episode_files(small_store, env) for row in read_rows(small_store, name)
+    }
+    assert {row["episode_id"]: row["success"] for row in rows} == {name: row["success"] for name, row in stored.items()}
     for row in rows:
         assert len(row["images"]) == row["num_steps"] + 1
         assert len(row["actions"]) == len(row["responses"]) == len(row["rewards"]) == row["num_steps"]

@@ -291,8 +291,8 @@ QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), flag
 def test_the_example_queries_run(sql: str, small_store: Path) -> None:
     names, rows = query(small_store, sql)
     assert len(set(names)) == len(names) >= 2
-    if "rejects" not in sql:
-        assert rows
+    # Whether a label was rejected, or a level both solved and lost, is up to the policy.
+    assert rows or "rejects" in sql or "HAVING" in sql
 
 
 def test_there_are_example_queries() -> None:
