@@ -4,17 +4,21 @@ Started once, it imports everything and then forks a child for each order that i
 An order is a line of JSON: what to do, in which store, with which config or changes, and when to die.
 """
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pivot
+from PIL import Image
+from pivot import plugins
 from pivot.datasets.progress import Silent
 from pivot.flows import commit
 from pivot.flows.execution import InProcess, execute_with
@@ -52,14 +56,16 @@ class Victim:
 def _watch(report: int, die_at: int) -> None:
     """Report every change on disk before it is made, and die instead of the ``die_at``-th."""
     made = 0
+    one_at_a_time = threading.Lock()
 
     def watched(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def before(*places: Any, **more: Any) -> Any:
             nonlocal made
-            made += 1
-            os.write(report, f"{name} {places[-1] if name != 'exchange' else places[0]}\n".encode())
-            if made == die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+            with one_at_a_time:
+                made += 1
+                os.write(report, f"{name} {places[0] if name == 'exchange' else places[-1]}\n".encode())
+                if made == die_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
             return change(*places, **more)
 
         return before
@@ -78,8 +84,19 @@ def _carry_out(action: str, root: Path, given: dict[str, Any]) -> None:
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
+def _get_ready() -> None:
+    """Import what a run needs, so that no child pays for it; without starting a thread, which a fork would lose."""
+    importlib.import_module("pandas")  # pyarrow does, at the first table
+    Image.init()
+    for group in plugins.GROUPS:
+        for name in plugins.names(group):
+            plugins.load(group, name)
+    pivot.certify("sokoban", "######\n#@$ .#\n######", ["invalid"], 1)
+    pivot.certify("frozenlake", "SFFG", ["invalid"], 1)
+
+
 def _serve() -> None:
-    pivot.certify("sokoban", "######\n#@$ .#\n######", ["invalid"], 1)  # loads the compiled search
+    _get_ready()
     for line in sys.stdin:
         order = json.loads(line)
         reading, writing = os.pipe()

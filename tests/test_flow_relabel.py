@@ -23,7 +23,7 @@ from pivot.tests.flow_victim import Victim
 
 from datasets import load_dataset
 
-CONFIG = config_of({"sokoban": 2, "frozenlake": 1})
+CONFIG = config_of({"sokoban": 2, "frozenlake": 1}, rollouts=3)
 BY_EPISODE = {"split": "episode"}
 COUNTS = "select (select count(*) from labels), (select count(*) from prompts), (select count(*) from failures)"
 
@@ -100,7 +100,7 @@ def test_the_old_version_can_be_kept(built: Path, store: Path) -> None:
 
 def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
     relabel(store, BY_EPISODE, keep_old=True)
-    more = config_of({"sokoban": 3, "frozenlake": 2}) | BY_EPISODE
+    more = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=3) | BY_EPISODE
     result = pivot.build(more, store)
     assert_whole(store)
     assert verify_store(store, Silent()).problems == []
@@ -148,9 +148,11 @@ def victim() -> Iterator[Victim]:
 
 
 def _moments(changes: list[str]) -> list[int]:
-    """Some moments while the new version is prepared, and every one from the journal on."""
+    """Two moments while the new version is prepared, every move from the journal on, and some of the removals."""
     journal = next(number for number, change in enumerate(changes, 1) if "journal.json" in change)
-    return [1, journal // 2, *range(journal - 2, len(changes) + 1)]
+    later = range(journal, len(changes) + 1)
+    removals = [number for number in later if changes[number - 1].startswith(("unlink", "rmdir"))]
+    return sorted({1, journal // 2, *later, len(changes)} - set(removals) | set(removals[::5]))
 
 
 @pytest.mark.xdist_group("kill")
@@ -162,7 +164,7 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
     new = Path(shutil.copytree(built, tmp_path / "new"))
     changes = victim.run(action, new, BY_EPISODE)
     versions = {1: built, 2: new}
-    moments = _moments(changes) if action == "relabel" else _moments(changes)[2::3]
+    moments = _moments(changes) if action == "relabel" else _moments(changes)[2::2]
     seen = set()
     for moment in moments:
         root = Path(shutil.copytree(built, tmp_path / "killed"))
