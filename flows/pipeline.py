@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import plugins
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
+from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
 from ..datasets.progress import Reporter
 from ..datasets.schema import PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
@@ -65,6 +67,7 @@ def build_store(
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     _refuse_foreign_folder(root)
+    _check_parts(config)
     with exclusive(root):
         store, done = _look_at(root, config, refresh=refresh)
         if done is not None:
@@ -80,6 +83,16 @@ def build_store(
         write_database(store)
         store.write_manifest(files | _older_label_versions(store))
         return summarise(store, results, already_complete=False)
+
+
+def _check_parts(config: RunConfig) -> None:
+    """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
+    make_policy(config.policy)
+    make_teacher(config.teacher)
+    make_filters()
+    for name in config.environments:
+        make_solver(name)
+        plugins.load("prompts", name)
 
 
 def finished_build(root: Path, config: RunConfig) -> BuildResult | None:
