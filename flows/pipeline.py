@@ -95,15 +95,15 @@ def _check_parts(config: RunConfig) -> None:
         plugins.load("prompts", name)
 
 
-def finished_build(root: Path, config: RunConfig) -> BuildResult | None:
-    """Return the summary of a store that already is what ``config`` asks for, else None.
+def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
+    """Return the summary of a store that already is what is asked for, None when there is work.
 
     Raises:
         StoreError: as :func:`build_store` would, before anything is started for it.
     """
     _refuse_foreign_folder(root)
     with exclusive(root):
-        return _look_at(root, config, refresh=False)[1]
+        return _look_at(root, config, refresh=refresh)[1]
 
 
 def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, BuildResult | None]:

@@ -27,6 +27,10 @@ def doctor() -> None:
     """Say what is installed, what is missing and how to get it.
 
     The exit status is 1 when something that PIVOT needs is broken.
+
+    [bold]Example[/]
+
+    pivot doctor
     """
     show_table("System", ["what", "found"], _system())
     plugin_rows, broken = _plugins()

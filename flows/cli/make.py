@@ -10,6 +10,7 @@ import typer
 
 from ... import plugins
 from ...datasets.config import RunConfig, environment, load_config, make_config
+from ...datasets.store import Store
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
@@ -23,7 +24,7 @@ def _option(default_help: str, *names: str, panel: str | None = None, **extra: A
     return typer.Option(*names, help=default_help, rich_help_panel=panel, **extra)
 
 
-Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished store.")]
+StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished store.")]
 
 
 def build(
@@ -73,7 +74,7 @@ def build(
     if dry_run:
         show_plan(resolved, out_dir, workers)
         return
-    done = None if refresh else finished_build(out_dir, resolved)
+    done = finished_build(out_dir, resolved, refresh=refresh)
     if done is not None:
         show_result(done)
         return
@@ -207,7 +208,7 @@ def show_result(result: BuildResult) -> None:
 
 
 def relabel(
-    root: Store,
+    root: StorePath,
     teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
     split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
     include_infeasible: Annotated[
@@ -220,6 +221,12 @@ def relabel(
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
+
+    [bold]Examples[/]
+
+    pivot relabel runs/first --split episode
+
+    pivot relabel runs/first --infeasible --keep-old
     """
     changes: dict[str, Any] = {}
     if teacher is not None:
@@ -229,7 +236,7 @@ def relabel(
         changes["split"] = split
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
-    workers = workers or available_cores()
-    with ProgressBars() as bars, worker_pool(workers, plugins.names("environments")) as pool:
+    environments = list(Store.open(root, complete=False).config.environments)
+    with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
     show_result(result)

@@ -13,7 +13,7 @@ from ...datasets.schema import LABELS
 from ...datasets.store import Store
 from ...datasets.verify import verify_store
 from ...datasets.views import VIEWS, query
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from ...images import encode_png
 from ..commit import settle
 from ..execution import available_cores, worker_pool
@@ -32,6 +32,10 @@ def verify(
 
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search. The exit status is 1 when a problem was found.
+
+    [bold]Example[/]
+
+    pivot verify runs/first
     """
     settle(root)
     environments = list(Store.open(root).config.environments)
@@ -61,6 +65,8 @@ def stats(
     pivot stats runs/first --sql "select failure_mode, count(*) from failures group by 1"
     """
     Store.open(root)
+    if as_csv and sql is None:
+        raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
     if sql is not None:
         names, rows = query(root, sql)
         if as_csv:
@@ -110,7 +116,14 @@ def peek(
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the collage with the label.")] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment of the default episode.")] = None,
 ) -> None:
-    """Show one episode: its label, certificate and action log, and as a picture with --png."""
+    """Show one episode: its label, certificate and action log, and as a picture with --png.
+
+    [bold]Examples[/]
+
+    pivot peek runs/first
+
+    pivot peek runs/first episode-v1-8285c5 --png failure.png
+    """
     store = Store.open(root)
     view = find_episode(store, episode) if episode else _any_failure(store, env)
     out.print(f"[bold]{view.title}[/]")
