@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pivot.collage.layout import Box, make_layout, tile_box
 from pivot.datasets.config import environment
 from pivot.datasets.export import FrameReader, dataset_tables
 from pivot.datasets.parquet import read_table, write_table
@@ -15,7 +17,7 @@ from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts
 from pivot.datasets.verify_shard import stored_verdict
 from pivot.errors import PolicyError
-from pivot.images import decode, frame_id
+from pivot.images import Frame, decode, frame_id
 from pivot.rollouts.base import Policy, PromptMessages, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.runner import roll_out_tasks
@@ -178,6 +180,21 @@ def test_a_stored_label_is_the_verdict(small_store: Path, env: str) -> None:
     assert checked
 
 
+def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:
+    """Check that collage and panel show the frames before the actions, cut out tile by tile."""
+    collage, panel = decode(row["images"][0]["bytes"]), decode(row["panel"]["bytes"])
+    for t, tile in enumerate(tiles):
+        assert np.array_equal(_cut(collage, tile_box(len(tiles), t, tile.shape)), tile)
+    layout = make_layout(3, 1, tiles[0].shape, ["step 0"])
+    for place, t in enumerate(range(row["pivot_step"] - 1, row["pivot_step"] + 2)):
+        tile = tiles[t] if 0 <= t < len(tiles) else np.zeros_like(tiles[0])
+        assert np.array_equal(_cut(panel, layout.tile(place)), tile)
+
+
+def _cut(picture: Frame, box: Box) -> Frame:
+    return picture[box.y : box.y + box.height, box.x : box.x + box.width]
+
+
 def test_the_records_are_what_the_tables_say(small_store: Path) -> None:
     """A training row is its episode's, step's and label's cells, one by one."""
     labels = {row["episode_id"]: row for row in read_rows(small_store, "labels/v1/sokoban/00000.parquet")}
@@ -207,8 +224,7 @@ def test_the_records_are_what_the_tables_say(small_store: Path) -> None:
         assert sum(part["type"] == "image" for part in parts) == len(row["images"]) == 1
         assert all((part["text"] is None) == (part["type"] == "image") for part in parts)
         assert len(row["action_log"].splitlines()) == row["num_steps"]
-        tile = frames.pixels(steps[row["episode_id"]][0]["frame_id"])
-        assert decode(row["images"][0]["bytes"]).shape[1] >= tile.shape[1]
+        _shows(row, [frames.pixels(step["frame_id"]) for step in steps[row["episode_id"]]])
     for row in whole:
         mine = steps[row["episode_id"]]
         assert row["responses"] == [step["response"] for step in mine]
