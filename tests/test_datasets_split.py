@@ -78,16 +78,17 @@ def test_by_task_never_changes_as_a_store_grows(levels: list[str], more: list[st
     assert split_by_task(levels + more, 0.1)[: len(levels)] == before
 
 
-@given(LEVELS)
-def test_by_task_forces_exactly_one_level(levels: list[str]) -> None:
+@given(LEVELS, st.sampled_from([0.1, 0.5, 0.9]))
+def test_by_task_forces_exactly_one_level(levels: list[str], fraction: float) -> None:
     assume(len(set(levels)) > 1)
-    natural = {level: VALIDATION if level_position(level) < 0.1 else TRAIN for level in levels}
-    moved = {level for level, side in zip(levels, split_by_task(levels, 0.1), strict=True) if side != natural[level]}
+    natural = {level: VALIDATION if level_position(level) < fraction else TRAIN for level in levels}
+    sides = dict(zip(levels, split_by_task(levels, fraction), strict=True))
+    moved = {level for level, side in sides.items() if side != natural[level]}
     if len(set(natural.values())) > 1:
         assert moved == set()
     else:
         # The one nearest to the boundary: the likeliest to stay where it is when the store grows.
-        assert moved == {min(natural, key=lambda level: abs(level_position(level) - 0.1))}
+        assert moved == {min(natural, key=lambda level: abs(level_position(level) - fraction))}
 
 
 def test_by_task_holds_out_about_the_fraction() -> None:
