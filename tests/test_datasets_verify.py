@@ -138,6 +138,7 @@ KINDS: dict[str, tuple[str, Callable[[Rows], Any]]] = {
         _first("images", lambda images: [images[0] | {"bytes": _one_pixel(images[0]["bytes"])}]),
     ),
     "pixel of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"bytes": _one_pixel(image["bytes"])})),
+    "path of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"path": "elsewhere.png"})),
     "pixel of an episode": (
         "dataset/{env}_episodes",
         _first("images", lambda images: [*images[:-1], images[-1] | {"bytes": _one_pixel(images[-1]["bytes"])}]),
