@@ -1,10 +1,15 @@
-"""Small stores that many tests read: built once a test process, never written to."""
+"""What all tests share: small stores that are built once a test process, and property tests without a stop watch."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pivot.tests.stores import Patient, build_small, build_tiny
+
+# A busy machine is slow now and then; a time limit for each example would fail by chance.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session")

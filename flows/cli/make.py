@@ -79,7 +79,10 @@ def build(
         show_result(done)
         return
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
-        err.print("starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)")
+        err.print(
+            "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
+            soft_wrap=True,
+        )
         server = start_server()
         # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
         from ..build import run_in_process  # noqa: PLC0415
