@@ -3,7 +3,8 @@
 A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
 tag, and everything from a think tag that is opened after it and never closed; what is left is *visible*. The first
 complete answer pair of the visible text, trimmed and (unless case matters) case-folded, must be exactly one action of
-the environment's grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any reply.
+the environment's grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any
+reply.
 
 | reply | action runs | action_valid | outcome |
 |---|---|---|---|
