@@ -238,9 +238,9 @@ class _TaskRun:
             if terminated or truncated:
                 success = self._succeeded(env, episode, info)
                 return _stop_reason(success, terminated), success
-            frame_id = next_frame_id
             if self._history_in_prompt:
-                history.append(HistoryEntry(t + 1, name))
+                history.append(HistoryEntry(t + 1, name, frame_id))
+            frame_id = next_frame_id
         raise RuntimeError(f"the environment neither terminated nor truncated within its horizon of {horizon} turns")
 
     async def _ask(

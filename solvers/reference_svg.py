@@ -61,7 +61,9 @@ def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list
         "certificate.reference_pivot": (facts.reference_pivot, None),
         "certificate.reference_kind": (facts.reference_kind, None),
     }
-    return [f"{name} is {found!r}, the log gives {right!r}" for name, (found, right) in wanted.items() if found != right]
+    return [
+        f"{name} is {found!r}, the log gives {right!r}" for name, (found, right) in wanted.items() if found != right
+    ]
 
 
 def _mode(valid: bool, before: Decimal | None, after: Decimal) -> str:

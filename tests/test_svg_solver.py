@@ -21,7 +21,8 @@ BROKEN = object()
 def case(*submissions: Any, horizon: int | None = None) -> Case:
     """An episode of submissions: a score each, or ``BROKEN``, or ``EMPTY``."""
     steps = [
-        {"valid_svg": s not in (EMPTY, BROKEN), "average_score": 0.0 if s in (EMPTY, BROKEN) else s} for s in submissions
+        {"valid_svg": s not in (EMPTY, BROKEN), "average_score": 0.0 if s in (EMPTY, BROKEN) else s}
+        for s in submissions
     ]
     actions = ["empty" if s is EMPTY else "svg" for s in submissions]
     return Case("target", actions, horizon or max(2, len(actions)), steps)
@@ -157,7 +158,10 @@ def bad_logs() -> Iterator[tuple[Case, str]]:
     yield replace(good, steps=()), "0 steps"
     yield replace(good, actions=["svg", "up"]), "unknown action 'up' at step 1"
     for score in (None, float("nan"), float("inf"), True, "0.5", -0.1, 1.1):
-        yield replace(good, steps=[good.steps[0], {"valid_svg": True, "average_score": score}]), "average_score of step 1"
+        yield (
+            replace(good, steps=[good.steps[0], {"valid_svg": True, "average_score": score}]),
+            "average_score of step 1",
+        )
     for valid in (None, 1, "true"):
         yield replace(good, steps=[good.steps[0], {"valid_svg": valid, "average_score": 0.1}]), "valid_svg of step 1"
     yield replace(good, steps=[good.steps[0], {"valid_svg": False, "average_score": 0.1}]), "scores 0"

@@ -1,7 +1,6 @@
-"""The acting prompt of SVG reconstruction: the target on the first turn, the raster of the last submission after that.
+"""The acting prompt of SVG reconstruction: the target on the first turn, then also the raster of the last submission.
 
-The target is not shown again; the conversation is one request a turn, so the later prompts say what the first showed and
-that every submission starts from an empty canvas.
+A turn is a request of its own, so the target comes again with every later picture: nobody could draw it from memory.
 """
 
 from collections.abc import Sequence
@@ -23,10 +22,10 @@ Rules:
 Look first for the parts of the target, then for their colours, sizes and places, and for what covers what.
 """
 
-_FIRST = "The target:"
-_LATER = {
-    "svg": "You have seen the target. What you submitted last turn looks like this:",
-    "empty": "You have seen the target. Your last reply held no document; the canvas still looks like this:",
+_TARGET = "The target:"
+_CANVAS = {
+    "svg": "The canvas after your last submission:",
+    "empty": "Your last reply held no document. The canvas:",
 }
 
 
@@ -46,19 +45,19 @@ class SvgPrompt(StudentPrompt):
         history: Sequence[HistoryEntry],
         observation: str,
     ) -> tuple[dict[str, Any], ...]:
-        """Return one user message: the task, the current picture, the closing instruction."""
+        """Return one user message: the task, the target, from the second turn on the canvas, the closing instruction."""
         tag = profile.answer_tag
-        shown = _LATER.get(history[-1].action, _LATER["svg"]) if t else _FIRST
-        wish = "Submit a better reproduction of the target" if t else "Reproduce it as exactly as you can"
+        wish = "Submit a better reproduction of the target." if t else "Reproduce it as exactly as you can."
         closing = (
-            f"{wish}. Think first, then answer in exactly this form, your thoughts and your document in place of the "
-            f"dots:\n<think>...</think><{tag}><svg ...>...</svg></{tag}>"
+            f"{wish} Think first, then answer in exactly this form, with your thoughts and your document in place of "
+            f"the dots:\n<think>...</think><{tag}><svg ...>...</svg></{tag}>"
         )
-        content = [
-            {"type": "text", "text": f"{_TASK}\n{shown}"},
-            {"type": "image", "frame_id": frame_id},
-            {"type": "text", "text": closing},
-        ]
+        target = history[0].frame_id if history else frame_id
+        content = [{"type": "text", "text": f"{_TASK}\n{_TARGET}"}, {"type": "image", "frame_id": target}]
+        if history:
+            canvas = _CANVAS.get(history[-1].action, _CANVAS["svg"])
+            content += [{"type": "text", "text": canvas}, {"type": "image", "frame_id": frame_id}]
+        content.append({"type": "text", "text": closing})
         return ({"role": "user", "content": content},)
 
 
