@@ -8,11 +8,10 @@ Scores are floats, and 0.80 - 0.79 is a little more than 0.01 in binary: the exa
 is rounded to nine decimals (half to even) before it is held against the limit, which belongs to stagnation.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .base import Case, Certificate, Solver, Unsolved, Verdict
 
@@ -73,18 +72,20 @@ def _problem(case: Case) -> str | None:
         return f"the episode has {count} actions; expected 1 to its horizon of {case.horizon}"
     if len(case.steps) != count:
         return f"the log has {len(case.steps)} steps for {count} actions; pass the info of every step"
-    for t, (action, info) in enumerate(zip(case.actions, case.steps, strict=True)):
-        if action not in ("svg", EMPTY):
-            return f"unknown action {action!r} at step {t}; use svg or {EMPTY}"
-        valid, score = info.get("valid_svg"), info.get("average_score")
-        if not isinstance(valid, bool):
-            return f"valid_svg of step {t} is {valid!r}; expected true or false"
-        if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-            return f"average_score of step {t} is {score!r}; expected a number from 0 to 1"
-        if not 0 <= score <= 1:
-            return f"average_score of step {t} is {score}; expected a number from 0 to 1"
-        if not valid and score:
-            return f"step {t} is not a valid SVG but scores {score}; such a submission scores 0"
-        if valid and action == EMPTY:
-            return f"step {t} submitted nothing, but is logged as a valid SVG"
+    problems = (_step_problem(t, *turn) for t, turn in enumerate(zip(case.actions, case.steps, strict=True)))
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _step_problem(t: int, action: str, info: Mapping[str, Any]) -> str | None:
+    valid, score = info.get("valid_svg"), info.get("average_score")
+    if action not in ("svg", EMPTY):
+        return f"unknown action {action!r} at step {t}; use svg or {EMPTY}"
+    if not isinstance(valid, bool):
+        return f"valid_svg of step {t} is {valid!r}; expected true or false"
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        return f"average_score of step {t} is {score!r}; expected a number from 0 to 1"
+    if not valid and score:
+        return f"step {t} is not a valid SVG but scores {score}; such a submission scores 0"
+    if valid and action == EMPTY:
+        return f"step {t} submitted nothing, but is logged as a valid SVG"
     return None

@@ -10,12 +10,13 @@ from ...environments.base import EnvProfile, Task
 from ..base import HistoryEntry, StudentPrompt
 
 _TASK = """\
-You write SVG code. A target picture is given, and your code is to reproduce it: it is drawn at 256x256 pixels on white \
-and compared with the target, pixel structure and look together, with a score from 0 to 1.
+You write SVG code. A target picture is given, and your code is to reproduce it. It is drawn at 256x256 pixels on white
+and compared with the target; the score goes from 0 to 1.
 
 Rules:
 - Each turn you submit one complete document, from <svg> to </svg>; it replaces the one before.
-- Give it a viewBox, the xmlns http://www.w3.org/2000/svg, and nothing from outside: no links, scripts, fonts or pictures.
+- Give it a viewBox and the xmlns http://www.w3.org/2000/svg. Refer to nothing outside it: no links, scripts, fonts or
+  pictures.
 - Use the shapes that fit: path, circle, ellipse, rect, line, polyline, polygon, gradients, groups with transforms.
 - A document that cannot be drawn, or a reply without one, scores 0 and uses up the turn.
 
@@ -45,7 +46,7 @@ class SvgPrompt(StudentPrompt):
         history: Sequence[HistoryEntry],
         observation: str,
     ) -> tuple[dict[str, Any], ...]:
-        """Return one user message: the task, the target, from the second turn on the canvas, the closing instruction."""
+        """Return one user message: task, target, from the second turn on the canvas, closing instruction."""
         tag = profile.answer_tag
         wish = "Submit a better reproduction of the target." if t else "Reproduce it as exactly as you can."
         closing = (
