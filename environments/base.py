@@ -33,6 +33,11 @@ class EnvConfig(BaseModel):
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
 
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
+        return ()
+
     def digest(self) -> str:
         """Return eight hex digits of the resolved settings; part of every task id."""
         return digest(self.model_dump(mode="json"), length=8)

@@ -65,6 +65,16 @@ class SvgConfig(EnvConfig):
             )
         return values | {"scorer_version": installed}
 
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded scorer stands in for the paper's."""
+        if self.scorer != "pixel":
+            return ()
+        return (
+            f"scorer `pixel` {self.scorer_version} of svg is embedded and compares pixels in place of the perceptual "
+            "scores of `dino+dreamsim`",
+        )
+
 
 class Documents(gymnasium.Space[str]):
     """Any text as a submission; samples are small drawings."""

@@ -16,6 +16,7 @@ from .base import Draft, FailedEpisode, Filter
 from .claims import claims
 from .replay import DisagreementError, replayer_for
 from .target import BadTargetError, Target, parse_target
+from .vocabulary import target_mode
 
 
 class TargetFilter(Filter):
@@ -32,7 +33,8 @@ class TargetFilter(Filter):
             return str(error)
         if not 0 <= target.pivot_step < episode.num_steps:
             return f"out_of_range: pivot_step {target.pivot_step} is not in [0, {episode.num_steps - 1}]"
-        expected = Target(verdict.pivot_step, verdict.failure_mode, draft.guidance or "")
+        mode = target_mode(episode.env, verdict.failure_mode, draft.vocabulary)
+        expected = Target(verdict.pivot_step, mode, draft.guidance or "")
         return None if target == expected else f"differs: the target says {target}, the label {expected}"
 
 
