@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import PluginError
 
-GROUPS = ("environments", "solvers", "policies", "prompts", "teachers", "filters")
+GROUPS = ("environments", "solvers", "policies", "players", "prompts", "teachers", "filters")
 
 
 @cache
