@@ -5,17 +5,20 @@ sends the rest to the worker over a pipe, keeps the wall clock, and replaces a w
 replacement starts at once, in the background, so that the next document finds it ready.
 
 What holds the worker (:mod:`~pivot.environments._svg_worker`): it can open no file, socket, pipe or other descriptor
-(limit of zero new ones, for Python and C code alike), write to no file, start no process (not enforced for root, who
-has the first limit against it), use 768 MiB of address space and 0.8 s of processor time a document. Entities and external
-entities are refused by defusedxml, other addresses than ``data:`` are not followed by CairoSVG. What the sandbox does
-**not** cover: it is no container and no system call filter. Code that takes over the worker through a bug in cairo, the
-XML parser or a picture decoder still runs as the same user, can signal that user's processes, and, as root, can raise
-its own limits. Linux and macOS only. Text is drawn in the machine's default sans-serif font, so pictures *with text*
-differ between machines; other pictures depend on the version of cairo alone.
+(a limit of zero new ones, for Python and C code alike), write to no file, and start no process; it has 768 MiB of
+address space and 0.8 s of processor time a document. Entities, internal or external, are refused by defusedxml;
+addresses other than ``data:`` are not followed by CairoSVG.
+
+What the sandbox does **not** cover: it is no container and no system call filter. Code that takes over the worker
+through a bug in cairo, the XML parser or a picture decoder still runs as the same user: it can signal that user's
+processes, and root can raise its own limits again. The kernel's own bugs are not covered either. Linux and macOS only.
+Text is drawn in the machine's default sans-serif font, so pictures *with text* differ between machines; other pictures
+depend on the version of cairo alone.
 """
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import os
 import select
@@ -99,27 +102,19 @@ def document_key(document: str) -> str:
 
 def refusal(document: str | bytes) -> Raster | None:
     """Return why a document is not even sent to a worker, or None."""
-    size = len(document)
-    if size > MAX_DOCUMENT_BYTES:
-        return Raster(Outcome.TOO_LARGE, detail=f"{size} characters or bytes; at most {MAX_DOCUMENT_BYTES} are drawn")
-    if not document.strip():
-        return Raster(Outcome.EMPTY, detail="the document is empty")
-    if isinstance(document, bytes):
-        if document.startswith(b"\x1f\x8b"):
-            return Raster(Outcome.NOT_TEXT, detail="compressed documents (svgz) are not read")
-        try:
-            document = document.decode()
-        except UnicodeDecodeError as error:
-            return Raster(Outcome.NOT_TEXT, detail=str(error)[:200])
-    if "\0" in document:
-        return Raster(Outcome.NOT_TEXT, detail="the document holds a NUL character")
+    if len(document) > MAX_DOCUMENT_BYTES:  # before anything that takes time in proportion
+        return Raster(Outcome.TOO_LARGE, detail=f"{len(document)} characters; {MAX_DOCUMENT_BYTES} bytes are drawn")
     try:
-        size = len(document.encode())
-    except UnicodeEncodeError as error:
-        return Raster(Outcome.NOT_TEXT, detail=str(error.reason))
-    if size > MAX_DOCUMENT_BYTES:
-        return Raster(Outcome.TOO_LARGE, detail=f"{size} bytes; at most {MAX_DOCUMENT_BYTES} are drawn")
-    return None
+        data = document if isinstance(document, bytes) else document.encode()
+        data.decode()
+    except UnicodeError as error:
+        reason = "it is compressed (svgz)" if document[:2] == b"\x1f\x8b" else str(error)[:200]
+        return Raster(Outcome.NOT_TEXT, detail=f"the document is not UTF-8: {reason}")
+    if b"\0" in data:
+        return Raster(Outcome.NOT_TEXT, detail="the document holds a NUL character")
+    if len(data) > MAX_DOCUMENT_BYTES:
+        return Raster(Outcome.TOO_LARGE, detail=f"{len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are drawn")
+    return None if data.strip() else Raster(Outcome.EMPTY, detail="the document is empty")
 
 
 class Worker:
@@ -394,16 +389,12 @@ def _wait(pipe: int, event: int, deadline: float) -> None:
 
 def _widen(process: subprocess.Popen[bytes]) -> None:
     """Let a whole raster fit into the pipes, which saves switches between the two processes; Linux only."""
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-    import fcntl  # noqa: PLC0415
-
+    assert process.stdin is not None
+    assert process.stdout is not None
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
             with contextlib.suppress(OSError):
                 fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
 
 

@@ -48,11 +48,12 @@ class _RawSurface(cairosvg.surface.PNGSurface):
         super().draw(node)
 
     def finish(self) -> None:
-        self.cairo.flush()
-        if self.cairo.get_stride() != 4 * self.cairo.get_width():
+        surface: Any = self.cairo
+        surface.flush()
+        if surface.get_stride() != 4 * surface.get_width():
             raise RuntimeError("cairo padded the rows of the surface")
-        self.output.write(self.cairo.get_data())
-        self.cairo.finish()
+        self.output.write(surface.get_data())
+        surface.finish()
 
 
 class _NotSvgError(Exception):
@@ -129,13 +130,7 @@ def _open_fonts() -> list[Any]:
 
 def _lock_in(address_space: int) -> None:
     """Give away every right that rendering does not need; there is no way back, hard limits are set too."""
-    highest = max(int(name) for name in os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 2
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3, max(highest, null) + 1):
-        try:
-            os.close(descriptor)
-        except OSError:
-            continue  # there was none
+    os.closerange(3, 1 << 16)
     limits = {"NOFILE": 3, "NPROC": 0, "FSIZE": 0, "CORE": 0, "AS": address_space}
     for name, limit in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))

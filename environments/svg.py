@@ -11,7 +11,7 @@ cairo, so frame ids are equal on one machine and may differ between machines wit
 """
 
 import json
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -60,7 +60,7 @@ class SvgConfig(EnvConfig):
         stored = values.get("scorer_version") or installed
         if stored != installed:
             raise ValueError(
-                f"scorer_version {stored!r} was asked for, but version {installed!r} of {name!r} is installed; scores of "
+                f"scorer_version {stored!r} was asked for, but {name!r} has version {installed!r} here, and scores of "
                 "different versions are not comparable: install the other version, or make a new store"
             )
         return values | {"scorer_version": installed}
