@@ -11,6 +11,7 @@ cairo, so frame ids are equal on one machine and may differ between machines wit
 """
 
 import json
+import random
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,11 +24,14 @@ from ..errors import ConfigError, LevelError
 from ..identity import canonical_json
 from ._grid import first_level
 from ._svg_sandbox import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, rasterise, refusal
+from ._svg_sources import checked_source, load_source
 from ._svg_targets import GENERATOR, draw_target
 from .base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
-from .svg_scorers import Score, load_scorer, scorer_version
+from .svg_scorers import Score, Scorer, load_scorer, scorer_version
 
 SVG, EMPTY = "svg", "empty"
+GENERATED = "generator"
+"""The setting ``targets`` of the embedded targets."""
 
 _BLANK: Frame = np.full((SIDE, SIDE, 3), 255, np.uint8)
 _BLANK.flags.writeable = False
@@ -46,6 +50,18 @@ class SvgConfig(EnvConfig):
     """``pixel`` (embedded) or ``dino+dreamsim`` (the paper's; needs the ``perceptual`` extra and its weights)."""
     scorer_version: str = ""
     """Filled in. A stored version that is not the installed one is refused: its scores would differ."""
+    dino_model: str = "facebook/dinov2-small"
+    """Folder or hub id of the DINOv2 checkpoint; only for ``dino+dreamsim``, like the next two."""
+    dreamsim_model: str = "ensemble"
+    """``dreamsim_type`` of the dreamsim package."""
+    dreamsim_weights: str = ""
+    """Folder of the package's weights, downloaded to where they are missing; empty for ``~/.cache/dreamsim``."""
+    targets: str = "generator"
+    """``generator``, a folder with SVG files, or ``hf:DATASET:COLUMN``."""
+    targets_digest: str = ""
+    """Filled in: the digest of the documents, where ``targets`` is not the generator."""
+    max_tries: int = Field(default=100, ge=1, le=100_000)
+    """Documents drawn from ``targets`` before giving up to find one that can be drawn and is not blank."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,7 +79,21 @@ class SvgConfig(EnvConfig):
                 f"scorer_version {stored!r} was asked for, but {name!r} has version {installed!r} here, and scores of "
                 "different versions are not comparable: install the other version, or make a new store"
             )
-        return values | {"scorer_version": installed}
+        filled = {"scorer_version": installed}
+        targets = values.get("targets", GENERATED)
+        if targets == GENERATED:
+            filled["targets_digest"] = ""
+        elif isinstance(targets, str) and not values.get("targets_digest"):
+            try:
+                filled["targets_digest"] = load_source(targets).digest
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return values | filled
+
+    def make_scorer(self) -> Scorer:
+        """Return this process's scorer for these settings."""
+        models = ("dino_model", "dreamsim_model", "dreamsim_weights") if self.scorer != "pixel" else ()
+        return load_scorer(self.scorer, tuple((name, getattr(self, name)) for name in models))
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -150,10 +180,19 @@ class SvgEnv(PivotEnv):
 
     @classmethod
     def find_level(cls, config: SvgConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that worked and the initial state text."""
-        return first_level(
-            lambda rng: canonical_json({"target": draw_target(rng)}), cls.profile.name, seed, 1, "choose other targets"
-        )
+        """Return the seed that worked and the initial state text.
+
+        Raises:
+            GenerationError: no try gave a document that shows something, or the source of targets has changed.
+        """
+
+        def draw(rng: random.Random) -> str | None:
+            document = draw_target(rng) if source is None else source.draw(rng)
+            return None if document is None else canonical_json({"target": document})
+
+        source = None if config.targets == GENERATED else checked_source(config.targets, config.targets_digest)
+        advice = f"too few documents of targets={config.targets!r} can be drawn and are not blank"
+        return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
 
     @classmethod
     def make_task(cls, config: Any, seed: int) -> Task:
@@ -304,7 +343,7 @@ class SvgEnv(PivotEnv):
         self._score = score if score is not None else self._likeness(canvas_frame)
 
     def _likeness(self, pixels: Frame) -> Score:
-        return load_scorer(self.config.scorer).score(self._target_frame, [pixels])[0]
+        return self.config.make_scorer().score(self._target_frame, [pixels])[0]
 
     def _start_at(self, turn: int) -> None:
         self._turn = turn

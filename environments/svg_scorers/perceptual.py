@@ -1,9 +1,10 @@
 """The paper's scorer: DINOv2 and DreamSim, both learned, averaged (spec section 2). Needs the ``perceptual`` extra.
 
-DINO is the cosine of two pictures' features, mapped to [0, 1]; the features are the mean of all tokens of the last layer
-of a DINOv2 model of transformers, class token included, after the preprocessing that the checkpoint comes with. DreamSim
-is one minus the distance that the dreamsim package computes. Models are loaded at the first score, from a local folder
-or the hub, onto the GPU if there is one; scores are rounded, since arithmetic differs between devices and batch sizes.
+DINO is the cosine of two pictures' features, mapped to [0, 1]; the features are the mean of all tokens of the last
+layer of a DINOv2 model of transformers, class token included, after the preprocessing that the checkpoint comes with.
+DreamSim is one minus the distance that the dreamsim package computes. Models are loaded at the first score, from a
+local folder or the hub, onto the GPU if there is one. Scores are rounded, since arithmetic differs between devices and
+batch sizes.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,8 +99,8 @@ def _load_dino(torch: Any, model_name: str, device: str) -> Callable[[Sequence[F
         model = transformers.Dinov2Model.from_pretrained(model_name).to(device).eval()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the DINOv2 model {model_name!r} cannot be loaded ({type(error).__name__}: {error}); set svg.dino_model to "
-            "a hub id that can be reached, or to a folder with the checkpoint and its preprocessor_config.json"
+            f"the DINOv2 model {model_name!r} cannot be loaded ({type(error).__name__}: {error}); set svg.dino_model "
+            "to a hub id that can be reached, or to a folder with the checkpoint and its preprocessor_config.json"
         ) from error
 
     def features(pictures: Sequence[Frame]) -> Any:
