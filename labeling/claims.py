@@ -32,7 +32,7 @@ _BUDGET = re.compile(
     r"|\b(?:turns?|steps?|moves?|time|budget) (?:was|were|is|are|had been) "
     r"(?:spent|exhausted|used up|gone|too (?:small|short|few))\b"
 )
-_DRAWING = r"\b(?:score|likeness|similarity|result|drawing|picture|reconstruction)s? (?:\w+ )?"
+_DRAWING = r"\b(?:score|likeness|similarity|result|drawing|picture|reconstruction)s? (?:(?!never|not)\w+ )?"
 _WORSE = re.compile(
     _DRAWING + r"(?:fell|dropped|sank|decreased|declined|worsened|went down|(?:got|became|was) worse|regressed)\b"
 )
