@@ -39,7 +39,7 @@ def arrow(pen: Pen) -> list[str]:
         body += [pen.dot(76, 48, 3, pen.accent), pen.stroke("M56 36L66 44", pen.light, 2)]
     elif kind == "cycle":
         half = pen.group(
-            [pen.stroke("M18 40A32 32 0 0 1 72 26", pen.main, 7), pen.path("M64 8L88 30L60 38Z", pen.main)]
+            [pen.stroke("M18 40A32 32 0 0 1 72 26", pen.main, 7), pen.path("M80 18L64 34L87 42Z", pen.main)]
         )
         body = [*pen.turned(half, [0, 180]), pen.circle(48, 48, pen.between(8, 12), pen.accent)]
     elif kind == "cross":
