@@ -77,8 +77,9 @@ def _lines(text: FigureText, pivot_step: int | None) -> list[_Line]:
     lines.append(_Line("action log", _TEXT - 3, MUTED, 21))
     for step, entry in enumerate(text.log):
         marked = step == pivot_step
-        words = f"{entry}   (pivot)" if marked else entry
-        lines.append(_Line(words, _LOG, ACCENT if marked else INK, 22))
+        words = f"{entry} (pivot)" if marked else entry
+        colour = ACCENT if marked else INK
+        lines += [_Line(part, _LOG, colour, 22) for part in _wrapped(words, _LOG, _WIDTH)]
     return lines
 
 

@@ -78,7 +78,9 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: 
         "Constraints:",
         "- Rely on the pictures as well as on the log; neither is enough alone.",
         f"- Steps are counted from 0. {step} has to be an integer from 0 to {last}, the label of a tile.",
-        "- Decide from this episode alone; no index is more likely than another.",
+        # Where only the last step can be the pivot, a claim that all steps are alike would contradict the advice.
+        "- Decide from this episode alone"
+        + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
         f"- {words.advice}",
         f"- {mode} has to be exactly one of: {', '.join(modes)}.",
         f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",

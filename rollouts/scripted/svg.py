@@ -155,9 +155,12 @@ def _share(value: float) -> float:
 @lru_cache(maxsize=16)
 def _target_of(state: str) -> _Target:
     try:
-        text = json.loads(state)["target"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"the scripted policy finds no target document in the svg level: {error}") from error
+        level = json.loads(state)
+    except ValueError:
+        level = None
+    text = level.get("target") if isinstance(level, dict) else None
+    if not isinstance(text, str):
+        raise ConfigError(f"the scripted policy finds no target document in the svg level {state[:40]!r}")
     root = text.find("<svg")
     start, stop = text.find(">", root) + 1, text.rfind("</svg>")
     if root < 0 or stop < start:
