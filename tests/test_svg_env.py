@@ -214,7 +214,7 @@ def test_logged_actions_reproduce_the_episode() -> None:
         env, logs = SvgEnv(SvgConfig(horizon=5)), []
         for replay in range(2):
             frame, _ = env.reset(options={"state": task.initial_state})
-            log = [frame.tobytes()]
+            log: list[object] = [frame.tobytes()]
             for t, answer in enumerate(answers):
                 parsed = env.parse_action(answer)
                 name, text = ("empty", None) if parsed is None else (parsed.name, parsed.payload)
