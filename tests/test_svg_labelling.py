@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 from pivot import plugins
-from pivot.environments.svg import SvgEnv
+from pivot.environments.svg import SvgConfig, SvgEnv
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, Label, Teacher, count_reject_reasons
 from pivot.labeling.claims import drawing_claims
@@ -229,7 +229,7 @@ def test_replay_finds_that_a_failure_was_a_success(of_mode: dict[str, FailedEpis
     score = episode.infos[1]["average_score"]
     first = episode.infos[0]["average_score"]
     bar = (max(first, 0.0) + score) / 2
-    easy = Replayer(SvgEnv(SvgEnv.config_type(success_return=bar)))
+    easy = Replayer(SvgEnv(SvgConfig(success_return=bar)))
     with pytest.raises(DisagreementError, match="ends in success"):
         easy.check(episode)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pivot import plugins
-from pivot.environments.svg import SvgEnv
+from pivot.environments.svg import SvgConfig, SvgEnv
 from pivot.errors import ConfigError
 from pivot.identity import digest
 from pivot.labeling.base import FailedEpisode
@@ -30,7 +30,7 @@ TASKS = 9
 
 
 def rolled(count: int, habits: dict[str, Any] | None = None, **options: Any) -> list[TaskRollouts]:
-    config = SvgEnv.config_type()
+    config = SvgConfig()
     policy = ScriptedPolicy({"svg": habits} if habits else None)
     return roll_out_tasks(SvgEnv, config, plan_tasks(SvgEnv, config, 0, count), policy, **options)
 
@@ -148,7 +148,7 @@ def test_a_level_without_a_target_is_refused(state: str) -> None:
 def test_order_and_concurrency_change_no_reply() -> None:
     runs = svg_episodes.rollouts(TASKS)[:2]
     tasks = [run.task for run in runs]
-    config = SvgEnv.config_type()
+    config = SvgConfig()
     backwards = roll_out_tasks(SvgEnv, config, tasks[::-1], ScriptedPolicy(), concurrency=1)
     assert texts(backwards[::-1]) == texts(runs)
 
