@@ -88,7 +88,7 @@ class Label:
     prompt_hash: str
     """Hash of the rendered Analyzer prompt."""
     image_hashes: tuple[str, ...]
-    """Ids of the images that the prompt shows: the collage."""
+    """Ids of the frames that the prompt shows: the tiles of the collage."""
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
 

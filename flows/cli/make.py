@@ -27,7 +27,7 @@ Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished
 
 def build(
     envs: Annotated[
-        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake.")
+        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg.")
     ] = None,
     out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
