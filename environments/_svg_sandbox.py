@@ -37,6 +37,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Self
 
+import cv2
 import numpy as np
 
 from .base import Frame
@@ -117,6 +118,14 @@ def refusal(document: str | bytes) -> Raster | None:
     return None if data.strip() else Raster(Outcome.EMPTY, detail="the document is empty")
 
 
+def rgb(pixels: bytes | memoryview) -> Frame:
+    """Return the read-only picture of :data:`SIDE` x :data:`SIDE` pixels in cairo's order of channels, BGRx."""
+    frame = np.empty((SIDE, SIDE, 3), np.uint8)
+    cv2.cvtColor(np.frombuffer(pixels, np.uint8).reshape(SIDE, SIDE, 4), cv2.COLOR_BGRA2RGB, dst=frame)
+    frame.flags.writeable = False
+    return frame
+
+
 class Worker:
     """One sandboxed process, started when first needed and again whenever it is gone; safe to share between threads."""
 
@@ -125,6 +134,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._lock = threading.Lock()
+        self._buffer = bytearray(_MAX_BODY)  # kept: fresh pages for every raster would cost more than reading it
 
     @property
     def pid(self) -> int | None:
@@ -226,12 +236,10 @@ class Worker:
             return self._post_mortem()
         outcome = Outcome(_STATUSES[status])
         if outcome is not Outcome.OK:
-            return Raster(outcome, detail=body.decode("utf-8", "replace"))
+            return Raster(outcome, detail=bytes(body).decode("utf-8", "replace"))
         if size != _MAX_BODY:
             return Raster(Outcome.CRASHED, detail="the worker's picture has another size")
-        pixels = np.frombuffer(body, np.uint8).reshape(SIDE, SIDE, 4)[:, :, 2::-1].copy()
-        pixels.flags.writeable = False
-        return Raster(outcome, pixels)
+        return Raster(outcome, rgb(body))
 
     def _post_mortem(self) -> Raster:
         assert self._process is not None
@@ -257,19 +265,20 @@ class Worker:
             except OSError as error:
                 raise _GoneError(str(error)) from error
 
-    def _read(self, size: int, deadline: float) -> bytes:
+    def _read(self, size: int, deadline: float) -> memoryview:
+        """Return the next bytes of the answer; they are valid until the next call."""
         assert self._process is not None
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
-        parts: list[bytes] = []
-        while size:
+        answer = memoryview(self._buffer)[:size]
+        left = answer
+        while left:
             _wait(pipe, select.POLLIN, deadline)
-            part = os.read(pipe, size)
-            if not part:
+            count = os.readv(pipe, [left])
+            if not count:
                 raise _GoneError("it ended")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            left = left[count:]
+        return answer
 
     def _kill(self) -> None:
         process, self._process, self._ready = self._process, None, False

@@ -1,4 +1,4 @@
-"""The process inside the sandbox: reads SVG documents from stdin, writes rasters to stdout. Never import it.
+"""The process inside the sandbox: reads SVG documents from stdin, writes rasters to stdout.
 
 It starts as a script of its own, so nothing of the parent's memory is in it, imports CairoSVG, draws one document that
 touches every lazy corner of the libraries, and then gives its rights away for good: no new file descriptor of any kind
@@ -144,7 +144,9 @@ def serve(requests: IO[bytes], answers: IO[bytes], side: int, seconds: float) ->
         signal.setitimer(signal.ITIMER_PROF, seconds)
         status, body = answer(document, side)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(HEADER.pack(status, len(body)) + body)
+        answers.write(HEADER.pack(status, len(body)))
+        answers.flush()
+        answers.write(body)  # larger than the buffer: it goes straight into the pipe
         answers.flush()
 
 
