@@ -18,8 +18,8 @@ depend on the version of cairo alone.
 
 import atexit
 import contextlib
-import fcntl
 import hashlib
+import mmap
 import os
 import select
 import signal
@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryFile
 from time import monotonic
 from typing import Self
 
@@ -60,9 +61,9 @@ CACHED_RASTERS = 256
 _HEADER = struct.Struct("<BQ")
 _LENGTH = struct.Struct("<Q")
 _STATUSES = ("ok", "not_svg", "forbidden", "memory", "render_error")  # as in _svg_worker
-_MAX_BODY = SIDE * SIDE * 4
+_PICTURE_BYTES = SIDE * SIDE * 4
+_MAX_TEXT = 4096
 _WORKER = Path(__file__).with_name("_svg_worker.py")
-_PIPE_BYTES = 1 << 20
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")  # no secrets
 
 
@@ -118,7 +119,7 @@ def refusal(document: str | bytes) -> Raster | None:
     return None if data.strip() else Raster(Outcome.EMPTY, detail="the document is empty")
 
 
-def rgb(pixels: bytes | memoryview) -> Frame:
+def rgb(pixels: bytes | mmap.mmap) -> Frame:
     """Return the read-only picture of :data:`SIDE` x :data:`SIDE` pixels in cairo's order of channels, BGRx."""
     frame = np.empty((SIDE, SIDE, 3), np.uint8)
     cv2.cvtColor(np.frombuffer(pixels, np.uint8).reshape(SIDE, SIDE, 4), cv2.COLOR_BGRA2RGB, dst=frame)
@@ -134,7 +135,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._lock = threading.Lock()
-        self._buffer = bytearray(_MAX_BODY)  # kept: fresh pages for every raster would cost more than reading it
+        self._picture = mmap.mmap(-1, 1)
 
     @property
     def pid(self) -> int | None:
@@ -195,7 +196,9 @@ class Worker:
             if self._process.poll() is None:
                 return
             self._kill()
-        command = [sys.executable, "-P", str(_WORKER), str(SIDE), str(MEMORY_BYTES), str(CPU_SECONDS)]
+        memory = _shared_memory(_PICTURE_BYTES)
+        numbers = (SIDE, MEMORY_BYTES, memory, CPU_SECONDS)
+        command = [sys.executable, "-P", str(_WORKER), *map(str, numbers)]
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         self._process = subprocess.Popen(
             command,
@@ -205,9 +208,13 @@ class Worker:
             env=environment,
             cwd="/",
             bufsize=0,
+            pass_fds=(memory,),
         )
+        self._picture = mmap.mmap(memory, _PICTURE_BYTES)
+        os.close(memory)
         self._ready = False
-        _widen(self._process)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
 
     def _await_ready(self) -> None:
         if self._ready:
@@ -227,7 +234,7 @@ class Worker:
         try:
             self._write(_LENGTH.pack(len(data)) + data, deadline)
             status, size = _HEADER.unpack(self._read(_HEADER.size, deadline))
-            if status >= len(_STATUSES) or size > _MAX_BODY:
+            if status >= len(_STATUSES) or size > _MAX_TEXT:
                 return Raster(Outcome.CRASHED, detail="the worker's answer makes no sense")
             body = self._read(size, deadline)
         except _TimeoutError:
@@ -236,10 +243,8 @@ class Worker:
             return self._post_mortem()
         outcome = Outcome(_STATUSES[status])
         if outcome is not Outcome.OK:
-            return Raster(outcome, detail=bytes(body).decode("utf-8", "replace"))
-        if size != _MAX_BODY:
-            return Raster(Outcome.CRASHED, detail="the worker's picture has another size")
-        return Raster(outcome, rgb(body))
+            return Raster(outcome, detail=body.decode("utf-8", "replace"))
+        return Raster(outcome, rgb(self._picture))
 
     def _post_mortem(self) -> Raster:
         assert self._process is not None
@@ -265,19 +270,17 @@ class Worker:
             except OSError as error:
                 raise _GoneError(str(error)) from error
 
-    def _read(self, size: int, deadline: float) -> memoryview:
-        """Return the next bytes of the answer; they are valid until the next call."""
+    def _read(self, size: int, deadline: float) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
-        answer = memoryview(self._buffer)[:size]
-        left = answer
-        while left:
+        answer = b""
+        while len(answer) < size:
             _wait(pipe, select.POLLIN, deadline)
-            count = os.readv(pipe, [left])
-            if not count:
+            part = os.read(pipe, size - len(answer))
+            if not part:
                 raise _GoneError("it ended")
-            left = left[count:]
+            answer += part
         return answer
 
     def _kill(self) -> None:
@@ -396,15 +399,15 @@ def _wait(pipe: int, event: int, deadline: float) -> None:
         raise _TimeoutError("no answer in time")
 
 
-def _widen(process: subprocess.Popen[bytes]) -> None:
-    """Let a whole raster fit into the pipes, which saves switches between the two processes; Linux only."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    os.set_blocking(process.stdin.fileno(), False)
+def _shared_memory(size: int) -> int:
+    """Return a descriptor of new memory that can be shared with another process; on macOS of an unlinked file."""
+    if sys.platform == "linux":
+        memory = os.memfd_create("pivot-svg")
+    else:
+        with TemporaryFile() as file:
+            memory = os.dup(file.fileno())
+    os.ftruncate(memory, size)
+    return memory
 
 
 _cache = RasterCache()
