@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -352,10 +352,10 @@ def _draw_in_child(queue: "multiprocessing.Queue[tuple[int | None, bytes]]") -> 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_children_have_workers_of_their_own(method: Literal["fork", "spawn"]) -> None:
+def test_children_have_workers_of_their_own(method: str) -> None:
     mine = rasterise(GOOD).pixels
     assert mine is not None
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
     child = context.Process(target=_draw_in_child, args=(queue,))
     child.start()

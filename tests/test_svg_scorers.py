@@ -229,7 +229,7 @@ def dreamsim_stand_in(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[d
 
 
 def test_dino_is_the_cosine_of_mean_tokens(torch: Any, checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:
-    import transformers
+    transformers = pytest.importorskip("transformers")
     from PIL import Image
     from pivot.environments.svg_scorers.perceptual import PerceptualScorer
 
