@@ -45,9 +45,11 @@ test: lint  ## lint and all tests that end within minutes
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest -m long -n 2
 
-test-train: $(VENV)/.dev  ## a trainer's view with TRL; installs PyTorch
-	$(BIN)/pip install --quiet $(TORCH) -e '.[dev,train]'
-	$(BIN)/pytest -m train
+# PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
+test-train:  ## a trainer's view with TRL; installs PyTorch (1.5 GB)
+	$(PYTHON) -m venv $(VENV)/train
+	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
+	$(VENV)/train/bin/pytest -m train
 
 # The version whose CPU build is checked; set TORCH= for another one.
 TORCH ?= torch==2.13.0

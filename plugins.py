@@ -23,6 +23,11 @@ def names(group: str) -> list[str]:
     return list(_entry_points(group))
 
 
+def _member(group: str) -> str:
+    """What one member of a group is called."""
+    return "policy" if group == "policies" else group[:-1]
+
+
 @cache
 def load(group: str, name: str) -> Any:
     """Import and return the object registered as ``name`` in ``group``.
@@ -33,13 +38,13 @@ def load(group: str, name: str) -> Any:
     points = _entry_points(group)
     if name not in points:
         known = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
-        raise PluginError(f"unknown {group[:-1]} {name!r}; registered: {known}")
+        raise PluginError(f"unknown {_member(group)} {name!r}; registered: {known}")
     point = points[name]
     try:
         return point.load()
-    except Exception as error:  # noqa: BLE001 - a plugin may fail in any way; the reason travels on
+    except Exception as error:
         owner = point.dist.name if point.dist else "an unknown distribution"
         raise PluginError(
-            f"{group[:-1]} {name!r} ({point.value}, from {owner}) failed to import: "
+            f"{_member(group)} {name!r} ({point.value}, from {owner}) failed to import: "
             f"{type(error).__name__}: {error}; fix or uninstall that package"
         ) from error

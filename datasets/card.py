@@ -24,6 +24,9 @@ from .store import Store
 
 CARD, PICTURE = "README.md", "example.png"
 
+RowCounts = Mapping[str, Mapping[str, int]]
+"""Rows by subfolder of the dataset and side of the split."""
+
 
 def write_card(store: Store, folder: str) -> dict[str, FileRecord]:
     """Write ``README.md`` and ``example.png`` into the dataset folder; return their manifest entries."""
@@ -37,11 +40,15 @@ def write_card(store: Store, folder: str) -> dict[str, FileRecord]:
     return files
 
 
-def card_configs(environments: Sequence[str]) -> list[dict[str, Any]]:
-    """The ``configs`` section of the card: ``all`` first and default, then one config an environment, then episodes."""
+def card_configs(environments: Sequence[str], rows: RowCounts) -> list[dict[str, Any]]:
+    """The ``configs`` section of the card: ``all`` first and default, then one config an environment, then episodes.
 
-    def config(name: str, folders: Sequence[str], **extra: Any) -> dict[str, Any]:
-        files = [{"split": side, "path": [f"{folder}/{side}-*.parquet" for folder in folders]} for side in SIDES]
+    A side without any row (a store of one level has one) is not listed: ``load_dataset`` cannot load an empty split.
+    """
+
+    def config(name: str, parts: Sequence[str], **extra: Any) -> dict[str, Any]:
+        filled = [side for side in SIDES if any(rows[part][side] for part in parts)]
+        files = [{"split": side, "path": [f"{part}/{side}-*.parquet" for part in parts]} for side in filled or SIDES]
         return {"config_name": name, **extra, "data_files": files}
 
     return [
@@ -54,18 +61,19 @@ def card_configs(environments: Sequence[str]) -> list[dict[str, Any]]:
 def card_text(store: Store, folder: str, run: Mapping[str, Any], with_picture: bool) -> str:
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
     environments = list(store.config.environments)
+    rows = row_counts(store, folder)
     head = {
         "license": "apache-2.0",
         "pretty_name": "PIVOT failure labels",
         "task_categories": ["image-text-to-text", "reinforcement-learning"],
         "tags": ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
-        "size_categories": [_size_category(store, folder)],
-        "configs": card_configs(environments),
+        "size_categories": [_size_category(sum(sum(rows[env].values()) for env in environments))],
+        "configs": card_configs(environments, rows),
     }
     sections = [
         "---\n" + yaml.safe_dump(head, sort_keys=False, allow_unicode=True) + "---",
         _introduction(environments, with_picture),
-        _counts_section(store, folder),
+        _counts_section(store, rows),
         _modes_section(store),
         _making_section(store, run),
         _loading_section(environments[0]),
@@ -99,26 +107,24 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"
 
 
-def side_rows(store: Store, folder: str, env: str) -> dict[str, int]:
-    """Count the records of one environment on each side of the split, from the files' footers."""
-    return {
-        side: sum(pq.read_metadata(path).num_rows for path in _side_files(store, folder, env, side)) for side in SIDES
-    }
+def row_counts(store: Store, folder: str) -> RowCounts:
+    """Count the rows of every subfolder of the dataset on each side of the split, from the files' footers."""
+
+    def count(part: str, side: str) -> int:
+        return sum(pq.read_metadata(path).num_rows for path in (store.root / folder / part).glob(f"{side}-*.parquet"))
+
+    parts = [part for env in store.config.environments for part in (env, f"{env}_episodes")]
+    return {part: {side: count(part, side) for side in SIDES} for part in parts}
 
 
-def _side_files(store: Store, folder: str, env: str, side: str) -> list[Any]:
-    return sorted((store.root / folder / env).glob(f"{side}-*.parquet"))
-
-
-def _size_category(store: Store, folder: str) -> str:
-    rows = sum(sum(side_rows(store, folder, env).values()) for env in store.config.environments)
+def _size_category(rows: int) -> str:
     for bound, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M")):
         if rows < bound:
             return name
     return "n>1M"
 
 
-def _counts_section(store: Store, folder: str) -> str:
+def _counts_section(store: Store, rows_of: RowCounts) -> str:
     frames = store.lazy()
     episodes = frames.episodes.group_by("env").agg(
         pl.col("task_id").n_unique().alias("tasks"),
@@ -135,7 +141,7 @@ def _counts_section(store: Store, folder: str) -> str:
     counts = {row["env"]: row for row in joined.to_dicts()}
     rows = []
     for env in store.config.environments:
-        row, sides = counts[env], side_rows(store, folder, env)
+        row, sides = counts[env], rows_of[env]
         rate = _percent(row["succeeded"], row["episodes"])
         rows.append(
             [env, row["tasks"], row["episodes"], rate, row["failed"], row["accepted"] or 0, row["rejected"] or 0]

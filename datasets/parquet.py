@@ -53,7 +53,9 @@ def write_table(
             write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
             store_schema=True,
         ) as writer:
-            writer.write_table(table, row_group_size=ROW_GROUP)
+            # A row group of no rows is legal, but the Hugging Face reader stops at one.
+            if table.num_rows:
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
     return write_atomic(root, relative, fill, settle_folder=settle_folder)
 
@@ -115,7 +117,7 @@ def _opened(path: Path, schema: TableSchema) -> Iterator[pq.ParquetFile]:
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{path} is missing; run the same build again to make it anew") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(
             f"{path} cannot be read as Parquet ({error}); it is torn or damaged: delete it and run the same build again"
         ) from error

@@ -36,8 +36,8 @@ def split_by_task(levels: Sequence[str], fraction: float) -> list[str]:
 
 
 def split_by_episode(count: int, fraction: float, seed: int, env: str) -> list[str]:
-    """Return the side of each of ``count`` records: exactly ``round(fraction * count)`` (halves up) are held out."""
-    held_out_count = int(fraction * count + 0.5)
+    """Return the side of each of ``count`` records: ``round(fraction * count)`` are held out, at least one a side."""
+    held_out_count = round(fraction * count)
     if count > 1:
         held_out_count = min(max(held_out_count, 1), count - 1)
     held_out = set(random.Random(derive_seed("split", seed, env)).sample(range(count), held_out_count))

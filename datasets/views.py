@@ -20,18 +20,21 @@ from .files import storage_error, write_atomic
 from .schema import EPISODES, PROMPTS, STEPS
 from .store import DATABASE, Store
 
+_GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
+"""A group id already separates policies and settings; imported rows are held to the same."""
+
 _DERIVED_VIEWS = {
     "failures": """
         SELECT l.*, e.* EXCLUDE (episode_id)
         FROM labels l JOIN episodes e USING (episode_id)""",
-    "groups": f"""
-        WITH blocks AS (
+    "blocks": f"""
+        WITH numbered AS (
             SELECT *,
-                (row_number() OVER (PARTITION BY run_id, group_id ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
+                (row_number() OVER (PARTITION BY {_GROUP_KEY} ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
             FROM episodes WHERE status = 'complete'
         )
         SELECT env, run_id, group_id, block, any_value(task_id) AS task_id, any_value(goal_idx) AS goal_idx,
-            any_value(eval_set) AS eval_set, any_value(policy) AS policy,
+            any_value(eval_set) AS eval_set, policy,
             count(*) AS rollouts,
             count(*) = {GROUP_SIZE} AS whole,
             count(*) FILTER (WHERE NOT failed) AS successes,
@@ -39,7 +42,8 @@ _DERIVED_VIEWS = {
             count(DISTINCT round(episode_return, 8)) = 1 AS sigma0,
             avg(episode_return) AS mean_return,
             stddev_pop(episode_return) AS std_return
-        FROM blocks GROUP BY env, run_id, group_id, block""",
+        FROM numbered GROUP BY {_GROUP_KEY}, block""",
+    "groups": "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
     "group_rates": """
         WITH totals AS (
             SELECT env, count(*) AS episodes, avg((NOT failed)::INT) AS success_rate
@@ -48,7 +52,7 @@ _DERIVED_VIEWS = {
             SELECT env, count(*) FILTER (WHERE whole) AS groups, count(*) FILTER (WHERE NOT whole) AS short_blocks,
                 count(*) FILTER (WHERE whole AND all_fail) AS all_fail_groups,
                 count(*) FILTER (WHERE whole AND sigma0) AS sigma0_groups
-            FROM groups GROUP BY ROLLUP (env)
+            FROM blocks GROUP BY ROLLUP (env)
         )
         SELECT coalesce(t.env, 'pooled') AS env, t.episodes, t.success_rate, r.groups, r.short_blocks,
             r.all_fail_groups / nullif(r.groups, 0) AS all_fail_rate,
@@ -71,18 +75,24 @@ VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
 
 def _sources(store: Store) -> dict[str, str]:
     return {
-        "episodes": f"{EPISODES.name}/*/*.parquet",
-        "steps": f"{STEPS.name}/*/*.parquet",
-        "prompts": f"{PROMPTS.name}/*/*.parquet",
-        "labels": f"{store.labels_folder()}/*/*.parquet",
+        "episodes": _parquet(f"{EPISODES.name}/*/*.parquet"),
+        "steps": _parquet(f"{STEPS.name}/*/*.parquet"),
+        # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
+        "prompts": _parquet(
+            f"{PROMPTS.name}/*/?????.parquet", f"{PROMPTS.name}/*/?????-labels-v{store.config.label_version}.parquet"
+        ),
+        "labels": _parquet(f"{store.labels_folder()}/*/*.parquet"),
     }
 
 
+def _parquet(*patterns: str) -> str:
+    return f"read_parquet({list(patterns)!r})"
+
+
 def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
-    """Create every view in ``connection``; ``sources`` maps the base views to Parquet globs or table names."""
+    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
     for name, source in sources.items():
-        origin = f"read_parquet('{source}')" if source.endswith(".parquet") else source
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {origin}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
     for name, sql in _DERIVED_VIEWS.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 

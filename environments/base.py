@@ -12,13 +12,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..identity import digest
-
-Frame = NDArray[np.uint8]
-"""RGB, shape (height, width, 3)."""
+from ..images import Frame
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""

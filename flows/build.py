@@ -62,8 +62,12 @@ def _execute_as_tasks(pool: WorkerPool) -> Execute:
     def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         # arguments[2] of every stage is the shard
         futures = [run_shard.submit(stage, each[2].stem, pool, call, each) for each in arguments]
-        for future in as_completed(futures):
-            yield future.result()
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except KeyboardInterrupt:
+            pool.stop()  # before Prefect waits for the calls in work
+            raise
 
     return execute
 

@@ -1,7 +1,8 @@
 """Replace a store's dataset, config and manifest in one step that survives a kill at any moment.
 
 The new files are prepared beside the old ones; a journal written last makes the step binding. From then on every writer
-that opens the store finishes the step first, so the outcome is the old store or the new one, never a mixture.
+that opens the store finishes the step first, so the outcome is the old store or the new one, never a mixture. Readers
+open whole versions throughout: the files of both are there until the last one that names the old version is replaced.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ..datasets.files import read_json, storage_error, sync_folder, write_json_atomic
+from ..datasets.files import exclusive, read_json, storage_error, sync_folder, write_json_atomic
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN
 
 COMMIT = ".commit"
@@ -59,6 +60,19 @@ def roll_forward(root: Path) -> bool:
     except OSError as error:
         raise storage_error("replace the dataset of", root, error) from error
     return True
+
+
+def settle(root: Path) -> None:
+    """Finish a bound step that a kill interrupted, for a reader that compares files with the manifest.
+
+    Other readers need not: what they open is the old version or the new one at any moment.
+
+    Raises:
+        StoreError: a run is writing the store right now, or the step cannot be finished.
+    """
+    if (root / JOURNAL).is_file():
+        with exclusive(root):
+            roll_forward(root)
 
 
 def _swap_dataset(root: Path, new: Path, inode: int) -> None:

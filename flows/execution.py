@@ -1,23 +1,25 @@
 """Run a stage over shards: in this process, or in a pool of long-lived worker processes.
 
 A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the
-parent decides. A worker that dies (killed by the system, out of memory) ends the run with one clear message; finished
-shards are kept.
+parent decides, and when it is gone, so are they. A worker that dies (killed by the system, out of memory) ends the run
+with one clear message; finished shards are kept.
 """
 
 import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..errors import StoreError
 from .stages import ShardResult
 
 Call = Callable[..., ShardResult]
+Result = TypeVar("Result")
 
 
 class Execute(Protocol):
@@ -40,10 +42,19 @@ def _no_work() -> None:
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from ..datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
     for name in names:
         environment(name)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for ever, and meanwhile write into a store that it no longer owns."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 class WorkerPool(Protocol):
@@ -56,7 +67,11 @@ class WorkerPool(Protocol):
         """Hand over one call."""
         ...
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stop(self) -> None:
+        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
+        ...
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run ``call`` once for each tuple and yield the results as they come."""
         ...
 
@@ -75,7 +90,10 @@ class InProcess:
             future.set_exception(error)
         return future
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stop(self) -> None:
+        """Do nothing: a thread cannot be stopped from outside."""
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls one after the other."""
         for each in arguments:
             yield call(*each)
@@ -88,14 +106,21 @@ class Processes:
         """Use ``executor``, and let its workers get ready now rather than at the first call."""
         self.workers = workers
         self._executor = executor
+        others = set(multiprocessing.active_children())
         for _ in range(workers):
             executor.submit(_no_work)
+        self._processes = set(multiprocessing.active_children()) - others
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand ``call`` to the next free process."""
         return self._executor.submit(call, *arguments)
 
-    def stream(self, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def stop(self) -> None:
+        """End the worker processes."""
+        for process in self._processes:
+            process.terminate()
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all processes; the first error cancels what has not begun."""
         futures = [self._executor.submit(call, *each) for each in arguments]
         try:
@@ -122,12 +147,17 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         initargs=(tuple(environments),),
     )
     try:
-        yield Processes(executor, workers)
+        pool = Processes(executor, workers)
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            pool.stop()
+            raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def finished(future: "Future[ShardResult]") -> ShardResult:
+def finished(future: "Future[Result]") -> Result:
     """Return a future's result.
 
     Raises:

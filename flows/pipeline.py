@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import plugins
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
+from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
 from ..datasets.progress import Reporter
-from ..datasets.schema import STORE_TABLES
+from ..datasets.schema import PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
 from ..environments.base import Task
@@ -23,7 +25,17 @@ from ..errors import StoreError
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
 from .execution import Execute
-from .stages import EXPORT, LABEL, ROLLOUT, ShardResult, export_shard, label_shard, label_stage, roll_out_shard
+from .stages import (
+    EXPORT,
+    LABEL,
+    ROLLOUT,
+    ShardResult,
+    export_shard,
+    export_stage,
+    label_shard,
+    label_stage,
+    roll_out_shard,
+)
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
 
@@ -55,13 +67,12 @@ def build_store(
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     _refuse_foreign_folder(root)
+    _check_parts(config)
     with exclusive(root):
-        roll_forward(root)
-        config = _reconcile(root, config, refresh)
-        store = Store(root, config)
-        done = None if refresh else _complete_result(store)
+        store, done = _look_at(root, config, refresh=refresh)
         if done is not None:
             return done
+        config = store.config
         tasks = plan(config, reporter)
         _begin(store, refresh)
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
@@ -70,8 +81,36 @@ def build_store(
         files |= write_card(store, DATASET_FOLDER)
         files[RUN] = store.write_run()
         write_database(store)
-        store.write_manifest(files | _other_label_versions(store))
+        store.write_manifest(files | _older_label_versions(store))
         return summarise(store, results, already_complete=False)
+
+
+def _check_parts(config: RunConfig) -> None:
+    """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
+    make_policy(config.policy)
+    make_teacher(config.teacher)
+    make_filters()
+    for name in config.environments:
+        make_solver(name)
+        plugins.load("prompts", name)
+
+
+def finished_build(root: Path, config: RunConfig) -> BuildResult | None:
+    """Return the summary of a store that already is what ``config`` asks for, else None.
+
+    Raises:
+        StoreError: as :func:`build_store` would, before anything is started for it.
+    """
+    _refuse_foreign_folder(root)
+    with exclusive(root):
+        return _look_at(root, config, refresh=False)[1]
+
+
+def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, BuildResult | None]:
+    """Return the store as it shall be, and its summary when it is that already."""
+    roll_forward(root)
+    store = Store(root, _reconcile(root, config, refresh))
+    return store, None if refresh else _complete_result(store)
 
 
 def label_and_export(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
@@ -165,9 +204,13 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
 
 def _complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
-    if not (store.root / MANIFEST).is_file() or Store.open(store.root).config != store.config:
+    if not (store.root / DATABASE).is_file() or Store.open(store.root, complete=False).config != store.config:
         return None
-    for name, record in store.manifest().items():
+    try:
+        manifest = store.manifest()
+    except StoreError:
+        return None  # missing or damaged: it is written anew
+    for name, record in manifest.items():
         path = store.root / name
         if not path.is_file() or path.stat().st_size != record.bytes:
             return None
@@ -179,10 +222,11 @@ def result_of(store: Store) -> BuildResult | None:
     """Summarise a finished store from its receipts; None when some are missing."""
     results: list[ShardResult] = []
     for shard in store.config.shards():
-        for stage in (ROLLOUT, label_stage(store.config), EXPORT):
-            receipt = store.receipt(stage, shard)
-            if receipt is None and stage == EXPORT:
-                receipt = store.receipt(f"{EXPORT}-v{store.config.label_version}", shard)
+        receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}
+        # A relabel leaves a staged export; a build after it, which then is the newer one, an export in place.
+        in_place, staged = (store.receipt(export_stage(store.config, staged=each), shard) for each in (False, True))
+        receipts[EXPORT] = in_place or staged
+        for stage, receipt in receipts.items():
             if receipt is None:
                 return None
             results.append(ShardResult(shard, stage, True, receipt.files, receipt.facts))
@@ -191,30 +235,22 @@ def result_of(store: Store) -> BuildResult | None:
 
 def _begin(store: Store, refresh: bool) -> None:
     """Mark the store as unfinished and record its config; with ``refresh`` forget what was there."""
+    for name in (MANIFEST, DATABASE):
+        (store.root / name).unlink(missing_ok=True)
     if refresh:
         folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER, RECEIPTS]
         for folder in folders:
             shutil.rmtree(store.root / folder, ignore_errors=True)
-    for name in (MANIFEST, DATABASE):
-        (store.root / name).unlink(missing_ok=True)
     store.write_run()
 
 
-def _other_label_versions(store: Store) -> dict[str, FileRecord]:
+def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     """Manifest entries of older label versions that were kept."""
-    current = store.config.label_version
-    kept = [
-        path.relative_to(store.root).as_posix()
-        for pattern in ("labels/v*/*/*.parquet", "prompts/*/*-labels-v*.parquet")
-        for path in sorted(store.root.glob(pattern))
-    ]
-    own = {store.labels_folder()}
-    others = [
-        name
-        for name in kept
-        if "/".join(name.split("/")[:2]) not in own and not name.endswith(f"-labels-v{current}.parquet")
-    ]
-    return scan_files(store, others)
+    kept: list[Path] = []
+    for version in range(1, store.config.label_version):
+        kept += (store.root / store.labels_folder(version)).glob("*/*.parquet")
+        kept += (store.root / PROMPTS.name).glob(f"*/*-labels-v{version}.parquet")
+    return scan_files(store, sorted(path.relative_to(store.root).as_posix() for path in kept))
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

@@ -26,6 +26,8 @@ def relabel_store(
 ) -> BuildResult:
     """Write the next label version of a finished store.
 
+    After a kill in its last step, the same call finishes that step; with other ``changes`` it goes on from there.
+
     Args:
         root: the store.
         changes: fields of the run config that differ from now on: ``teacher``, ``split``, ``target_vocabulary``,
@@ -40,12 +42,13 @@ def relabel_store(
     """
     Store.open(root, complete=not (root / COMMIT).exists())
     with exclusive(root):
-        if roll_forward(root):
-            finished = result_of(Store.open(root))
+        finished_now = roll_forward(root)
+        old = Store.open(root)
+        if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
+            finished = result_of(old)
             if finished is None:
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
-        old = Store.open(root)
         store = Store(root, _next_version(old.config, changes))
         staged = f".dataset-v{store.config.label_version}"
         results = label_and_export(store, execute, reporter, staged)

@@ -188,7 +188,7 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
             "folder": folder,
         }
     )
-    stage = EXPORT if folder == DATASET_FOLDER else f"{EXPORT}-v{config.label_version}"
+    stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)
     if receipt is not None and receipt.holds(root, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
@@ -198,6 +198,11 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
     )
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
+
+
+def export_stage(config: RunConfig, *, staged: bool) -> str:
+    """Name of the export stage in receipts; ``staged`` for a dataset that is built beside the one in use."""
+    return f"{EXPORT}-v{config.label_version}{'-staged' if staged else ''}"
 
 
 def _done(

@@ -18,25 +18,11 @@ from ..environments.base import Frame, PivotEnv
 from ..errors import PivotError
 from ..identity import canonical_json
 from ..images import frame_id
+from ..rollouts.base import INFO_KEYS
 from .base import FailedEpisode
 
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
-
-INFO_KEYS = frozenset(
-    {
-        "moved",
-        "last_action_success",
-        "action_is_valid",
-        "dist",
-        "remaining_turns",
-        "legal",
-        "remaining_stages",
-        "valid_svg",
-        "average_score",
-    }
-)
-"""The ``info`` keys that belong into a log (spec section 4); what else an environment tells is not compared."""
 
 
 class DisagreementError(Exception):

@@ -12,6 +12,19 @@ from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile, Frame, PivotEnv, Task
 
+INFO_KEYS = (
+    "moved",
+    "last_action_success",
+    "action_is_valid",
+    "dist",
+    "remaining_turns",
+    "legal",
+    "remaining_stages",
+    "valid_svg",
+    "average_score",
+)
+"""Keys of a step's stored ``info`` (spec section 4); whatever else an environment reports is not stored."""
+
 
 class Status(StrEnum):
     """How far the record of an episode goes."""
@@ -222,6 +235,7 @@ class StudentPrompt(ABC):
 
 
 __all__ = [
+    "INFO_KEYS",
     "EncodedFrame",
     "Episode",
     "Frame",

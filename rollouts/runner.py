@@ -19,6 +19,7 @@ from .. import plugins
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
 from ..errors import ConfigError, PluginError
 from .base import (
+    INFO_KEYS,
     Episode,
     HistoryEntry,
     Policy,
@@ -36,19 +37,6 @@ from .groups import GROUP_SIZE
 from .ids import episode_id, group_id, request_id, turn_seed
 from .parser import ParsedReply, cut_reply, parse_reply
 from .prompts.render import PromptCache
-
-INFO_KEYS = (
-    "moved",
-    "last_action_success",
-    "action_is_valid",
-    "dist",
-    "remaining_turns",
-    "legal",
-    "remaining_stages",
-    "valid_svg",
-    "average_score",
-)
-"""Keys of a step's stored ``info`` (spec section 4); whatever else an environment reports is not stored."""
 
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; a server's error page may be of any length."""

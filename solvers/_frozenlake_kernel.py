@@ -10,6 +10,8 @@ found by one breadth-first search from the goals; holes and cells cut off have n
 import numpy as np
 from numba import njit
 
+from . import _label_rows
+from ._compiled import forget_stale
 from ._label_rows import (
     AFTER,
     AT_START,
@@ -24,6 +26,8 @@ from ._label_rows import (
     SOLVED,
     STATUS,
 )
+
+forget_stale(__file__, _label_rows)
 
 # Why a text is not a map; `frozenlake.py` turns them into messages.
 OK, BAD_CHAR, RAGGED, BAD_START, NO_GOAL, OFF_MAP = range(6)

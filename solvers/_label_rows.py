@@ -1,7 +1,6 @@
 """What the compiled searches hand back: one row of numbers an episode, and its translation into a verdict.
 
-Shared by the exact solvers, whose four actions are always up, down, left, right. Compiled code keeps the numbers below:
-after a change here, remove ``solvers/__pycache__``.
+Shared by the exact solvers, whose four actions are always up, down, left, right.
 """
 
 from collections.abc import Sequence

@@ -1,17 +1,16 @@
-"""Compiled bitboard basics: words, bits, and moving a whole set of cells one step.
-
-Numba's cache notices a change of a compiled function's own file only, so this file holds what is too basic to change:
-after a change here, remove ``solvers/__pycache__``.
-"""
+"""Compiled bitboard basics: words, bits, and moving a whole set of cells one step."""
 
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from . import _sokoban_layout
+from ._compiled import forget_stale
 from ._sokoban_layout import ARRIVE, STRIDE, WORDS
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
+ALL = ~ZERO
 LOW6 = 63
 LOW_32 = np.uint64(0xFFFFFFFF)
 SHIFT_32 = np.uint64(32)
@@ -25,6 +24,8 @@ TRAILING = np.zeros(64, np.int64)
 for _i in range(64):
     TRAILING[((1 << _i) * 0x03F79D71B4CB0A89 % (1 << 64)) >> 58] = _i
 
+
+forget_stale(__file__, _sokoban_layout)
 
 # Only what Python calls gets a wrapper for it; that saves compile time.
 inner = njit(  # pyright: ignore[reportCallIssue] - the type stubs do not know the last two

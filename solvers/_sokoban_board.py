@@ -1,8 +1,7 @@
 """Compiled reading of Sokoban levels: XSB texts in, bitboards out, a whole batch in one call.
 
 A set of cells is a *bitboard*: ``W`` words of 64 bits over the bounding box of the level's cells, cell (r, c) at bit
-``r * stride + c``. This file and ``_sokoban_kernel.py`` call nothing compiled in each other or elsewhere, because
-numba's cache notices a change of a function's own file only.
+``r * stride + c``.
 """
 
 # A function that is split up costs compile time and calls here.
@@ -11,6 +10,8 @@ numba's cache notices a change of a function's own file only.
 import numpy as np
 from numba import njit
 
+from . import _sokoban_bits, _sokoban_layout
+from ._compiled import forget_stale
 from ._sokoban_bits import inner
 from ._sokoban_layout import (
     AREA,
@@ -41,6 +42,8 @@ from ._sokoban_layout import (
     WORDS,
     Boards,
 )
+
+forget_stale(__file__, _sokoban_bits, _sokoban_layout)
 
 
 @inner

@@ -1,7 +1,7 @@
 """Layout of the arrays that the compiled Sokoban code shares: columns, codes, and the named tuples around them.
 
 A set of cells is a *bitboard*: ``W`` words of 64 bits over the bounding box of the level's cells, cell (r, c) at bit
-``r * stride + c``. Compiled code keeps these numbers: after a change here, remove ``solvers/__pycache__``.
+``r * stride + c``.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Boards(NamedTuple):
 BEYOND, UNKNOWN = -2, -3
 
 # Places in `Space.counts`.
-ROWS, ENTRIES, LEVELS, STATES = range(4)
+ROWS, ENTRIES, LEVELS, STATES, FORWARD = range(5)
 
 
 class Board(NamedTuple):
@@ -63,4 +63,4 @@ class Space(NamedTuple):
     starts: NDArray[np.int64]
     """First entry of each level (depth); the level being filled is number ``counts[LEVELS]``."""
     counts: NDArray[np.int64]
-    """Rows, entries, finished levels, states."""
+    """Rows, entries, finished levels, states; and 1 for a search by moves, 0 for one by moves undone."""

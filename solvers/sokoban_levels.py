@@ -142,11 +142,15 @@ def sample_level(
     if not depths:
         return None
     depth = rng.choice(depths)
-    ends = np.cumsum(bits[starts[depth] : starts[depth + 1]])
+    entries = np.arange(starts[depth], starts[depth + 1])
+    rows = (log[entries, words] >> 32) * (2 * words + 1)
+    # The draw must not depend on the order in which the search met the states: a level belongs to its seed for good.
+    entries = entries[np.lexsort([space.rows[rows + word] for word in range(words)])]
+    ends = np.cumsum(bits[entries])
     number = rng.randrange(int(ends[-1]))
-    entry = int(np.searchsorted(ends, number, side="right"))
-    number -= int(ends[entry - 1]) if entry else 0
-    *player_words, link = log[starts[depth] + entry].tolist()
+    place = int(np.searchsorted(ends, number, side="right"))
+    number -= int(ends[place - 1]) if place else 0
+    *player_words, link = log[entries[place]].tolist()
     row = (link >> 32) * (2 * words + 1)
     return _draw(room, boards, _cells(space.rows[row : row + words].tolist()), _cells(player_words)[number])
 

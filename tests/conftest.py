@@ -1,9 +1,10 @@
 """Small stores that many tests read: built once a test process, never written to."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pivot.tests.stores import build_small, build_tiny
+from pivot.tests.stores import Patient, build_small, build_tiny
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +17,23 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both environments, two tasks of two rollouts each: quick to verify. Copy it before changing anything."""
     return build_tiny(tmp_path_factory.mktemp("tiny") / "store")
+
+
+@pytest.fixture(scope="session")
+def _tiny_copy(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Patient:
+    return Patient(tiny_store, tmp_path_factory.mktemp("patient") / "store")
+
+
+@pytest.fixture
+def patient(_tiny_copy: Patient) -> Iterator[Patient]:
+    """A copy of the tiny store to damage; it is healed afterwards."""
+    yield _tiny_copy
+    _tiny_copy.heal()
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Patient:
+    """One level, three rollouts: the quickest store to verify."""
+    folder = tmp_path_factory.mktemp("lake")
+    runs = {"frozenlake": {"tasks": 1, "settings": {}}}
+    return Patient(build_tiny(folder / "source", environments=runs, rollouts=3), folder / "copy")

@@ -26,9 +26,11 @@ def build_small(root: Path) -> Path:
 
 
 def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
-    """Two tasks of two rollouts in one shard of each environment."""
+    """Two tasks of two rollouts in one shard of each environment, by a policy that hardly ever succeeds."""
     runs = {name: {"tasks": 2, "settings": {}} for name in names or ("sokoban", "frozenlake")}
-    pivot.build({"environments": runs, "rollouts": 2} | fields, root)
+    habits = {name: {"skill": -20.0, "evenness": 0.0} for name in ("sokoban", "frozenlake")}
+    policy = {"name": "scripted", "options": {"habits": habits}}
+    pivot.build({"environments": runs, "rollouts": 2, "policy": policy} | fields, root)
     return root
 
 
@@ -50,6 +52,34 @@ def rewrite_manifest(root: Path) -> None:
 def problems(root: Path) -> list[str]:
     """What `pivot verify` finds."""
     return verify_store(root, Silent()).problems
+
+
+class Patient:
+    """A copy of a store that is damaged, examined, and healed again."""
+
+    def __init__(self, source: Path, root: Path) -> None:
+        """Copy the store at ``source`` to ``root``."""
+        self.source = source
+        self.root = copy_store(source, root)
+
+    def file(self, env: str, table: str) -> str:
+        """The first file of one environment in a table, or folder of the dataset, that holds rows."""
+        return next(name for name in table_files(self.source, env) if name.startswith(f"{table}/"))
+
+    def found(self) -> list[str]:
+        """What `pivot verify` finds when the manifest has been rewritten to match the damage."""
+        rewrite_manifest(self.root)
+        return problems(self.root)
+
+    def heal(self) -> None:
+        """Undo all damage."""
+        whole = {path.relative_to(self.source) for path in self.source.rglob("*") if path.is_file()}
+        found = {path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()}
+        for extra in found - whole:
+            (self.root / extra).unlink()
+        for path in whole:
+            if path not in found or (self.root / path).read_bytes() != (self.source / path).read_bytes():
+                shutil.copy(self.source / path, self.root / path)
 
 
 def schema_of(name: str) -> TableSchema:

@@ -93,8 +93,8 @@ def test_frozen_lakes() -> None:
 
 @pytest.mark.parametrize(
     ("count", "boxes", "sides"),
-    [(300, 2, (6, 10)), (100, 3, (8, 8)), (10, 3, (10, 10))],
-    ids=["2 boxes to 10x10", "3 boxes in 8x8", "3 boxes in 10x10"],
+    [(300, 2, (6, 10)), (100, 3, (8, 8)), (10, 3, (10, 10)), (60, 1, (11, 20)), (15, 2, (11, 12))],
+    ids=["2 boxes to 10x10", "3 boxes in 8x8", "3 boxes in 10x10", "1 box to 20x20", "2 boxes to 12x12"],
 )
 def test_several_boxes(count: int, boxes: int, sides: tuple[int, int]) -> None:
     seen = Counter()

@@ -1,16 +1,16 @@
 """The ``pivot`` command line. Every command is a thin layer over the Python interface."""
 
+import atexit
 import os
-import signal
-import tempfile
-from pathlib import Path
-from typing import Annotated
+import sys
+from typing import Annotated, NoReturn
 
 import typer
 
 from ... import __version__
 from ...errors import PivotError
-from .console import err, fail
+from ..server import quiet_prefect
+from .console import err, show_error
 from .doctor import doctor
 from .make import build, relabel
 from .show import peek, stats, verify
@@ -46,38 +46,34 @@ def options(
     """Find the step where a failed vision-language agent lost the task, prove it, and make training data of it."""
 
 
-def quiet_prefect() -> None:
-    """Keep Prefect offline and off the user's screen; settings that the user made win."""
-    if "PREFECT_HOME" not in os.environ:
-        os.environ["PREFECT_HOME"] = str(_prefect_home())
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
-    # The first start of a busy machine can take half a minute; Prefect's own limit is 20 s.
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
-
-
-def _prefect_home() -> Path:
-    """A lasting folder of our own, so that a run does not set up a new database; a temporary one where that fails."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pivot" / "prefect"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="pivot-prefect-"))
-    return home
-
-
 def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to go on."""
-    quiet_prefect()
-    # A reader that closes the pipe early (`pivot stats DIR | head`) is no error.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
+        quiet_prefect()
         app()
     except PivotError as error:
-        fail(str(error))
+        show_error(str(error))
+        _leave(1)
     except SystemExit as leaving:
-        if leaving.code == INTERRUPTED:
+        status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if status == INTERRUPTED:
             err.print("interrupted; run the same command again to go on where it stopped")
-        raise
+        _leave(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit after the last output is flushed and Prefect's last events are sent, without taking modules apart.
+
+    Prefect's background threads live to the end, and with them taking modules apart makes native libraries complain on
+    the user's screen about objects that are still in use.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            pass  # the reader has seen enough (`pivot stats DIR | head`)
+        except OSError as error:
+            status = status or 1
+            show_error(f"cannot write the output: {error.strerror}")
+    atexit.register(os._exit, status)
+    sys.exit(status)

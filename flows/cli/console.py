@@ -1,6 +1,5 @@
 """What the commands share: the consoles, the progress bars, and how an error reaches the user."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,10 +95,9 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def fail(message: str, status: int = 1) -> None:
-    """Print one clear error line and leave."""
+def show_error(message: str) -> None:
+    """Print one clear error line."""
     err.print(f"[bold red]error:[/] {_escaped(message)}", soft_wrap=True)
-    sys.exit(status)
 
 
 def _escaped(message: str) -> str:

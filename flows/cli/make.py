@@ -13,8 +13,9 @@ from ...datasets.config import RunConfig, environment, load_config, make_config
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
-from ..pipeline import BuildResult
+from ..pipeline import BuildResult, finished_build
 from ..relabel import relabel_store
+from ..server import start_server
 from .console import ProgressBars, err, out, percent, show_table
 
 
@@ -91,11 +92,17 @@ def build(
     if dry_run:
         show_plan(resolved, out_dir, workers)
         return
+    done = None if refresh else finished_build(out_dir, resolved)
+    if done is not None:
+        show_result(done)
+        return
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
-        err.print("starting the flow engine (a few seconds)")
-        # Imported here: Prefect takes seconds to import, and its settings are read at import.
+        err.print("starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)")
+        server = start_server()
+        # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
         from ..build import run_in_process  # noqa: PLC0415
 
+        server.wait()
         result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
     show_result(result)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ...datasets.describe import EpisodeView, find_episode
 from ...datasets.schema import LABELS
@@ -14,6 +15,8 @@ from ...datasets.verify import verify_store
 from ...datasets.views import VIEWS, query
 from ...errors import StoreError
 from ...images import encode_png
+from ..commit import settle
+from ..execution import available_cores, worker_pool
 from .console import ProgressBars, err, out, show_table
 
 StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished store.")]
@@ -21,16 +24,21 @@ StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a fini
 _SHOWN_PROBLEMS = 20
 
 
-def verify(root: StorePath) -> None:
+def verify(
+    root: StorePath,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (default: one a core).")] = 0,
+) -> None:
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search. The exit status is 1 when a problem was found.
     """
-    with ProgressBars() as bars:
-        report = verify_store(root, bars)
+    settle(root)
+    environments = list(Store.open(root).config.environments)
+    with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
+        report = verify_store(root, bars, pool.stream)
     for problem in report.problems[:_SHOWN_PROBLEMS]:
-        err.print(f"[red]✗[/] {problem}", markup=True, soft_wrap=True)
+        err.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
     if len(report.problems) > _SHOWN_PROBLEMS:
         err.print(f"… and {len(report.problems) - _SHOWN_PROBLEMS} more problems")
     counts = ", ".join(f"{number} {name}" for name, number in report.checked.items())
@@ -70,8 +78,9 @@ def stats(
 _OVERVIEW = (
     (
         "Groups of eight rollouts",
-        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups, short_blocks,
-           round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "sigma = 0 %"
+        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
+           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %",
+           round(100 * sigma0_rate, 1) AS "σ = 0 %"
            FROM group_rates""",
     ),
     (

@@ -1,0 +1,177 @@
+"""The column reference of ``docs/store.md``, made from the schema so that it cannot rot.
+
+``python -m pivot.datasets.table_docs docs/store.md`` writes the part of the page below its marker anew. A test holds
+the committed page against it, and the columns of the views against what DuckDB says.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from .schema import (
+    ALL_TABLES,
+    CERTIFICATE,
+    DATASET,
+    DATASET_EPISODES,
+    IMAGE,
+    LABELS,
+    MESSAGES,
+    PROMPTS,
+    Column,
+    TableSchema,
+)
+from .views import VIEWS
+
+MARKER = "<!-- Everything below is made by: python -m pivot.datasets.table_docs docs/store.md -->\n"
+
+_FOLDERS = {
+    LABELS: "`labels/v<N>/<environment>/<shard>.parquet`, N counted up by `pivot relabel`",
+    PROMPTS: "`prompts/<environment>/<shard>.parquet`, and those of the Analyzer beside them with `-labels-v<N>`",
+    DATASET: "`dataset/<environment>/<side>-<shard>.parquet`",
+    DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
+}
+
+CERTIFICATE_DOCS = {
+    "kind": "`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.",
+    "unit": "Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.",
+    "budget_before": "Turns left before the pivot action: T_max - t*.",
+    "budget_after": "Turns left after it: T_max - 1 - t*.",
+    "before": "Needed amount before the pivot action; null when the goal is out of reach there.",
+    "after": "Needed amount after it; null when the goal is out of reach from there.",
+    "reachable_after": "False for a deadlock; null where it makes no sense.",
+    "raw_before": "Measured amount behind `before` (metres, stages, score), where there is one.",
+    "raw_after": "The same after the action.",
+    "reference_pivot": "Pivot step by a better reference, where one exists beside an inexact certificate.",
+    "reference_kind": "Which reference that is.",
+}
+
+VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
+    "episodes": ("The table `episodes`, all shards.", {}),
+    "steps": ("The table `steps`, all shards.", {}),
+    "prompts": ("The table `prompts`, all shards: Student and Analyzer prompts.", {}),
+    "labels": ("The table `labels` in its current version, all shards.", {}),
+    "failures": ("Every label with its episode: the columns of `labels`, then those of `episodes`.", {}),
+    "blocks": (
+        "The complete rollouts of one prompt key in order of sample index, cut into blocks of eight, never across "
+        "runs, policies or settings. Episodes that ended in an error are in none.",
+        {
+            "env": "Environment name.",
+            "run_id": "Run.",
+            "group_id": "Prompt key under one policy and its settings.",
+            "block": "Number of the block within the prompt key, from 0.",
+            "task_id": "Level.",
+            "goal_idx": "Which goal of the level.",
+            "eval_set": "Split of the task set.",
+            "policy": "Who acted.",
+            "rollouts": "Episodes in the block.",
+            "whole": "Whether these are eight.",
+            "successes": "Episodes that succeeded.",
+            "all_fail": "Whether none did.",
+            "sigma0": "Whether all returns agree when rounded to 8 decimals.",
+            "mean_return": "Mean of the returns.",
+            "std_return": "Population standard deviation of the returns.",
+        },
+    ),
+    "groups": ("The whole blocks: what group statistics are taken over. Columns as in `blocks`.", {}),
+    "group_rates": (
+        "One row an environment, and a row `pooled` over all groups.",
+        {
+            "env": "Environment name, or `pooled`.",
+            "episodes": "Complete episodes.",
+            "success_rate": "Share of them that succeeded.",
+            "groups": "Whole groups.",
+            "short_blocks": "Blocks of fewer than eight, which count nowhere.",
+            "all_fail_rate": "Share of the groups without a success.",
+            "sigma0_rate": "Share of the groups whose eight returns agree.",
+        },
+    ),
+    "modes_by_step": (
+        "How often a mode was pinned to a step; rejected labels count too.",
+        {
+            "env": "Environment name.",
+            "failure_mode": "m*.",
+            "pivot_step": "t*.",
+            "failures": "Labels with this mode and step.",
+            "share": "Their share of the environment's labels that have a mode.",
+        },
+    ),
+    "rejects": (
+        "One row for every reason against a rejected label.",
+        {
+            "env": "Environment name.",
+            "episode_id": "Episode.",
+            "task_id": "Level.",
+            "failure_mode": "m*, null without a verdict.",
+            "pivot_step": "t*, null without a verdict.",
+            "name": "The rule that rejected it.",
+            "detail": "What the rule found.",
+        },
+    ),
+}
+"""Meaning of every view, and of the columns that no table declares."""
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Name a column type for readers."""
+    if kind == IMAGE:
+        return "image"
+    if kind == MESSAGES:
+        return "messages"
+    if kind == CERTIFICATE:
+        return "certificate"
+    if isinstance(kind, pa.ListType):
+        return f"list of {type_name(kind.value_type)}"
+    if isinstance(kind, pa.StructType):
+        return "{" + ", ".join(f"{field.name}: {type_name(field.type)}" for field in kind) + "}"
+    return {"double": "float64"}.get(str(kind), str(kind))
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _column_type(column: Column) -> str:
+    return "class label" if column.labels is not None else type_name(column.type)
+
+
+def _table_section(schema: TableSchema) -> str:
+    folder = _FOLDERS.get(schema, f"`{schema.name}/<environment>/<shard>.parquet`")
+    rows = [(f"`{column.name}`", _column_type(column), column.doc) for column in schema.columns]
+    return f"### {schema.name}\n\n{schema.doc} Files: {folder}.\n\n" + _rows(("column", "type", "meaning"), rows)
+
+
+def _view_section(name: str) -> str:
+    doc, columns = VIEW_DOCS[name]
+    head = f"### View {name}\n\n{doc}"
+    rows = [(f"`{column}`", meaning) for column, meaning in columns.items()]
+    return head + "\n\n" + _rows(("column", "meaning"), rows) if rows else head
+
+
+def reference() -> str:
+    """Return the reference of all tables and views, Markdown."""
+    certificate = _rows(
+        ("field", "type", "meaning"),
+        [(f"`{field.name}`", type_name(field.type), CERTIFICATE_DOCS[field.name]) for field in CERTIFICATE],
+    )
+    sections = [
+        "## Tables",
+        *map(_table_section, ALL_TABLES),
+        "### The certificate\n\nA struct of `labels` and `dataset`.\n\n" + certificate,
+        "## Views",
+        *map(_view_section, VIEWS),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def with_reference(page: str) -> str:
+    """Return a page with everything below its marker made anew."""
+    head, _, _ = page.partition(MARKER)
+    return f"{head}{MARKER}\n{reference()}"
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(with_reference(target.read_text(encoding="utf-8")), encoding="utf-8")

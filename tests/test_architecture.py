@@ -1,0 +1,183 @@
+"""Guards of the architecture: who may import whom, what is shipped, and what no source file may do."""
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from pivot import plugins
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LAYERS = ("solvers", "environments", "rollouts", "collage", "labeling", "datasets", "training", "flows")
+"""Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
+ROOT_MODULES = {"errors", "identity", "images", "plugins"}
+OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
+MAX_LINES = 600
+
+
+def _sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+SHIPPED = [*sorted(ROOT.glob("*.py")), *_sources(*LAYERS)]
+EVERYTHING = [*SHIPPED, *_sources("tests", "benchmarks")]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def _relative_targets(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line and absolute place (parts below the root package) of every relative import of a module."""
+    folder = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = folder[: len(folder) - node.level + 1]
+            assert len(folder) >= node.level - 1, f"{_name(path)}:{node.lineno} leaves the package"
+            module = tuple(node.module.split(".")) if node.module else ()
+            # `from .. import plugins` names modules or names of the package itself.
+            for alias in node.names:
+                yield node.lineno, (*base, *module) if module else (*base, alias.name)
+
+
+def _absolute_imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.lineno, node.module
+
+
+def test_the_guards_see_the_sources() -> None:
+    assert len(SHIPPED) > 60
+    assert {path.relative_to(ROOT).parts[0] for path in SHIPPED if path.parent != ROOT} == set(LAYERS)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_go_one_way(layer: str) -> None:
+    allowed = ROOT_MODULES | set(LAYERS[: LAYERS.index(layer) + 1]) | {"__version__"}
+    for path in _sources(layer):
+        for line, target in _relative_targets(path):
+            assert target[0] in allowed, f"{_name(path)}:{line}: {layer} must not import from {target[0]}"
+
+
+def test_root_modules_import_no_layer() -> None:
+    for name in ROOT_MODULES:
+        for line, target in _relative_targets(ROOT / f"{name}.py"):
+            assert target[0] in ROOT_MODULES, f"{name}.py:{line} imports {target[0]}"
+
+
+def test_the_package_itself_imports_layers_only_when_asked() -> None:
+    body = _tree(ROOT / "__init__.py").body
+    imported = [node for node in body if isinstance(node, ast.ImportFrom) and node.level]
+    assert [node.module for node in imported] == ["errors"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=_name)
+def test_our_own_modules_are_imported_relatively(path: Path) -> None:
+    for line, module in _absolute_imports(path):
+        top = module.split(".")[0]
+        assert top != "pivot", f"{_name(path)}:{line}: import {module} relatively"
+        # `datasets` is the Hugging Face library; the folder of that name is reached relatively only.
+        assert top not in set(LAYERS) - {"datasets"} | ROOT_MODULES, f"{_name(path)}:{line}: import {module} relatively"
+
+
+def test_datasets_is_the_hugging_face_library_everywhere() -> None:
+    assert not (ROOT / "datasets" / "__init__.py").exists()
+    code = "import datasets; print(datasets.__file__); datasets.load_dataset"
+    for folder in (ROOT, ROOT / "tests"):
+        found = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+        assert ROOT / "datasets" not in Path(found.stdout.strip()).parents
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=_name)
+def test_no_file_grows_long(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_nothing_prints_behind_the_back_of_the_consoles() -> None:
+    for path in SHIPPED:
+        for node in ast.walk(_tree(path)):
+            called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            assert called not in ("print", "breakpoint", "exec", "eval"), f"{_name(path)}:{node.lineno} calls {called}"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for path in EVERYTHING:
+        assert ast.get_docstring(_tree(path)), f"{_name(path)} has no docstring"
+
+
+def test_no_error_is_swallowed_whole() -> None:
+    for path in SHIPPED:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                everything = node.type is None or (
+                    isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+                )
+                silent = all(isinstance(each, ast.Pass | ast.Continue) for each in node.body)
+                assert not (everything and silent), f"{_name(path)}:{node.lineno}"
+
+
+# What is shipped
+
+
+def test_the_listed_packages_are_the_folders_with_modules() -> None:
+    folders = {path.parent.relative_to(ROOT).parts for path in SHIPPED}
+    assert {".".join(("pivot", *parts)) for parts in folders} == set(PROJECT["tool"]["setuptools"]["packages"])
+
+
+def _own_entry_points() -> list[EntryPoint]:
+    groups = PROJECT["project"]["entry-points"] | {"console_scripts": PROJECT["project"]["scripts"]}
+    return [EntryPoint(name, value, group) for group, names in groups.items() for name, value in names.items()]
+
+
+@pytest.mark.parametrize("point", _own_entry_points(), ids=lambda point: f"{point.group}:{point.name}")
+def test_every_entry_point_loads(point: EntryPoint) -> None:
+    assert callable(point.load()) or point.group == "pivot.prompts"
+
+
+def test_entry_point_groups_are_those_that_plugins_reads() -> None:
+    assert {f"pivot.{group}" for group in plugins.GROUPS} == set(PROJECT["project"]["entry-points"])
+    for group in plugins.GROUPS:
+        assert set(PROJECT["project"]["entry-points"][f"pivot.{group}"]) <= set(plugins.names(group)), (
+            f"{group}: installed entry points are older than pyproject.toml; install the package again"
+        )
+
+
+def _can_build() -> bool:
+    needed = Requirement(PROJECT["build-system"]["requires"][0])
+    try:
+        return needed.specifier.contains(version(needed.name)) and find_spec("build") is not None
+    except PackageNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not _can_build(), reason="needs build and a newer setuptools; make dev installs both")
+def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
+    copy = tmp_path / "source"
+    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))]
+    for path in (*tracked, *_sources("tests", "benchmarks")):
+        target = copy / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    command = [sys.executable, "-P", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist")]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    made = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False, env=environment)
+    assert made.returncode == 0, made.stdout + made.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {"pivot/py.typed"}

@@ -1,0 +1,124 @@
+"""The run config: resolved once, fed back from run.json, refused with the field's name; shards that never move."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pivot.datasets.config import EnvRun, RunConfig, load_config, make_config
+from pivot.datasets.parts import make_policy, make_teacher
+from pivot.datasets.store import RUN, Store
+from pivot.errors import ConfigError, PivotError, PluginError
+
+SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
+
+
+def test_settings_are_completed_with_their_defaults() -> None:
+    config = make_config({"environments": {"sokoban": {"tasks": 4, "settings": {"boxes": 2}}}})
+    settings = config.environments["sokoban"].settings
+    assert (settings["boxes"], settings["horizon"], settings["rows"]) == (2, 9, 6)
+    assert make_config(config.model_dump(mode="json")) == config
+    assert (config.rollouts, config.seed, config.split, config.validation_fraction) == (8, 0, "task", 0.1)
+
+
+def test_run_json_is_a_config_file(small_store: Path, tmp_path: Path) -> None:
+    config = load_config(small_store / RUN)
+    assert config == Store.open(small_store).config
+    (tmp_path / "bare.json").write_text(json.dumps(config.model_dump(mode="json")))
+    assert load_config(tmp_path / "bare.json") == config
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({}, "config field environments: Field required"),
+        ({"environments": {}}, "config field environments"),
+        ({"environments": SOKOBAN, "rollout": 8}, "unknown config field rollout; known: environments, rollouts, seed"),
+        ({"environments": SOKOBAN, "rollouts": "many"}, "config field rollouts: .* (found 'many')"),
+        ({"environments": SOKOBAN, "rollouts": 0}, "config field rollouts: .* greater than 0 (found 0)"),
+        ({"environments": SOKOBAN, "seed": -1}, "config field seed"),
+        ({"environments": SOKOBAN, "validation_fraction": 1.0}, "config field validation_fraction"),
+        ({"environments": {"sokoban": {"tasks": 0, "settings": {}}}}, "config field environments.sokoban.tasks"),
+        ({"environments": {"sokoban": {"settings": {}}}}, "config field environments.sokoban.tasks: Field required"),
+        (
+            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxen": 1}}}},
+            "unknown setting sokoban.boxen; known: ",
+        ),
+        ({"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": 0}}}}, "setting sokoban.boxes: .* (found 0)"),
+        (
+            {"environments": {"sokoban": {"tasks": 1, "settings": {"min_solution": 6}}}},
+            "min_solution=6 is larger than max_solution=5",
+        ),
+        ({"environments": SOKOBAN, "policy": {"name": "scripted", "option": 1}}, "unknown config field policy.option"),
+    ],
+)
+def test_a_wrong_field_is_named(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
+    pattern = message.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(ConfigError, match=pattern):
+        make_config(raw)
+    (tmp_path / "config.json").write_text(json.dumps({"config": raw}))
+    with pytest.raises(ConfigError, match=r"config file .*config\.json: .*" + pattern):
+        load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read config file .*No such file"),
+        ("{", "not valid JSON"),
+        ("[]", "holds a list; expected an"),
+    ],
+)
+def test_a_file_that_is_no_config_is_named(content: str | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=message) as raised:
+        load_config(tmp_path / "config.json")
+    assert "config.json" in str(raised.value)
+
+
+def test_unknown_parts_are_named() -> None:
+    with pytest.raises(PluginError, match="unknown environment 'chess'; registered: frozenlake, sokoban"):
+        make_config({"environments": {"chess": {"tasks": 1, "settings": {}}}})
+    config = make_config({"environments": SOKOBAN, "policy": {"name": "nobody"}, "teacher": {"name": "nobody"}})
+    with pytest.raises(PluginError, match=r"unknown policy 'nobody'; registered: .*scripted"):
+        make_policy(config.policy)
+    with pytest.raises(PluginError, match=r"unknown teacher 'nobody'; registered: .*template"):
+        make_teacher(config.teacher)
+    config = make_config({"environments": SOKOBAN, "policy": {"name": "scripted", "options": {"skil": 1}}})
+    with pytest.raises(ConfigError, match=r"options of 'scripted' cannot be used: .*skil"):
+        make_policy(config.policy)
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 100))
+def test_shards_hold_every_task_once_and_full_ones_never_move(tasks: int, per_shard: int, more: int) -> None:
+    def shards(count: int) -> list[Any]:
+        run = EnvRun(tasks=count, settings={})
+        return RunConfig(environments={"sokoban": run, "frozenlake": run}, tasks_per_shard=per_shard).shards()
+
+    small, large = shards(tasks), shards(tasks + more)
+    for env in ("sokoban", "frozenlake"):
+        mine = [shard for shard in small if shard.env == env]
+        assert [task for shard in mine for task in range(shard.first, shard.stop)] == list(range(tasks))
+        assert all(0 < shard.stop - shard.first <= per_shard for shard in mine)
+        full = [shard for shard in mine if shard.stop - shard.first == per_shard]
+        assert set(full) <= set(large)
+    assert len({shard.file for shard in large}) == len(large)
+
+
+def test_the_run_id_is_that_of_seed_rollouts_and_policy() -> None:
+    def run_id(**fields: Any) -> str:
+        return make_config({"environments": SOKOBAN} | fields).run_id
+
+    more = {"sokoban": {"tasks": 9, "settings": {}}, "frozenlake": {"tasks": 1, "settings": {}}}
+    assert run_id() == run_id(environments=more) == run_id(split="episode", tasks_per_shard=3, label_version=2)
+    changed = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": 0.1}}}}
+    assert len({run_id(), run_id(seed=1), run_id(rollouts=4), run_id(policy=changed)}) == 4
+
+
+def test_every_error_of_a_config_is_one_line() -> None:
+    with pytest.raises(PivotError) as raised:
+        make_config({"environments": {"sokoban": {"tasks": "x" * 50, "settings": {}}}})
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,151 @@
+"""What the written files are like inside: image bytes as they are, everything else small, one picture cheap to read."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.parquet import ROW_GROUP, read_table, write_table
+from pivot.datasets.schema import DATASET_EPISODES, FRAMES, STEPS
+from pivot.datasets.store import Store
+from pivot.tests.stores import read_rows, schema_of, table_files
+
+IMAGE_SIZE = 20_000
+
+
+def _frame_rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "frame_id": f"{place:064x}",
+            "width": 96,
+            "height": 96,
+            "format": "png",
+            "byte_size": IMAGE_SIZE,
+            "image": os.urandom(IMAGE_SIZE),
+        }
+        for place in range(count)
+    ]
+
+
+def _episode_rows(count: int, frames: list[bytes]) -> list[dict[str, Any]]:
+    """Whole episodes of nine steps that visit few places again and again."""
+    empty: dict[str, Any] = dict.fromkeys(DATASET_EPISODES.names)
+    return [
+        empty
+        | {
+            "episode_id": f"episode {place}",
+            "images": [{"bytes": frames[(place + t) % len(frames)], "path": None} for t in range(10)],
+        }
+        for place in range(count)
+    ]
+
+
+def test_every_column_of_a_store_is_compressed_but_images(small_store: Path) -> None:
+    seen = {"images": 0, "metadata": 0}
+    for name in Store.open(small_store).manifest():
+        if not name.endswith(".parquet"):
+            continue
+        images = set(schema_of(name).image_paths)
+        metadata = pq.read_metadata(small_store / name)
+        for group in range(metadata.num_row_groups):
+            assert metadata.row_group(group).num_rows <= ROW_GROUP <= 256
+            for index in range(metadata.num_columns):
+                column = metadata.row_group(group).column(index)
+                is_image = column.path_in_schema in images
+                assert column.compression == ("UNCOMPRESSED" if is_image else "ZSTD"), (name, column.path_in_schema)
+                seen["images" if is_image else "metadata"] += 1
+    assert min(seen.values()) > 10
+
+
+def test_long_tables_are_cut_into_small_row_groups(tmp_path: Path) -> None:
+    write_table(tmp_path, "frames.parquet", FRAMES, FRAMES.table(_frame_rows(300)))
+    metadata = pq.read_metadata(tmp_path / "frames.parquet")
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [128, 128, 44]
+    assert read_table(tmp_path / "frames.parquet", FRAMES).num_rows == 300
+
+
+class _CountingFile(io.FileIO):
+    """Counts the bytes that are read."""
+
+    count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size) or b""
+        self.count += len(data)
+        return data
+
+
+def _sql(query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_one_picture_of_a_big_shard_touches_one_row_group(tmp_path: Path) -> None:
+    rows = _frame_rows(1000)
+    write_table(tmp_path, "frames.parquet", FRAMES, FRAMES.table(rows))
+    size = (tmp_path / "frames.parquet").stat().st_size
+    with _CountingFile(tmp_path / "frames.parquet") as raw:
+        file = pq.ParquetFile(raw)
+        group, place = divmod(700, ROW_GROUP)
+        found = file.read_row_group(group, columns=["image"])["image"][place].as_py()
+        read = raw.count
+    assert found == rows[700]["image"]
+    assert read < 1.1 * ROW_GROUP * IMAGE_SIZE + 50_000 < size / 7 + 50_000
+    sql = f"SELECT image FROM read_parquet('{tmp_path}/frames.parquet') WHERE file_row_number = 700"
+    assert _sql(sql) == [(rows[700]["image"],)]
+
+
+def test_metadata_is_read_without_the_pictures(tmp_path: Path) -> None:
+    write_table(tmp_path, "frames.parquet", FRAMES, FRAMES.table(_frame_rows(400)))
+    with _CountingFile(tmp_path / "frames.parquet") as raw:
+        pq.ParquetFile(raw).read(columns=["frame_id", "width", "byte_size"])
+        assert raw.count < 200_000
+
+
+def test_repeated_frames_are_stored_once_in_whole_episodes(tmp_path: Path) -> None:
+    frames = [os.urandom(IMAGE_SIZE) for _ in range(12)]
+    table = DATASET_EPISODES.table(_episode_rows(ROW_GROUP, frames), features=True)
+    shown = 10 * ROW_GROUP * IMAGE_SIZE
+    record = write_table(tmp_path, "once.parquet", DATASET_EPISODES, table, repeats=True)
+    assert record.bytes < 1.2 * 12 * IMAGE_SIZE < shown / 80
+    assert write_table(tmp_path, "all.parquet", DATASET_EPISODES, table).bytes > shown
+    for name in ("once.parquet", "all.parquet"):
+        # Every reader resolves the dictionary by itself.
+        assert read_table(tmp_path / name, DATASET_EPISODES).equals(table)
+        rows = pl.read_parquet(tmp_path / name)["images"].to_list()
+        assert [image["bytes"] for image in rows[5]] == [image["bytes"] for image in table["images"][5].as_py()]
+        sql = f"SELECT images[3].bytes FROM '{tmp_path}/{name}' WHERE episode_id = 'episode 7'"
+        assert _sql(sql) == [(frames[9],)]
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_a_store_keeps_each_frame_of_its_episodes_once(small_store: Path, env: str) -> None:
+    checked = 0
+    for name in table_files(small_store, env):
+        if f"{env}_episodes" in name:
+            images = [image["bytes"] for row in read_rows(small_store, name) for image in row["images"]]
+            column = next(
+                index for index, path in enumerate(DATASET_EPISODES.leaf_paths) if path == "images.list.element.bytes"
+            )
+            stored = pq.read_metadata(small_store / name).row_group(0).column(column).total_uncompressed_size
+            distinct = sum(len(image) for image in set(images))
+            assert stored < 1.1 * distinct + 4 * len(images) + 1000 < sum(map(len, images))
+            checked += 1
+    assert checked
+
+
+def test_equal_tables_give_equal_bytes(small_store: Path, tmp_path: Path) -> None:
+    for name in table_files(small_store, "frozenlake"):
+        schema = schema_of(name)
+        table = schema.table(read_rows(small_store, name), features=name.startswith("dataset/"))
+        write_table(tmp_path, "again.parquet", schema, table, repeats=schema is DATASET_EPISODES)
+        assert (tmp_path / "again.parquet").read_bytes() == (small_store / name).read_bytes(), name
+
+
+def test_only_the_asked_for_columns_are_read(small_store: Path) -> None:
+    path = small_store / "steps/sokoban/00000.parquet"
+    assert read_table(path, STEPS, ["t", "action"]).column_names == ["t", "action"]

@@ -1,0 +1,192 @@
+"""What a trainer sees: the dataset folder through the Hugging Face library, offline, as its card describes it."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+from pivot.collage.layout import grid_shape
+from pivot.datasets.card import card_configs, row_counts
+from pivot.datasets.schema import DATASET, DATASET_EPISODES
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
+from pivot.images import decode
+from pivot.solvers.base import FAILURE_MODES
+from pivot.tests.stores import build_tiny, problems, read_rows, table_files
+
+from datasets import Dataset, DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
+
+ENVS = ("sokoban", "frozenlake")
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No hub, and a cache that goes away."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", cache)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_OFFLINE", True)
+    yield
+
+
+def _load(root: Path, config: str | None = None) -> DatasetDict:
+    return cast(DatasetDict, load_dataset(str(root / "dataset"), config))
+
+
+def _stored(root: Path, env: str, side: str, suffix: str = "") -> list[dict[str, Any]]:
+    folder = f"dataset/{env}{suffix}/{side}-"
+    return [row for name in table_files(root, env) if name.startswith(folder) for row in read_rows(root, name)]
+
+
+def _episode_files(root: Path, env: str) -> list[str]:
+    return [name for name in table_files(root, env) if name.startswith("episodes/")]
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
+    loaded = _load(small_store, env)
+    assert set(loaded) == {"train", "validation"}
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    for side, rows in loaded.items():
+        stored = _stored(small_store, env, str(side))
+        assert len(rows) == len(stored) > 0
+        for row, wanted in zip(rows, stored, strict=True):
+            row = cast(dict[str, Any], row)
+            for name in ("episode_id", "pivot_step", "failure_mode", "certificate", "witness", "prompt", "completion"):
+                assert row[name] == wanted[name]
+            assert FAILURE_MODES[row["failure_mode_id"]] == row["failure_mode"]
+            assert rows.features["failure_mode_id"].int2str(row["failure_mode_id"]) == row["failure_mode"]
+            (collage,) = row["images"]
+            assert isinstance(collage, Image.Image)
+            for picture, source in ((collage, wanted["images"][0]), (row["panel"], wanted["panel"])):
+                pixels = decode(source["bytes"])
+                assert picture.size == (pixels.shape[1], pixels.shape[0])
+                assert np.array_equal(np.asarray(picture.convert("RGB")), pixels)
+            cols, rows_of_tiles = grid_shape(row["num_steps"])
+            tile = 192 if env == "sokoban" else 256
+            assert collage.width >= cols * tile
+            assert collage.height >= rows_of_tiles * tile
+            assert row["panel"].width >= 3 * tile
+            assert row["panel"].height >= tile
+
+
+def test_the_default_config_holds_all_environments(small_store: Path) -> None:
+    loaded = _load(small_store)
+    assert _load(small_store, "all")["train"]["episode_id"][:] == loaded["train"]["episode_id"][:]
+    for side in ("train", "validation"):
+        names = [row["episode_id"] for env in ENVS for row in _stored(small_store, env, side)]
+        assert loaded[side]["episode_id"][:] == names
+
+
+def test_configs_concatenate_into_all(small_store: Path) -> None:
+    parts = [_load(small_store, env)["train"] for env in ENVS]
+    joined = concatenate_datasets(parts)
+    assert joined.features == parts[0].features == parts[1].features
+    assert joined["episode_id"][:] == _load(small_store)["train"]["episode_id"][:]
+    streams = [load_dataset(str(small_store / "dataset"), env, split="train", streaming=True) for env in ENVS]
+    streamed = concatenate_datasets([cast(IterableDataset, stream) for stream in streams])
+    assert [cast(dict[str, Any], row)["episode_id"] for row in streamed] == joined["episode_id"][:]
+
+
+@pytest.mark.parametrize("config", ["all", *ENVS, *(f"{env}_episodes" for env in ENVS)])
+def test_streaming_gives_the_same_rows(small_store: Path, config: str) -> None:
+    loaded = _load(small_store, config)
+    for side in ("train", "validation"):
+        stream = cast(IterableDataset, load_dataset(str(small_store / "dataset"), config, split=side, streaming=True))
+        count = 0
+        for streamed, row in zip(stream, loaded[side], strict=True):
+            count += 1
+            assert isinstance(streamed, dict)
+            assert isinstance(row, dict)
+            assert streamed.keys() == row.keys()
+            assert streamed["episode_id"] == row["episode_id"]
+            assert np.array_equal(np.asarray(streamed["images"][-1]), np.asarray(row["images"][-1]))
+        assert count == len(loaded[side])
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
+    loaded = _load(small_store, f"{env}_episodes")
+    rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features)
+    assert len(rows) == 24
+    stored = {
+        row["episode_id"]: row for name in _episode_files(small_store, env) for row in read_rows(small_store, name)
+    }
+    assert {row["episode_id"]: row["success"] for row in rows} == {name: row["success"] for name, row in stored.items()}
+    for row in rows:
+        assert len(row["images"]) == row["num_steps"] + 1
+        assert len(row["actions"]) == len(row["responses"]) == len(row["rewards"]) == row["num_steps"]
+        assert {image.size for image in row["images"]} == {(192, 192) if env == "sokoban" else (256, 256)}
+
+
+def test_rows_are_read_without_a_cache_too(small_store: Path) -> None:
+    """`Dataset(table)` needs no copy: the schema metadata decodes images and labels by itself."""
+    table = pq.read_table(small_store / "dataset/sokoban/train-00000.parquet")
+    rows = Dataset(table)
+    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    assert isinstance(rows[0]["panel"], Image.Image)
+
+
+def test_the_card_names_the_configs(small_store: Path) -> None:
+    text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
+    head = yaml.safe_load(text.split("---\n")[1])
+    assert head["configs"] == card_configs(ENVS, row_counts(Store.open(small_store), "dataset"))
+    names = [config["config_name"] for config in head["configs"]]
+    assert names == ["all", "sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"]
+    assert [config.get("default", False) for config in head["configs"]] == [True, False, False, False, False]
+    example = text.split("```python\n")[1].split("```")[0]
+    shown = example.replace("path/to/dataset", str(small_store / "dataset")).replace(".show()", ".load()")
+    exec(compile(shown, "README.md", "exec"), {})
+    with Image.open(io.BytesIO((small_store / "dataset/example.png").read_bytes())) as picture:
+        assert min(picture.size) > 300
+
+
+@pytest.fixture(scope="module")
+def one_sided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of one level: all its rows are on one side, the files of the other side have none."""
+    runs = {"frozenlake": {"tasks": 1, "settings": {}}}
+    return build_tiny(tmp_path_factory.mktemp("one") / "store", environments=runs, rollouts=4)
+
+
+def test_a_side_without_rows_is_left_out(one_sided: Path) -> None:
+    """The library cannot load an empty split, so the card does not offer one; its files are there all the same."""
+    counts = row_counts(Store.open(one_sided), "dataset")["frozenlake"]
+    (filled,) = [side for side, rows in counts.items() if rows]
+    for config in (None, "frozenlake", "frozenlake_episodes"):
+        loaded = _load(one_sided, config)
+        assert set(loaded) == {filled}
+        assert len(loaded[filled]) > 0
+    (empty,) = {"train", "validation"} - {filled}
+    table = pq.read_table(one_sided / f"dataset/frozenlake/{empty}-00000.parquet")
+    assert Dataset(table).features == _load(one_sided, "frozenlake")[filled].features
+    assert problems(one_sided) == []
+
+
+def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
+    """A policy that always wins leaves no label at all: every file is there, and has the schema."""
+    perfect = {"skill": 1e9, "misread": 0, "blunder": 0, "bad_format": 0, "evenness": 0}
+    policy = {"name": "scripted", "options": {"habits": {"sokoban": perfect}}}
+    root = build_tiny(tmp_path / "store", "sokoban", policy=policy)
+    assert Store.open(root).lazy().labels.collect().height == 0
+    stream = cast(IterableDataset, load_dataset(str(root / "dataset"), "sokoban", split="train", streaming=True))
+    assert list(stream) == []
+    assert sum(len(rows) for rows in _load(root, "sokoban_episodes").values()) == 4
+    assert problems(root) == []
+    assert {row[0] for row in query(root, "SELECT env FROM group_rates")[1]} == {"sokoban", "pooled"}
+
+
+def test_empty_shards_between_full_ones_load(tmp_path: Path) -> None:
+    """One level a shard: on each side most files have no rows."""
+    runs = {"frozenlake": {"tasks": 5, "settings": {}}}
+    root = build_tiny(tmp_path / "store", environments=runs, tasks_per_shard=1)
+    sizes = [pq.read_metadata(path).num_rows for path in (root / "dataset/frozenlake").glob("*.parquet")]
+    assert sizes.count(0) >= 5
+    loaded = _load(root, "frozenlake")
+    assert sum(len(rows) for rows in loaded.values()) == sum(sizes)
+    assert set(loaded) == {"train", "validation"}

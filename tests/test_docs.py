@@ -1,0 +1,59 @@
+"""The documentation does what it says: code runs, links lead somewhere, commands and options exist."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from pivot.flows.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def _shell_lines(page: Path) -> list[str]:
+    return [line for block in _blocks(page, "console") for line in block.splitlines() if line.strip()]
+
+
+def test_the_readme_example_prints_what_its_comment_says() -> None:
+    example = next(block for block in _blocks(ROOT / "README.md", "python") if "pivot.certify" in block)
+    promised = re.findall(r"\)   # (.+)$", example, flags=re.MULTILINE)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "README.md", "exec"), {})
+    assert printed.getvalue().strip().splitlines() == promised
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page: Path) -> None:
+    commands = typer.main.get_group(app).commands
+    for line in _shell_lines(page):
+        words = shlex.split(line, comments=True)
+        if words[:1] != ["pivot"]:
+            continue
+        assert words[1] in commands, line
+        known = {name for option in commands[words[1]].params for name in option.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    for line in _shell_lines(page):
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["make"]:
+            assert set(words[1:]) <= targets, line

@@ -1,0 +1,207 @@
+"""A build is a function of its config: same bytes again, with more workers, after growth, and after every repair."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pivot
+import pytest
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
+from pivot.errors import ConfigError, StoreError
+from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
+
+TASKS = {"sokoban": 3, "frozenlake": 2}
+CONFIG = config_of(TASKS)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ``CONFIG``; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("built") / "store"
+    result = pivot.build(CONFIG, root)
+    assert (result.root, result.already_complete, result.reused_shards, result.shards) == (root, False, 0, 5)
+    return root
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the store that a test may change."""
+    return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+# Determinism
+
+
+def test_the_same_build_with_two_workers_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    result = pivot.build(CONFIG, tmp_path / "again", workers=2)
+    assert fingerprint(tmp_path / "again") == fingerprint(built)
+    assert result.environments == pivot.build(CONFIG, built).environments
+    assert_whole(tmp_path / "again")
+
+
+def test_another_folder_and_another_order_of_fields_change_nothing(built: Path, tmp_path: Path) -> None:
+    shuffled = dict(reversed(CONFIG.items()))
+    pivot.build(shuffled, tmp_path / "deep" / "er" / "store")
+    assert fingerprint(tmp_path / "deep" / "er" / "store") == fingerprint(built)
+
+
+def test_no_file_holds_a_time_or_the_place_where_it_was_made(built: Path, tmp_path: Path) -> None:
+    for name in fingerprint(built):
+        content = (built / name).read_bytes()
+        assert str(built).encode() not in content, name
+        assert str(tmp_path.parent).encode() not in content, name
+
+
+def test_the_seed_decides_the_levels(built: Path, tmp_path: Path) -> None:
+    pivot.build(config_of(1, seed=1), tmp_path / "other")
+    episodes = Store.open(tmp_path / "other").lazy().episodes.collect()
+    assert not set(episodes["initial_state"]) & set(Store.open(built).lazy().episodes.collect()["initial_state"])
+
+
+# Already complete, and repairs
+
+
+def test_a_complete_store_is_left_alone(store: Path) -> None:
+    before = {name: (store / name).stat().st_mtime_ns for name in files_of(store) if name != ".lock"}
+    result = pivot.build(CONFIG, store)
+    assert result.already_complete
+    assert {name: (store / name).stat().st_mtime_ns for name in before} == before
+
+
+LOST = (
+    "episodes/sokoban/00001.parquet",
+    "calls/sokoban/00001.parquet",
+    "frames/frozenlake/00000.parquet",
+    "labels/v1/sokoban/00000.parquet",
+    "prompts/frozenlake/00001-labels-v1.parquet",
+    "dataset/sokoban/train-00002.parquet",
+    "dataset/frozenlake_episodes/validation-00000.parquet",
+    "dataset/README.md",
+    "manifest.json",
+    ".receipts/rollout/sokoban/00000.json",
+    ".receipts/label-v1/sokoban/00000.json",
+)
+
+
+@pytest.mark.parametrize("kept", [None, 0.5], ids=["deleted", "cut in half"])
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_or_short_file_is_made_again(built: Path, store: Path, name: str, kept: float | None) -> None:
+    path = store / name
+    if kept is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
+    result = pivot.build(CONFIG, store)
+    assert fingerprint(store) == fingerprint(built)
+    assert_whole(store)
+    assert path.stat().st_size > 0
+    rolled_out_anew = name.split("/", maxsplit=1)[0] in ("episodes", "calls", "frames") or "/rollout/" in name
+    assert result.reused_shards == 5 - rolled_out_anew
+
+
+def test_lost_views_are_written_again(built: Path, store: Path) -> None:
+    (store / "pivot.duckdb").unlink()
+    with pytest.raises(StoreError, match="run the same build again"):
+        query(store, "select 1")
+    pivot.build(CONFIG, store)
+    assert query(store, "select count(*) from episodes") == query(built, "select count(*) from episodes")
+
+
+def test_a_store_without_its_receipts_is_made_again(built: Path, store: Path) -> None:
+    shutil.rmtree(store / ".receipts")
+    assert pivot.build(CONFIG, store).reused_shards == 0
+    assert fingerprint(store) == fingerprint(built)
+    assert_whole(store)
+
+
+# Growth
+
+
+def test_more_tasks_keep_what_is_there(built: Path, store: Path) -> None:
+    kept = {name: digest for name, digest in fingerprint(built).items() if not name.startswith(("dataset", "run.json"))}
+    result = pivot.build(config_of(TASKS | {"frozenlake": 4}), store)
+    assert (result.reused_shards, result.shards) == (5, 7)
+    assert kept.items() <= fingerprint(store).items()
+    assert_whole(store)
+
+
+def test_growing_gives_the_store_that_a_build_at_once_gives(store: Path, tmp_path: Path) -> None:
+    config = config_of({"sokoban": 5, "frozenlake": 2}, tasks_per_shard=2)
+    pivot.build(config, tmp_path / "at once")
+    pivot.build(config_of({"frozenlake": 2}, tasks_per_shard=2), tmp_path / "grown")
+    pivot.build(config_of({"frozenlake": 2, "sokoban": 1}, tasks_per_shard=2), tmp_path / "grown")
+    pivot.build(config, tmp_path / "grown")
+    assert fingerprint(tmp_path / "grown") == fingerprint(tmp_path / "at once")
+
+
+def test_an_added_environment_leaves_the_others_as_they_are(store: Path, tmp_path: Path) -> None:
+    pivot.build(config_of(3), tmp_path / "one")
+    before = {name: digest for name, digest in fingerprint(tmp_path / "one").items() if "/sokoban" in name}
+    pivot.build(CONFIG, tmp_path / "one")
+    assert before.items() <= fingerprint(tmp_path / "one").items()
+    assert fingerprint(tmp_path / "one") == fingerprint(store)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (config_of({"sokoban": 3, "frozenlake": 1}), "tasks of frozenlake (it holds 2, 1 asked for)"),
+        (config_of(TASKS, seed=1), "seed"),
+        (config_of(TASKS, rollouts=5), "rollouts"),
+        (config_of(TASKS, tasks_per_shard=2), "tasks_per_shard"),
+        (config_of(3), "it also holds frozenlake"),
+        (config_of(TASKS, split="episode"), "split"),
+        (config_of(TASKS) | {"environments": {"sokoban": {"tasks": 3, "settings": {"boxes": 2}}}}, "sokoban (boxes)"),
+    ],
+    ids=["fewer tasks", "seed", "rollouts", "shard size", "environment left out", "split", "settings"],
+)
+def test_a_store_never_becomes_another_silently(built: Path, store: Path, other: dict, named: str) -> None:
+    with pytest.raises(StoreError, match="holds a run with another config") as caught:
+        pivot.build(other, store)
+    assert named in str(caught.value)
+    assert "--refresh" in str(caught.value)
+    assert pivot.build(CONFIG, store).already_complete
+    assert fingerprint(store) == fingerprint(built)
+
+
+def test_refresh_makes_everything_anew(built: Path, store: Path, tmp_path: Path) -> None:
+    result = pivot.build(CONFIG, store, refresh=True)
+    assert (result.already_complete, result.reused_shards) == (False, 0)
+    assert fingerprint(store) == fingerprint(built)
+    other = config_of(1, seed=7)
+    pivot.build(other, store, refresh=True)
+    pivot.build(other, tmp_path / "other")
+    assert fingerprint(store) == fingerprint(tmp_path / "other")
+    assert_whole(store)
+
+
+# What is not a store
+
+
+def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for refresh in (False, True):
+        with pytest.raises(StoreError, match=r"holds 'thesis\.tex' but no run\.json"):
+            pivot.build(CONFIG, tmp_path, refresh=refresh)
+    assert files_of(tmp_path) == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(StoreError, match=r"store is a file; choose a folder"):
+        pivot.build(CONFIG, tmp_path / "store")
+    with pytest.raises(StoreError, match="a file stands where a folder is needed"):
+        pivot.build(CONFIG, tmp_path / "store" / "below")
+
+
+def test_a_damaged_config_is_named(store: Path) -> None:
+    text = (store / "run.json").read_text()
+    (store / "run.json").write_text(text[: len(text) // 2])
+    with pytest.raises(StoreError, match=r"run\.json is not valid JSON"):
+        pivot.build(CONFIG, store)
+    broken = json.loads(text)
+    broken["config"]["colour"] = "red"
+    (store / "run.json").write_text(json.dumps(broken))
+    with pytest.raises((StoreError, ConfigError), match="colour"):
+        pivot.build(CONFIG, store)

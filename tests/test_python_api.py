@@ -1,0 +1,204 @@
+"""The Python interface: three functions, cheap to import, and errors that say what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.datasets.config import make_config
+from pivot.errors import CertifyError, ConfigError, GenerationError, PluginError, StoreError
+from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
+
+ROOM = "######\n#@$ .#\n######"
+LAKE = "SFFF\nFHFH\nFFFH\nHFFG"
+
+
+def _imported_by(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after running ``code``."""
+    show = "import sys; sys.stdout.write(' '.join(sys.modules))"
+    command = [sys.executable, "-c", f"{code}; {show}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
+    return {name.split(".")[0] for name in found.stdout.split()}
+
+
+HEAVY = {"prefect", "polars", "numba", "numpy", "pyarrow", "duckdb", "PIL", "cv2", "networkx", "pydantic", "gymnasium"}
+
+
+def test_importing_the_package_is_cheap() -> None:
+    assert not HEAVY & _imported_by("import pivot; pivot.__version__, pivot.PivotError")
+
+
+def test_the_command_line_does_not_wait_for_prefect() -> None:
+    assert "prefect" not in _imported_by("from pivot.flows.cli import main")
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in pivot.__all__:
+        assert getattr(pivot, name) is not None
+    assert {"certify", "build", "load_store"} <= set(pivot.__all__)
+    for function in (pivot.certify, pivot.build, pivot.load_store):
+        assert function.__doc__
+        assert "Raises:" in function.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'certfy'"):
+        pivot.certfy  # noqa: B018 - the access is the test
+
+
+# certify
+
+
+def test_a_wasted_budget_is_a_timeout() -> None:
+    verdict = pivot.certify("sokoban", ROOM, ["right", "left"], horizon=2)
+    assert (verdict.pivot_step, verdict.failure_mode) == (1, "timeout")
+    certificate = verdict.certificate
+    assert (certificate.kind, certificate.unit, certificate.reachable_after) == ("exact", "moves", True)
+    assert (certificate.budget_before, certificate.before) == (1, 1)
+    assert (certificate.budget_after, certificate.after) == (0, 2)
+    assert (verdict.witness, verdict.feasible_actions) == (("right",), ("right",))
+
+
+def test_a_box_against_the_wrong_wall_is_a_deadlock() -> None:
+    room = "#####\n#@  #\n# $ #\n#  .#\n#####"
+    verdict = pivot.certify("sokoban", room, ["right", "right", "down", "left", "up"], horizon=9)
+    assert (verdict.pivot_step, verdict.failure_mode) == (3, "deadlock")
+    assert (verdict.certificate.before, verdict.certificate.after) == (6, None)
+    assert verdict.certificate.reachable_after is False
+    assert verdict.witness == ("up", "left", "down", "left", "down", "right")
+
+
+def test_a_fall_is_a_deadlock() -> None:
+    verdict = pivot.certify("frozenlake", LAKE, ["right", "down"], horizon=9)
+    assert (verdict.pivot_step, verdict.failure_mode) == (1, "deadlock")
+    assert verdict.certificate.reachable_after is False
+    assert verdict.certificate.after is None
+    assert set(verdict.feasible_actions) == {"up", "left", "right"}
+    assert verdict.witness is not None
+    assert len(verdict.witness) == verdict.certificate.before == 5
+
+
+def test_a_level_that_was_lost_from_the_start() -> None:
+    verdict = pivot.certify("frozenlake", LAKE, ["right"], horizon=5)
+    assert verdict.infeasible_at_start
+    assert (verdict.pivot_step, verdict.witness) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        (("chess", ROOM, ["up"], 9), PluginError, "unknown solver 'chess'; registered: frozenlake, sokoban"),
+        (("sokoban", ROOM, ["right", "right"], 9), CertifyError, "not_a_failure"),
+        (("sokoban", ROOM, [], 9), CertifyError, "no actions"),
+        (("sokoban", ROOM, ["up"] * 3, 2), CertifyError, "3 actions, more than its horizon of 2"),
+        (("sokoban", ROOM, ["jump"], 9), CertifyError, "unknown action 'jump' at step 0; use one of up, down"),
+        (("sokoban", "######", ["up"], 9), CertifyError, "no player"),
+        (("frozenlake", "SFXG", ["up"], 9), CertifyError, "unknown symbol 'X' in row 1, column 3"),
+    ],
+)
+def test_what_cannot_be_certified_says_why(arguments: tuple[Any, ...], error: type[Exception], named: str) -> None:
+    with pytest.raises(error) as caught:
+        pivot.certify(*arguments)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_of_the_solver() -> None:
+    with pytest.raises(CertifyError, match="solver_limit"):
+        pivot.certify("sokoban", ROOM, ["left"], 9, max_states=1)
+    with pytest.raises(CertifyError, match="settings of solver 'sokoban' cannot be used"):
+        pivot.certify("sokoban", ROOM, ["left"], 9, boxes=3)
+
+
+# build and load_store
+
+
+def test_build_reports_and_load_store_reads(tmp_path: Path) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    class Recorder:
+        def start(self, stage: str, total: int) -> None:
+            seen.append(("start", stage, total))
+
+        def advance(self, stage: str, amount: int) -> None:
+            seen.append(("advance", stage, amount))
+
+        def finish(self, stage: str) -> None:
+            seen.append(("finish", stage, 0))
+
+    result = pivot.build(config_of(2), str(tmp_path / "store"), reporter=Recorder())
+    stages = ["plan", "rollout", "label", "export"]
+    assert [stage for what, stage, _ in seen if what == "start"] == stages
+    assert [stage for what, stage, _ in seen if what == "finish"] == stages
+    for stage in stages:
+        total = next(number for what, name, number in seen if (what, name) == ("start", stage))
+        assert total == sum(number for what, name, number in seen if (what, name) == ("advance", stage)) == 8
+
+    frames = pivot.load_store(str(tmp_path / "store"))
+    counts = result.environments["sokoban"]
+    assert all(isinstance(getattr(frames, name), pl.LazyFrame) for name in ("episodes", "steps", "frames", "prompts"))
+    assert len(frames.episodes.collect()) == counts["episodes"] == 8
+    assert frames.episodes.filter("failed").collect().height == counts["failed"] == counts["labels"]
+    assert frames.labels.filter("accepted").collect().height == counts["accepted"]
+    assert counts["succeeded"] + counts["failed"] == 8
+
+
+def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
+    pivot.build(make_config(config_of(1)), tmp_path / "typed")
+    pivot.build(config_of(1), tmp_path / "plain")
+    assert fingerprint(tmp_path / "typed") == fingerprint(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "named"),
+    [
+        ({"environments": {}}, ConfigError, "environments"),
+        ({}, ConfigError, "config field environments"),
+        (config_of(0), ConfigError, "tasks"),
+        (config_of(1, colour="red"), ConfigError, "unknown config field colour; known: environments, rollouts, seed"),
+        (config_of(1, rollouts=0), ConfigError, "rollouts"),
+        (config_of(1, split="level"), ConfigError, "split"),
+        (config_of({"chess": 1}), PluginError, "unknown environment 'chess'; registered: frozenlake, sokoban"),
+        (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: scripted"),
+        (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),
+        (config_of(1, teacher={"name": "human"}), PluginError, "unknown teacher 'human'; registered: template"),
+        (
+            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxs": 2}}}},
+            ConfigError,
+            "unknown setting sokoban.boxs; known:",
+        ),
+        (
+            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": "many"}}}},
+            ConfigError,
+            "(found 'many')",
+        ),
+        (
+            {"environments": {"frozenlake": {"tasks": 400, "settings": {"size": 2}}}},
+            GenerationError,
+            "frozenlake",
+        ),
+    ],
+)
+def test_what_cannot_be_built_says_why_and_leaves_no_store(
+    tmp_path: Path, config: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error) as caught:
+        pivot.build(config, tmp_path / "store")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "store" / "manifest.json").exists()
+    with pytest.raises(StoreError, match="is no PIVOT store"):
+        pivot.load_store(tmp_path / "store")
+
+
+def test_load_store_names_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere does not exist, so it is no PIVOT store; make one with"):
+        pivot.load_store(tmp_path / "nowhere")
+    pivot.build(config_of(1), tmp_path)
+    (tmp_path / "steps/sokoban/00000.parquet").unlink()
+    with pytest.raises(StoreError, match=r"steps/sokoban/00000\.parquet is missing"):
+        pivot.load_store(tmp_path)
+    pivot.build(config_of(1), tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(StoreError, match=r"did not finish; finish it with: pivot build --config"):
+        pivot.load_store(tmp_path)
