@@ -1,4 +1,4 @@
-"""Find environments, solvers, policies, teachers, prompts and filters by name through entry points.
+"""Find environments, solvers, policies, players, teachers, prompts and filters by name through entry points.
 
 PIVOT's own parts are registered exactly like a third party's (``pyproject.toml``), so adding one is a new file and one
 line. A plugin that is unknown or fails to import raises :class:`~pivot.errors.PluginError` with the reason.
@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import PluginError
 
-GROUPS = ("environments", "solvers", "policies", "prompts", "teachers", "filters")
+GROUPS = ("environments", "solvers", "policies", "players", "prompts", "teachers", "filters")
 
 
 @cache

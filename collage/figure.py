@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from .compose import collage
+from .tiles import Tiles
 
 PAPER, INK, MUTED, ACCENT = (255, 255, 255), (32, 36, 44), (110, 118, 129), (200, 30, 45)
 _MARGIN, _WIDTH = 24, 520
@@ -29,15 +30,16 @@ class FigureText:
     """The compact action log, one line a step."""
 
 
-def failure_figure(frames: Sequence[NDArray[np.uint8]], text: FigureText, pivot_step: int | None) -> NDArray[np.uint8]:
+def failure_figure(tiles: Tiles[NDArray[np.uint8]], text: FigureText, pivot_step: int | None) -> NDArray[np.uint8]:
     """Draw the figure; RGB, shape (height, width, 3).
 
     Args:
-        frames: the frames before each action, equal in number to ``text.log``.
+        tiles: the tiles of the collage; those of steps are equal in number to ``text.log``.
         text: what stands beside the collage.
         pivot_step: the step to mark; None for an episode without a label.
     """
-    picture = Image.fromarray(collage(frames, highlight=pivot_step))
+    marked = None if pivot_step is None else tiles.first_step + pivot_step
+    picture = Image.fromarray(collage(tiles.frames, tiles.labels, highlight=marked))
     lines = _lines(text, pivot_step)
     height = max(picture.height, sum(line.height for line in lines)) + 2 * _MARGIN
     page = Image.new("RGB", (picture.width + _WIDTH + 3 * _MARGIN, height), PAPER)
@@ -75,8 +77,9 @@ def _lines(text: FigureText, pivot_step: int | None) -> list[_Line]:
     lines.append(_Line("action log", _TEXT - 3, MUTED, 21))
     for step, entry in enumerate(text.log):
         marked = step == pivot_step
-        words = f"{entry}   (pivot)" if marked else entry
-        lines.append(_Line(words, _LOG, ACCENT if marked else INK, 22))
+        words = f"{entry} (pivot)" if marked else entry
+        colour = ACCENT if marked else INK
+        lines += [_Line(part, _LOG, colour, 22) for part in _wrapped(words, _LOG, _WIDTH)]
     return lines
 
 

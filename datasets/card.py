@@ -14,7 +14,8 @@ import yaml
 from .. import plugins
 from ..identity import digest
 from ..images import encode_png
-from .config import environment
+from ..labeling.vocabulary import PAPER_MODES, is_translated
+from .config import env_config, environment
 from .describe import find_episode
 from .files import FileRecord, write_atomic, write_text_atomic
 from .schema import DATASET, DATASET_EPISODES, TableSchema
@@ -197,6 +198,8 @@ def _making_section(store: Store, run: Mapping[str, Any]) -> str:
         stand_ins.append(f"policy `{config.policy.name}` is embedded and acts in place of a vision-language model")
     if plugins.load("teachers", config.teacher.name).is_stand_in:
         stand_ins.append(f"teacher `{config.teacher.name}` is embedded and writes in place of a language model")
+    for env, chosen in config.environments.items():
+        stand_ins += env_config(env, chosen.settings).stand_ins
     solvers = store.lazy().labels.select("solver", "solver_version").unique().sort("solver").collect()
     named = ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows()) or "none (no failure)"
     lines = [
@@ -215,6 +218,12 @@ def _making_section(store: Store, run: Mapping[str, Any]) -> str:
         ),
     ]
     lines.append(f"- Run `{run['run_id']}`; digest of its `run.json` (config and versions): `{digest(run)}`.")
+    lines += [
+        f"- Targets of `{env}` (`completion` and the prompt's list of modes) use the paper's words, "
+        f"{' and '.join(PAPER_MODES)}; the columns `failure_mode` and `failure_mode_id` keep the certificate's."
+        for env in config.environments
+        if is_translated(env, config.target_vocabulary)
+    ]
     if stand_ins:
         lines.append(f"- **Stand-ins**: {'; '.join(stand_ins)}.")
     settings = {name: run.settings for name, run in config.environments.items()}

@@ -17,6 +17,7 @@ from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import ConfigError
 from ..identity import digest
+from ..labeling.vocabulary import Vocabulary
 
 GROUP_SIZE = 8
 """N of the paper: rollouts that share a prompt key form one group."""
@@ -55,6 +56,8 @@ class RunConfig(BaseModel):
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
     include_infeasible: bool = False
     """Whether records that were infeasible before any action enter the training set (spec section 1)."""
+    target_vocabulary: Vocabulary = "certificate"
+    """Whose words for failure modes the targets use; `paper` says timeout for all modes of svg (spec section 3)."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)

@@ -10,7 +10,7 @@ from ..collage.figure import FigureText, failure_figure
 from ..errors import StoreError
 from ..labeling.action_log import log_lines
 from .config import Shard, environment
-from .export import FrameReader, collage_frames
+from .export import FrameReader, drawn_tiles
 from .schema import EPISODES, FRAMES, LABELS, STEPS
 from .store import Store
 from .tables import Rows, steps_by_episode
@@ -78,7 +78,7 @@ class EpisodeView:
         if not self.steps:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))
-        tiles = [frames.pixels(frame_id) for frame_id in collage_frames(self.steps)]
+        tiles = drawn_tiles(self.episode["env"], self.steps, frames)
         return failure_figure(tiles, FigureText(self.title, self.facts(), self.log), self.pivot_step)
 
 
@@ -91,6 +91,10 @@ def _row(store: Store, schema: Any, shard: Shard, episode_id: str) -> dict[str, 
 def certificate_text(certificate: dict[str, Any]) -> str:
     """State a certificate in one sentence."""
     unit = certificate["unit"]
+    if certificate["kind"] == "convention":
+        earlier = certificate["raw_before"]
+        before = "there was none before" if earlier is None else f"the one before {earlier:.4f}"
+        return f"the last submission scored {certificate['raw_after']:.4f}, {before} (convention)"
 
     def needed(amount: float | None) -> str:
         return "the goal is out of reach" if amount is None else f"{amount:g} {unit} are needed"

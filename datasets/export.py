@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..collage import collage, panel
+from ..collage import Tiles, collage, episode_tiles, panel
 from ..images import decode, encode_png
 from ..labeling.action_log import action_log
 from ..solvers.base import FAILURE_MODES
@@ -123,9 +123,15 @@ def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 
-def collage_frames(steps: Rows) -> list[str]:
-    """Ids of the frames before each action, in order: the tiles of the collage."""
-    return [step["frame_id"] for step in steps]
+def seen_frames(steps: Rows) -> list[str]:
+    """Ids of the frames of an episode in order: the one before each action, then the terminal one."""
+    return [*(step["frame_id"] for step in steps), *(step["next_frame_id"] for step in steps[-1:])]
+
+
+def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.uint8]]:
+    """The tiles of an episode's collage, decoded."""
+    tiles = episode_tiles(environment(env).profile.tiles, seen_frames(steps))
+    return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.first_step)
 
 
 def _image(pixels: NDArray[np.uint8]) -> dict[str, Any]:
@@ -137,15 +143,15 @@ def record_row(
 ) -> dict[str, Any]:
     """Build one row of the ``dataset`` table from stored rows."""
     profile = environment(episode["env"]).profile
-    tiles = [frames.pixels(frame_id) for frame_id in collage_frames(steps)]
+    tiles = drawn_tiles(episode["env"], steps, frames)
     shared = {name: episode[name] for name in _EPISODE_COLUMNS}
     proved = {name: label[name] for name in _LABEL_COLUMNS}
     infos = [json.loads(step["info"]) for step in steps]
     return {
         **shared,
         **proved,
-        "images": [_image(collage(tiles))],
-        "panel": _image(panel(tiles, label["pivot_step"])),
+        "images": [_image(collage(tiles.frames, tiles.labels))],
+        "panel": _image(panel(tiles.steps, label["pivot_step"])),
         "prompt": [_message(message) for message in json.loads(messages)],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
         "failure_mode_id": FAILURE_MODES.index(label["failure_mode"]),
@@ -157,6 +163,7 @@ def record_row(
 _EPISODE_COLUMNS = (
     "episode_id",
     "env",
+    "env_config",
     "task_id",
     "goal_idx",
     "eval_set",
@@ -190,9 +197,8 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
 def episode_row(episode: dict[str, Any], steps: Rows, frames: FrameReader) -> dict[str, Any]:
     """Build one row of the ``dataset_episodes`` table from stored rows."""
     shared = {name: episode[name] for name in DATASET_EPISODES.names if name in episode}
-    shown = [*collage_frames(steps), *(step["next_frame_id"] for step in steps[-1:])]
     return {
         **shared,
-        "images": [{"bytes": frames.encoded(frame_id), "path": None} for frame_id in shown],
+        "images": [{"bytes": frames.encoded(frame_id), "path": None} for frame_id in seen_frames(steps)],
         "responses": [step["response"] for step in steps],
     }

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..environments.base import Task
 from ..errors import ImageError, PivotError, StoreError
 from ..images import decode, frame_id
+from ..labeling.base import FailedEpisode
 from ..labeling.label import label_episodes
 from ..rollouts.base import Status, StopReason
 from ..rollouts.runner import roll_out_tasks
@@ -140,25 +141,27 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         texts = zip(stored["episode_id"].to_pylist(), stored["failure_reason"].to_pylist(), strict=True)
         teacher = StoredGuidance(teacher, {episode: text or "" for episode, text in texts})
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    labels = label_episodes(episodes, make_solver(shard.env), teacher, make_filters(), str(config.label_version))
+    labels = label_episodes(
+        episodes, make_solver(shard.env), teacher, make_filters(), str(config.label_version), config.target_vocabulary
+    )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
     prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
     derived = prompt_table([label.prompt for label in labels])
     report.problems += differences("prompts", ["prompt_hash"], prompts, derived)
-    report.problems += _unproved(shard.env, stored.to_pylist(), store.read(EPISODES, shard).to_pylist())
+    report.problems += _unproved(shard.env, stored.to_pylist(), episodes)
     report.checked["labels"] = stored.num_rows
 
 
-def _unproved(env: str, labels: list[dict[str, Any]], episodes: list[dict[str, Any]]) -> list[str]:
-    """Prove each label from its stored row alone, by a search that shares nothing with the solver."""
-    by_id = {row["episode_id"]: row for row in episodes}
+def _unproved(env: str, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:
+    """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
+    by_id = {episode.episode_id: episode for episode in episodes}
     prove = prover(env)
     problems = []
     for label in labels:
         episode = by_id.get(label["episode_id"])
         if episode is None or label["pivot_step"] is None or prove is None:
             continue
-        case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
+        case = Case(episode.initial_state, episode.actions, episode.horizon, episode.infos)
         proof = prove(case, stored_verdict(label))
         problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
     return problems

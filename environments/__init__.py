@@ -9,3 +9,4 @@ import gymnasium
 # The turn budget belongs to the environment (its `truncated`), so gymnasium's own time limit stays off.
 gymnasium.register(id="pivot/Sokoban-v0", entry_point="pivot.environments.sokoban:SokobanEnv")
 gymnasium.register(id="pivot/FrozenLake-v0", entry_point="pivot.environments.frozenlake:FrozenLakeEnv")
+gymnasium.register(id="pivot/Svg-v0", entry_point="pivot.environments.svg:SvgEnv")

@@ -8,7 +8,7 @@ inherits the contract test.
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
@@ -29,6 +29,11 @@ class EnvConfig(BaseModel):
 
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
+        return ()
 
     def digest(self) -> str:
         """Return eight hex digits of the resolved settings; part of every task id."""
@@ -56,8 +61,15 @@ class EnvProfile:
     default_tasks: int
     """Task count of the paper."""
     success_return: float = 1.0
-    """``R_succ``; used only where ``has_success_bit`` is false."""
+    """``R_succ`` by default; used only where ``has_success_bit`` is false. See :attr:`PivotEnv.success_return`."""
     has_success_bit: bool = True
+    tiles: Literal["observations", "outcomes"] = "observations"
+    """What the pictures for Analyzer and Teacher show: the frames before each action, or, where every action submits a
+    whole result, the first frame as the target and then the outcome of each action (spec section 5)."""
+    reply_limit: int = 64 * 1024
+    """Longest reply that is read and stored, UTF-8 bytes (spec section 2)."""
+    keeps_case: bool = False
+    """Whether case matters in the text inside the answer tag; otherwise it is folded before it is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +141,10 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
 
     @abstractmethod
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read exactly one action from the trimmed, case-folded text inside the answer tag; None when it is not one."""
+        """Read exactly one action from the trimmed text inside the answer tag; None when it is not one.
+
+        The text is case-folded, unless ``profile.keeps_case``.
+        """
 
     @abstractmethod
     def encode_action(self, name: str, payload: str | None = None) -> Any:
@@ -154,6 +169,11 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     def frame_key(self) -> Hashable | None:
         """Return a key that is equal only for equal frames of this level, or None to hash every frame."""
         return None
+
+    @property
+    def success_return(self) -> float:
+        """``R_succ``: the return from which on an episode without a success bit counts as a success."""
+        return self.profile.success_return
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> Self:

@@ -1,6 +1,6 @@
 """How much disk a build will take, measured rather than guessed: one small task is rolled out and weighed."""
 
-from ..collage import collage
+from ..collage import collage, episode_tiles
 from ..datasets.config import RunConfig, env_config, environment
 from ..datasets.parts import make_policy
 from ..images import decode, encode_png
@@ -32,7 +32,9 @@ def estimate_bytes(config: RunConfig, env: str) -> int:
             rows += 1
             if episode.failed:
                 # The collage and, at about a third of it, the panel.
-                size = len(encode_png(collage([pixels[step.frame_id] for step in episode.steps])))
+                shown = [step.frame_id for step in episode.steps] + [episode.steps[-1].next_frame_id]
+                tiles = episode_tiles(env_type.profile.tiles, [pixels[frame_id] for frame_id in shown])
+                size = len(encode_png(collage(tiles.frames, tiles.labels)))
                 collages += size + size // 3
     # Frames are stored once in the store and once more in the whole-episode config.
     per_episode = (2 * frames + collages) / rows + _ROW_BYTES

@@ -197,7 +197,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
-            f"`pivot relabel {root}` if only teacher or split differ, or build it anew with --refresh"
+            f"`pivot relabel {root}` if only teacher, split or target words differ, or build it anew with --refresh"
         )
     return config
 

@@ -132,6 +132,7 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
             "teacher": [teacher.name, teacher.config],
             "filters": [type(item).__qualname__ for item in filters],
             "label_version": config.label_version,
+            "target_vocabulary": config.target_vocabulary,
         }
     )
     stage = label_stage(config)
@@ -139,7 +140,7 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
     if receipt is not None and receipt.holds(root, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version))
+    labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary)
     prompts = prompt_table([label.prompt for label in labels])
     files = write_tables(
         root,

@@ -8,13 +8,14 @@ what the model is shown; for training they become TRL's conversational ``prompt`
 from functools import lru_cache
 from typing import Any
 
-from ..collage import grid_shape
+from ..collage import TARGET_LABEL, episode_tiles, grid_shape
 from ..environments.base import EnvProfile
 from ..identity import digest
 from ..rollouts.base import PromptMessages
 from .action_log import action_log
 from .base import FailedEpisode
 from .target import FIELDS
+from .vocabulary import Vocabulary, target_modes
 from .wording import wording
 
 VERSION = "1"
@@ -30,13 +31,34 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def _picture(profile: EnvProfile, num_steps: int) -> str:
+    """Say how the collage is to be read."""
+    tiles = episode_tiles(profile.tiles, range(num_steps + 1))
+    columns, rows = grid_shape(len(tiles.frames))
+    last = num_steps - 1
+    grid = (
+        f"The image shows one failed episode as a {columns}x{rows} grid (columns x rows), read row by row from the "
+        f"top left."
+    )
+    if profile.tiles == "outcomes":
+        return (
+            f"{grid} The first tile, labelled {TARGET_LABEL}, is what was to be made. The tiles after it are labelled "
+            f"step 0 to step {last}: each shows what there was after that step, drawn from its submission, or left as "
+            f"it was when nothing usable was submitted. The log line `step k` belongs to the tile labelled step k, and "
+            f"no step to the tile {TARGET_LABEL}."
+        )
+    return (
+        f"{grid} Each tile is what the agent saw before it acted, and the strip above it carries the index of that "
+        f"step; the tiles are labelled 0 to {last}. The log line `step k` belongs to the tile labelled k."
+    )
+
+
 @lru_cache(maxsize=4096)
-def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
+def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: Vocabulary) -> str:
     """Everything above the log: equal for episodes of one length and instruction."""
     words = wording(profile.name)
-    columns, rows = grid_shape(num_steps)
     last = num_steps - 1
-    modes = profile.failure_modes
+    modes = target_modes(profile, vocabulary)
     meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
     step, mode, reason = FIELDS
     task = _one_line(profile.task_description)
@@ -45,9 +67,7 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
     if instruction and instruction != task:
         context.append(f"- Instruction of this episode: {instruction}")
     lines = [
-        f"The image shows one failed episode as a {columns}x{rows} grid (columns x rows), read row by row from the "
-        f"top left. Each tile is what the agent saw before it acted, and the strip above it carries the index of that "
-        f"step; the tiles are labelled 0 to {last}. The log line `step k` belongs to the tile labelled k.",
+        _picture(profile, num_steps),
         "",
         "Work out where this episode was lost and why. Answer with JSON only: a single object with these three fields.",
         f"1. {step} (integer): the index of {words.pivot}.",
@@ -58,7 +78,9 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
         "Constraints:",
         "- Rely on the pictures as well as on the log; neither is enough alone.",
         f"- Steps are counted from 0. {step} has to be an integer from 0 to {last}, the label of a tile.",
-        "- Decide from this episode alone; no index is more likely than another.",
+        # Where only the last step can be the pivot, a claim that all steps are alike would contradict the advice.
+        "- Decide from this episode alone"
+        + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
         f"- {words.advice}",
         f"- {mode} has to be exactly one of: {', '.join(modes)}.",
         f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",
@@ -80,21 +102,28 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str) -> str:
     return "\n".join(lines)
 
 
-def analyzer_text(profile: EnvProfile, episode: FailedEpisode) -> str:
+def analyzer_text(profile: EnvProfile, episode: FailedEpisode, vocabulary: Vocabulary = "certificate") -> str:
     """Return the text part of the prompt; the episode has at least one step."""
-    opening = _opening(profile, episode.num_steps, episode.instruction)
+    opening = _opening(profile, episode.num_steps, episode.instruction, vocabulary)
     return opening + action_log(profile.log_fields, episode.actions, episode.infos)
 
 
-def analyzer_prompt(profile: EnvProfile, episode: FailedEpisode) -> PromptMessages:
-    """Render the Analyzer prompt of an episode: the collage of the frames before each action, then the text."""
-    tiles = list(episode.frame_ids[: episode.num_steps])
+def analyzer_prompt(
+    profile: EnvProfile, episode: FailedEpisode, vocabulary: Vocabulary = "certificate"
+) -> PromptMessages:
+    """Render the Analyzer prompt of an episode: the collage, named by the ids of its tiles, then the text."""
+    tiles = list(episode_tiles(profile.tiles, episode.frame_ids).frames)
     content = [
         {"type": "image", "collage_of": tiles},
-        {"type": "text", "text": analyzer_text(profile, episode)},
+        {"type": "text", "text": analyzer_text(profile, episode, vocabulary)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
     return PromptMessages(template_name(profile.name), VERSION, messages, digest(messages))
+
+
+def shown_frames(prompt: PromptMessages) -> tuple[str, ...]:
+    """Return the ids of the frames in the prompt's collage, in order."""
+    return tuple(prompt.messages[0]["content"][0]["collage_of"])
 
 
 def trl_prompt(prompt: PromptMessages) -> list[dict[str, Any]]:

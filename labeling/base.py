@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ..environments.base import EnvProfile
 from ..rollouts.base import PromptMessages
 from ..solvers.base import Certificate, Solver, Verdict
+from .vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Label:
     prompt_hash: str
     """Hash of the rendered Analyzer prompt."""
     image_hashes: tuple[str, ...]
-    """Ids of the images that the prompt shows: the collage."""
+    """Ids of the frames that the prompt shows: the tiles of the collage."""
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
 
@@ -122,6 +123,8 @@ class GuidanceRequest:
     episode: FailedEpisode
     verdict: Verdict
     prompt: PromptMessages
+    vocabulary: Vocabulary = "certificate"
+    """Whose words for failure modes the target uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,8 @@ class Draft:
     target: str
     solver: Solver
     """The solver that gave the verdict, for rules that ask it about another state."""
+    vocabulary: Vocabulary = "certificate"
+    """Whose words for failure modes the target uses."""
 
 
 class Filter(ABC):

@@ -1,4 +1,4 @@
-"""What a guidance text claims about a fall into a hole and about the turn budget, by word lists.
+"""What a guidance text claims about a fall into a hole, the turn budget, and scored drawings, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
@@ -32,6 +32,23 @@ _BUDGET = re.compile(
     r"|\b(?:turns?|steps?|moves?|time|budget) (?:was|were|is|are|had been) "
     r"(?:spent|exhausted|used up|gone|too (?:small|short|few))\b"
 )
+_DRAWING = r"\b(?:score|likeness|similarity|result|drawing|picture|reconstruction)s? (?:(?!never|not)\w+ )?"
+_WORSE = re.compile(
+    _DRAWING + r"(?:fell|dropped|sank|decreased|declined|worsened|went down|(?:got|became|was) worse|regressed)\b"
+)
+_BETTER = re.compile(
+    _DRAWING + r"(?:rose|climbed|increased|improved|went up|(?:got|became|was) (?:better|higher|closer))\b"
+)
+_EXACT = re.compile(
+    r"\b(?:match(?:es|ed)|reproduce[sd]|equal(?:s|ed|led)|recreate[sd]) the (?:target|icon|picture|image) "
+    r"(?:exactly|perfectly|fully|completely)\b"
+    r"|\b(?:was|gave|reached|scored) (?:a |an |the )?(?:perfect|exact|full) (?:match|score|reproduction|copy)\b"
+)
+_EMPTY = re.compile(
+    r"\b(?:reply|answer|submission|document|response) (?:there |here )?(?:was|is|had been) (?:left )?(?:empty|blank)\b"
+    r"|\b(?:submitted|sent|drew|answered) nothing\b"
+    r"|\bno (?:document|svg|code|drawing) was (?:sent|submitted|given)\b"
+)
 _NEGATION = re.compile(r"\b(?:not|never|no|nor|without|n't)\b(?: \w+)?$|n't(?: \w+)?$")
 
 
@@ -52,3 +69,14 @@ def claims(text: str) -> frozenset[str]:
     if any(not _negated(plain, match.start()) for match in _BUDGET.finditer(plain)):
         found.add("budget")
     return frozenset(found)
+
+
+def drawing_claims(text: str) -> frozenset[str]:
+    """Return which of ``worse``, ``better``, ``exact`` and ``empty`` the text claims about scored drawings."""
+    plain = _plain(text)
+    lists = {"worse": _WORSE, "better": _BETTER, "exact": _EXACT, "empty": _EMPTY}
+    return frozenset(
+        name
+        for name, words in lists.items()
+        if any(not _negated(plain, match.start()) for match in words.finditer(plain))
+    )

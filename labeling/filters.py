@@ -7,15 +7,17 @@ is one class and one entry point in the group ``pivot.filters``.
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar
 
 from .. import plugins
 from ..environments.base import EnvProfile
 from ..solvers.base import Case, Solver, Verdict
 from .base import Draft, FailedEpisode, Filter
-from .claims import claims
+from .claims import claims, drawing_claims
 from .replay import DisagreementError, replayer_for
 from .target import BadTargetError, Target, parse_target
+from .vocabulary import target_mode
 
 
 class TargetFilter(Filter):
@@ -32,7 +34,8 @@ class TargetFilter(Filter):
             return str(error)
         if not 0 <= target.pivot_step < episode.num_steps:
             return f"out_of_range: pivot_step {target.pivot_step} is not in [0, {episode.num_steps - 1}]"
-        expected = Target(verdict.pivot_step, verdict.failure_mode, draft.guidance or "")
+        mode = target_mode(episode.env, verdict.failure_mode, draft.vocabulary)
+        expected = Target(verdict.pivot_step, mode, draft.guidance or "")
         return None if target == expected else f"differs: the target says {target}, the label {expected}"
 
 
@@ -169,4 +172,29 @@ class FrozenLakeFactsFilter(Filter):
             return "claims_fall: the text says that the player fell into a hole, but it never did"
         if "no_fall" in claimed and fell:
             return "denies_fall: the text says that the player did not fall, but it did"
+        return None
+
+
+class SvgFactsFilter(Filter):
+    """Guidance does not contradict the log of submissions and scores.
+
+    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`. A rise or fall counts wherever it
+    happens in the episode, and of the pivot alone it must be true that the submission was empty.
+    """
+
+    name: ClassVar[str] = "svg_facts"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"svg"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``claims_exact``, ``claims_empty``, ``claims_worse`` or ``claims_better``."""
+        claimed = drawing_claims(draft.guidance) if draft.guidance else frozenset[str]()
+        scores = [float(info.get("average_score") or 0.0) for info in episode.infos]
+        if "exact" in claimed:
+            return f"claims_exact: the text says that the target was reproduced, but the last score is {scores[-1]}"
+        if "empty" in claimed and episode.actions[draft.verdict.pivot_step] != "empty":
+            return f"claims_empty: the text says that nothing was submitted, but step {draft.verdict.pivot_step} did"
+        if "worse" in claimed and not any(after < before for before, after in pairwise(scores)):
+            return f"claims_worse: the text says that the drawing got worse, but the scores are {scores}"
+        if "better" in claimed and not any(after > before for before, after in pairwise(scores)):
+            return f"claims_better: the text says that the drawing got better, but the scores are {scores}"
         return None

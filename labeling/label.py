@@ -13,9 +13,10 @@ from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
 from ..rollouts.base import PromptMessages
 from ..solvers.base import Case, Solver, Unsolved, Verdict
-from .analyzer import analyzer_prompt
+from .analyzer import analyzer_prompt, shown_frames
 from .base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, RejectReason, Teacher, judge
 from .target import build_target
+from .vocabulary import Vocabulary, target_mode
 
 
 def label_episodes(
@@ -24,6 +25,7 @@ def label_episodes(
     teacher: Teacher | None,
     filters: Sequence[Filter],
     label_version: str,
+    vocabulary: Vocabulary = "certificate",
 ) -> list[Label]:
     """Return one label per episode, in order.
 
@@ -33,6 +35,7 @@ def label_episodes(
         teacher: writes the guidance; None leaves it empty.
         filters: all of them judge every label with a verdict; one without carries the solver's reason alone.
         label_version: stored with every label.
+        vocabulary: whose words for failure modes targets and prompts use; the labels keep the solver's.
 
     Raises:
         StoreError: the rows of an episode do not belong together.
@@ -47,18 +50,20 @@ def label_episodes(
     )
     _check_answers(solver, episodes, answers)
     profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
-    prompts = [analyzer_prompt(profile, episode) for profile, episode in zip(profiles, episodes, strict=True)]
+    prompts = [
+        analyzer_prompt(profile, episode, vocabulary) for profile, episode in zip(profiles, episodes, strict=True)
+    ]
     solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
     guidance: dict[int, str] = {}
     if teacher is not None and solved:
         requests = [
-            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index])
+            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index], vocabulary)
             for index, answer in enumerate(answers)
             if isinstance(answer, Verdict)
         ]
         texts = [_storable(written.text) for written in teacher.write(requests)]
         guidance = dict(zip(solved, texts, strict=True))
-    maker = _Maker(solver, teacher, label_version)
+    maker = _Maker(solver, teacher, label_version, vocabulary)
     return [
         maker.unsolved(episode, prompt, answer)
         if isinstance(answer, Unsolved)
@@ -70,8 +75,9 @@ def label_episodes(
 class _Maker:
     """Assembles labels; holds the columns that are equal in one call."""
 
-    def __init__(self, solver: Solver, teacher: Teacher | None, label_version: str) -> None:
+    def __init__(self, solver: Solver, teacher: Teacher | None, label_version: str, vocabulary: Vocabulary) -> None:
         self._solver = solver
+        self._vocabulary: Vocabulary = vocabulary
         self._constant: dict[str, Any] = {
             "label_version": label_version,
             "solver": solver.name,
@@ -89,8 +95,9 @@ class _Maker:
         guidance: str | None,
         filters: Sequence[Filter],
     ) -> Label:
-        target = build_target(verdict.pivot_step, verdict.failure_mode, guidance or "")
-        draft = Draft(verdict, guidance, target, self._solver)
+        mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
+        target = build_target(verdict.pivot_step, mode, guidance or "")
+        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary)
         reasons = judge(episode, draft, filters)
         return Label(
             episode_id=episode.episode_id,
@@ -107,7 +114,7 @@ class _Maker:
             accepted=not reasons,
             reject_reasons=reasons,
             prompt_hash=prompt.prompt_hash,
-            image_hashes=tuple(episode.frame_ids[:-1]),
+            image_hashes=shown_frames(prompt),
             prompt=prompt,
             **self._constant,
         )
@@ -128,7 +135,7 @@ class _Maker:
             accepted=False,
             reject_reasons=(RejectReason(answer.reason, answer.detail),),
             prompt_hash=prompt.prompt_hash,
-            image_hashes=tuple(episode.frame_ids[:-1]),
+            image_hashes=shown_frames(prompt),
             prompt=prompt,
             **self._constant,
         )

@@ -62,7 +62,11 @@ class Replayer:
                 raise DisagreementError(f"info: step {t} {_first_difference(info, logged)}")
             if self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError(f"frame: the one after step {t} is another one")
-            ended, succeeded = terminated or truncated, bool(info.get("success"))
+            ended = terminated or truncated
+            if env.profile.has_success_bit:
+                succeeded = bool(info.get("success"))
+            else:
+                succeeded = ended and sum(rewards[: t + 1], 0.0) >= env.success_return
             if ended and t < last:
                 raise DisagreementError(f"end: the episode is over after step {t}, the log goes on")
         if not ended:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .base import Guidance, GuidanceRequest, Teacher
+from .vocabulary import target_mode
 from .wording import wording
 
 VERSION = "1"
@@ -27,7 +28,11 @@ class Facts:
     moved: bool
     """Whether the action changed anything."""
     mode: str
+    """The certificate's mode."""
+    word: str
+    """The word for it in the target."""
     meaning: str
+    """What the word means."""
     instead: str | None
     """First action of the witness; None when there is no witness."""
     before: int | None
@@ -38,6 +43,10 @@ class Facts:
     hopeless: bool
     """The goal was out of budget before any action."""
     fallback: bool
+    score_before: float | None
+    """Score of the submission before the pivot, where submissions are scored and there was one."""
+    score_after: float | None
+    """Score of the pivot's submission."""
 
 
 Phrases = Callable[[Facts], tuple[str, str]]
@@ -120,12 +129,49 @@ def _frozenlake(facts: Facts) -> tuple[str, str]:
     return avoid, _command(facts, "move")
 
 
+def _svg(facts: Facts) -> tuple[str, str]:
+    at, before, after = f"At step {facts.step}", facts.score_before, facts.score_after or 0.0
+    if facts.mode == "format":
+        had = "" if before is None else f", where the submission before had {_score(before)}"
+        if not facts.usable:
+            return (
+                f"Avoid replies without a document: an empty submission scores 0{had}.",
+                f"{at}, do not leave the answer empty; send one whole document from <svg> to </svg>.",
+            )
+        return (
+            f"Avoid documents that cannot be drawn, such as unclosed tags or missing quotes: they score 0{had}.",
+            f"{at}, do not send svg code that breaks off; close every tag and check the document before you send it.",
+        )
+    if facts.mode == "regression":
+        return (
+            f"Avoid giving up what was right: with this submission the score fell from {_score(before)} to "
+            f"{_score(after)}.",
+            f"{at}, keep the shapes of the submission before that fit the target and change only those that do not.",
+        )
+    if facts.mode == "stagnation":
+        return (
+            f"Avoid spending a turn on nearly the same picture: the score was {_score(before)} and stayed at "
+            f"{_score(after)}.",
+            f"{at}, do not repeat the document; compare the canvas with the target and redraw what differs most.",
+        )
+    earlier = "" if before is None else f" after {_score(before)} on the submission before"
+    return (
+        f"Avoid stopping at a rough likeness: the last drawing scored {_score(after)}{earlier}; an exact match has 1.",
+        f"{at}, draw every shape of the target, none besides, each with its own place, size and colour.",
+    )
+
+
+def _score(score: float | None) -> str:
+    """Three decimals; cut, not rounded, so that no failed drawing seems exact."""
+    return f"{int(1000 * (score or 0.0)) / 1000:.3f}"
+
+
 def _general(facts: Facts) -> tuple[str, str]:
-    avoid = f"Avoid what ended this attempt ({facts.mode})"
+    avoid = f"Avoid what ended this attempt ({facts.word})"
     return f"{avoid}: {facts.meaning}." if facts.meaning else f"{avoid}.", _command(facts, "choose")
 
 
-PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake}
+PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake, "svg": _svg}
 """Phrase book of each environment: facts to (what to avoid, what to do)."""
 
 
@@ -138,13 +184,15 @@ def facts_of(request: GuidanceRequest) -> Facts:
     episode, verdict = request.episode, request.verdict
     certificate, step = verdict.certificate, verdict.pivot_step
     action = episode.actions[step]
+    word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
     return Facts(
         step=step,
         action=action,
         usable=action != request.profile.unusable_action,
         moved=episode.infos[step].get("moved") is not False,
         mode=verdict.failure_mode,
-        meaning=wording(episode.env).meaning(verdict.failure_mode),
+        word=word,
+        meaning=wording(episode.env).meaning(word),
         instead=verdict.witness[0] if verdict.witness else None,
         before=_whole(certificate.before),
         after=_whole(certificate.after),
@@ -152,6 +200,8 @@ def facts_of(request: GuidanceRequest) -> Facts:
         budget_after=certificate.budget_after,
         hopeless=verdict.infeasible_at_start,
         fallback=verdict.fallback,
+        score_before=certificate.raw_before,
+        score_after=certificate.raw_after,
     )
 
 

@@ -50,6 +50,21 @@ WORDING: dict[str, AnalyzerWording] = {
             "deadlock": "a box can never be brought to a target again, however many moves are made",
         },
     ),
+    "svg": AnalyzerWording(
+        pivot="the last submission, the one that ended the episode",
+        advice=(
+            "Every turn submits a whole drawing, so nothing is lost before the last one: the pivot is the last "
+            "submission, also when it was empty (action=empty) or could not be drawn (valid_svg=false)."
+        ),
+        meanings={
+            "format": "the last submission was empty or could not be drawn",
+            "regression": "its score is more than 0.01 below that of the submission before",
+            "stagnation": "its score differs by at most 0.01 from that of the submission before",
+            "mismatch": "it is better than the submission before or the only one, and still not the target",
+            "timeout": "the turns ended before a submission reproduced the target",
+            "deadlock": "no further submission could have reproduced the target",
+        },
+    ),
     "frozenlake": AnalyzerWording(
         pivot="the first step after which the goal could no longer be reached in the turns that were left",
         advice=(

@@ -197,6 +197,8 @@ class HistoryEntry:
 
     step: int
     action: str
+    frame_id: str = ""
+    """The picture before the action; the first entry's is the first observation, such as a target."""
 
 
 class StudentPrompt(ABC):

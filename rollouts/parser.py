@@ -2,8 +2,9 @@
 
 A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
 tag, and everything from a think tag that is opened after it and never closed; what is left is *visible*. The first
-complete answer pair of the visible text, trimmed and case-folded, must be exactly one action of the environment's
-grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any reply.
+complete answer pair of the visible text, trimmed and (unless case matters) case-folded, must be exactly one action of
+the environment's grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any
+reply.
 
 | reply | action runs | action_valid | outcome |
 |---|---|---|---|
@@ -29,7 +30,7 @@ from .base import ReplyOutcome
 THINK_TAGS = ("think", "redacted_thinking")
 
 REPLY_LIMIT_BYTES = 64 * 1024
-"""Longest reply that is read and stored, in UTF-8 bytes; SVG passes its own, larger limit."""
+"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` may say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def parse_reply(
     tag: str,
     parse_action: Callable[[str], ParsedAction | None],
     limit_bytes: int = REPLY_LIMIT_BYTES,
+    *,
+    keeps_case: bool = False,
 ) -> ParsedReply:
     """Read the action of a reply; the module docstring is the table of outcomes.
 
@@ -68,6 +71,7 @@ def parse_reply(
         tag: name of the answer tag, ``profile.answer_tag``.
         parse_action: the environment's grammar, given the trimmed, case-folded text inside the first visible pair.
         limit_bytes: what is longer is cut before it is read.
+        keeps_case: do not fold the case, for environments whose actions are documents.
     """
     text = cut_reply(text, limit_bytes)
     start, end, has_block = _visible_span(text)
@@ -75,7 +79,8 @@ def parse_reply(
     if answer is None:
         in_thought = _first_pair(text, tag, 0, start) is not None or _first_pair(text, tag, end, len(text)) is not None
         return ParsedReply(None, False, ReplyOutcome.TAG_IN_THINK if in_thought else ReplyOutcome.NO_ANSWER)
-    action = parse_action(answer.strip().casefold())
+    answer = answer.strip()
+    action = parse_action(answer if keeps_case else answer.casefold())
     if action is None:
         return ParsedReply(None, False, ReplyOutcome.NOT_AN_ACTION)
     return ParsedReply(action, has_block, ReplyOutcome.OK if has_block else ReplyOutcome.NO_THINK)

@@ -224,11 +224,11 @@ class _TaskRun:
                 )
             )
             if terminated or truncated:
-                success = self._succeeded(episode, info)
+                success = self._succeeded(env, episode, info)
                 return _stop_reason(success, terminated), success
-            frame_id = next_frame_id
             if self._history_in_prompt:
-                history.append(HistoryEntry(t + 1, name))
+                history.append(HistoryEntry(t + 1, name, frame_id))
+            frame_id = next_frame_id
         raise RuntimeError(f"the environment neither terminated nor truncated within its horizon of {horizon} turns")
 
     async def _ask(
@@ -239,18 +239,22 @@ class _TaskRun:
         started = perf_counter()
         try:
             reply = await self.policy.reply(turn)
-            text = cut_reply(reply.text)
+            text = cut_reply(reply.text, self.profile.reply_limit)
         except (ConfigError, PluginError):
             raise
         except Exception as error:
             raise _PolicyFailedError(error) from error
         calls.append(_call_row(episode, t, perf_counter() - started, reply.call))
-        return reply, text, parse_reply(text, self.profile.answer_tag, env.parse_action)
+        profile = self.profile
+        parsed = parse_reply(
+            text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
+        )
+        return reply, text, parsed
 
-    def _succeeded(self, episode: Episode, info: Mapping[str, Any]) -> bool:
+    def _succeeded(self, env: PivotEnv, episode: Episode, info: Mapping[str, Any]) -> bool:
         if self.profile.has_success_bit:
             return bool(info["success"])
-        return episode.episode_return >= self.profile.success_return
+        return episode.episode_return >= env.success_return
 
     def collected(self) -> TaskRollouts:
         """Return the record of the task; its order does not depend on the order in which episodes ran."""

@@ -1,15 +1,21 @@
 """The second opinion behind ``verify``: prove a stored label again from its row alone (spec section 3).
 
-The episode is replayed under rules written for this purpose only (``reference_games.py``), a forward search gives the
-distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was, the
-witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are exact.
+A puzzle episode is replayed under rules written for this purpose only (``reference_games.py``), a forward search gives
+the distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was,
+the witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are
+exact. Labels by convention are read a second time from the log (``reference_svg.py``).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from ..errors import CertifyError, LevelError
 from .base import Case, Proof, Verdict
 from .reference_games import GAMES, NOTHING, ORDER, Game
+from .reference_svg import prove_submission
+
+LOG_CHECKS = {"svg": prove_submission}
+"""Environments whose labels follow from the log by convention, without a search."""
 
 
 class Prover:
@@ -41,20 +47,21 @@ class Prover:
         return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
 
 
-def prover(env_name: str) -> Prover | None:
-    """Return the prover of an environment; None where labels are not exact and cannot be proved by search."""
-    return Prover(env_name) if env_name in GAMES else None
+def prover(env_name: str) -> Callable[[Case, Verdict], Proof] | None:
+    """Return the prover of an environment; None where labels cannot be proved a second time."""
+    return LOG_CHECKS.get(env_name) or (Prover(env_name) if env_name in GAMES else None)
 
 
 def prove(env_name: str, case: Case, verdict: Verdict) -> Proof:
     """Re-prove one label; use :func:`prover` for many of them.
 
     Raises:
-        CertifyError: labels of this environment cannot be proved by search.
+        CertifyError: labels of this environment cannot be proved a second time.
     """
     check = prover(env_name)
     if check is None:
-        raise CertifyError(f"labels of {env_name!r} cannot be proved by search; known: {', '.join(GAMES)}")
+        known = ", ".join((*GAMES, *LOG_CHECKS))
+        raise CertifyError(f"labels of {env_name!r} cannot be proved a second time; known: {known}")
     return check(case, verdict)
 
 

@@ -24,7 +24,7 @@ def _shell_lines(page: Path) -> list[str]:
 
 def test_the_readme_example_prints_what_its_comment_says() -> None:
     example = next(block for block in _blocks(ROOT / "README.md", "python") if "pivot.certify" in block)
-    promised = re.findall(r"\)   # (.+)$", example, flags=re.MULTILINE)
+    promised = re.findall(r"\)\s+# (.+)$", example, flags=re.MULTILINE)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(example, "README.md", "exec"), {})

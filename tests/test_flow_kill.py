@@ -84,10 +84,10 @@ def test_killed_again_and_again_it_still_gets_there(victim: Victim, tmp_path: Pa
     """Every run is killed early; each must keep what the ones before it finished."""
     draw = random.Random(4)
     done: list[int] = []
-    while len(victim.run("build", tmp_path, SMALL, die_at := draw.randint(8, 12))) == die_at:
+    while len(victim.run("build", tmp_path, SMALL, die_at := draw.randint(9, 16))) == die_at:
         assert_nothing_is_torn(tmp_path)
         done.append(len(list((tmp_path / ".receipts").rglob("*.json"))))
-        assert len(done) < 30
+        assert len(done) < 60
     assert done == sorted(done)
     assert len(done) >= 3
     pivot.build(SMALL, tmp_path / "undisturbed")

@@ -13,12 +13,12 @@ from pivot import plugins
 from pivot.errors import CertifyError, ConfigError
 from pivot.identity import digest
 from pivot.images import decode, frame_id
-from pivot.rollouts import scripted
 from pivot.rollouts.base import ReplyOutcome, Status, TaskRollouts
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.runner import roll_out_tasks
-from pivot.rollouts.scripted import CACHED_LEVELS, ScriptedPolicy
+from pivot.rollouts.scripted import ScriptedPolicy, grid
+from pivot.rollouts.scripted.grid import CACHED_LEVELS
 from pivot.solvers.base import Case, Verdict
 
 TARGETS = {"sokoban": 17.8, "frozenlake": 20.3}
@@ -176,6 +176,6 @@ def test_needs_a_solver_with_distances(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(group: str, name: str) -> type:
             return object
 
-    monkeypatch.setattr(scripted, "plugins", Plugins)
+    monkeypatch.setattr(grid, "plugins", Plugins)
     with pytest.raises(ConfigError, match="exact distances"):
         rolled("sokoban", 1)

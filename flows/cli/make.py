@@ -29,7 +29,7 @@ StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a fini
 
 def build(
     envs: Annotated[
-        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake.")
+        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg.")
     ] = None,
     out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
@@ -46,6 +46,16 @@ def build(
     ] = None,
     split: Annotated[
         str | None, _option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
+    ] = None,
+    target_vocabulary: Annotated[
+        str | None,
+        _option("Words for failure modes in targets: certificate (default), or paper.", "--target-vocabulary"),
+    ] = None,
+    targets: Annotated[
+        str | None, _option("Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN.", "--targets")
+    ] = None,
+    scorer: Annotated[
+        str | None, _option("Scorer of svg: pixel (default, an embedded stand-in) or dino+dreamsim.", "--scorer")
     ] = None,
     workers: Annotated[int, _option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
     config: Annotated[
@@ -66,8 +76,17 @@ def build(
 
     pivot build --config runs/first/run.json --out runs/copy
     """
-    changes = {"rollouts": rollouts, "seed": seed, "policy": policy, "teacher": teacher, "split": split}
-    resolved = resolve_config(config, envs or [], tasks, settings or [], changes)
+    changes = {
+        "rollouts": rollouts,
+        "seed": seed,
+        "policy": policy,
+        "teacher": teacher,
+        "split": split,
+        "target_vocabulary": target_vocabulary,
+    }
+    short = {"svg.targets": targets, "svg.scorer": scorer}
+    named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
     workers = workers or available_cores()
@@ -214,6 +233,9 @@ def relabel(
     root: StorePath,
     teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
     split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
+    target_vocabulary: Annotated[
+        str | None, _option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
+    ] = None,
     include_infeasible: Annotated[
         bool | None,
         _option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
@@ -237,6 +259,8 @@ def relabel(
         changes["teacher"] = {"name": teacher}
     if split is not None:
         changes["split"] = split
+    if target_vocabulary is not None:
+        changes["target_vocabulary"] = target_vocabulary
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
     environments = list(Store.open(root, complete=False).config.environments)

@@ -1,30 +1,23 @@
-"""The embedded stand-in for a model: a seeded expert that is often wrong, dithers, and writes bad format.
+"""How the stand-in plays puzzles: a seeded expert that is often wrong, dithers, and writes bad format.
 
-It exists so that everything downstream runs on episodes shaped like a weak model's: about one in five succeeds,
-rollouts of one level resemble each other, and every failure mode and every kind of unusable reply occurs. It looks at
-the live state through the solver's distance map, which no real policy may; its rows are marked as a stand-in's.
-
-Randomness is a function of ids: the level's part of its text, the episode's of its id, the turn's of its seed.
+It chooses by the exact distances that the environment's solver offers. The score of a move's quality comes from the
+level, the episode and the turn, so rollouts of one level resemble each other.
 """
 
-import struct
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from .. import plugins
-from ..environments.base import EnvProfile, Task
-from ..errors import CertifyError, ConfigError
-from ..identity import derive_seed
-from ..solvers.base import DistanceMap, ExactSolver
-from .base import Policy, Reply, Turn
-
-VERSION = "1"
-"""Goes up when the default habits or their use change: the replies, and so the episode ids, are then others."""
+from ... import plugins
+from ...environments.base import EnvProfile, Task
+from ...errors import CertifyError, ConfigError
+from ...identity import derive_seed
+from ...solvers.base import DistanceMap, ExactSolver
+from ..base import Reply, Turn
+from .player import Player, PlayerHabits, bell, pick, uniforms
 
 MISREAD_LOSS = 6.0
 """Score lost on a misread level: from a score of 0 it takes the expert moves from one in two to one in fourteen."""
@@ -33,10 +26,8 @@ CACHED_LEVELS = 8
 """Levels whose distances are kept. Episodes come level by level, and a large room's map takes 10 MB."""
 
 
-class Habits(BaseModel):
-    """How the stand-in plays one environment. Rates are probabilities a turn."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Habits(PlayerHabits):
+    """How the stand-in plays one puzzle. Rates are probabilities a turn."""
 
     skill: float = 0.0
     """Mean of the skill score; a score x means an expert move with probability ``(1 + x / (1 + abs(x))) / 2``."""
@@ -69,8 +60,6 @@ DEFAULT_HABITS: dict[str, Habits] = {
 OTHER_HABITS = Habits()
 """For environments that bring a solver of their own."""
 
-_TEN_WORDS = struct.Struct("<10I")
-
 _LOOKING = (
     "Looking at the picture first.",
     "Let me see where I am.",
@@ -91,57 +80,37 @@ _PLANNING = (
 _CLOSING = ("", " I must watch the edges.", " There are few turns left.", " I am fairly sure.", " It may be a detour.")
 
 
-class ScriptedPolicy(Policy):
-    """The noisy expert; settings an environment in :class:`Habits`."""
+class GridPlayer(Player):
+    """The noisy expert."""
 
-    name: ClassVar[str] = "scripted"
-    is_stand_in: ClassVar[bool] = True
+    habits_type: ClassVar[type[PlayerHabits]] = Habits
+    _habits: Habits
 
-    def __init__(self, habits: Mapping[str, Mapping[str, float]] | None = None) -> None:
-        """Take the default habits, changed where ``habits`` (environment -> field -> number) says so.
-
-        Raises:
-            ConfigError: an unknown field, or a number out of range.
-        """
-        self._habits = dict(DEFAULT_HABITS)
-        self._changes = {env: dict(changes) for env, changes in (habits or {}).items()}
-        for env, changes in self._changes.items():
-            fields = self._habits.get(env, OTHER_HABITS).model_dump() | dict(changes)
-            try:
-                self._habits[env] = Habits(**fields)
-            except ValidationError as error:
-                problem = error.errors()[0]
-                raise ConfigError(
-                    f"policy scripted, habits of {env}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}; "
-                    f"known fields: {', '.join(Habits.model_fields)}"
-                ) from error
+    def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
+        """Take the habits; see the base class."""
+        super().__init__(env, changes)
         self._levels: OrderedDict[tuple[str, str, int], _Level] = OrderedDict()
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """Version and changed habits: all that decides the replies.
+    @classmethod
+    def default_habits(cls, env: str) -> Habits:
+        """Return what was tuned for the environment; see the base class."""
+        return DEFAULT_HABITS.get(env, OTHER_HABITS)
 
-        The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
-        """
-        return {"version": VERSION, "habits": self._changes}
-
-    async def reply(self, turn: Turn) -> Reply:
-        """Answer one turn; the same turn always gets the same answer.
+    def reply(self, turn: Turn) -> Reply:
+        """Answer one turn.
 
         Raises:
             ConfigError: the environment's solver offers no distances to play by.
         """
         profile = turn.env.profile
-        habits = self._habits.get(profile.name, OTHER_HABITS)
+        habits = self._habits
         level = self._level(profile, turn.task, turn.env.config.horizon)
-        draws = _uniforms(turn.seed)
+        draws = uniforms(turn.seed)
         move = self._choose(level, habits, turn, draws)
         spoken = move.upper() if draws[0] < habits.shouting else move
-        thought = (
-            f"{_pick(_LOOKING, draws[1])} {_pick(_PLANNING, draws[2]).format(move=move)}{_pick(_CLOSING, draws[3])}"
-        )
+        thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(move=move)}{pick(_CLOSING, draws[3])}"
         if draws[4] < habits.bad_format:
-            return Reply(_badly(profile.answer_tag, thought, spoken, _pick(level.actions, draws[6]), draws[5]))
+            return Reply(_badly(profile.answer_tag, thought, spoken, pick(level.actions, draws[6]), draws[5]))
         return Reply(f"<think>{thought}</think><{profile.answer_tag}>{spoken}</{profile.answer_tag}>")
 
     def _choose(self, level: "_Level", habits: Habits, turn: Turn, draws: Sequence[float]) -> str:
@@ -153,12 +122,12 @@ class ScriptedPolicy(Policy):
             + habits.episode_spread * level.form_of(turn.episode_id)
         )
         if options.fatal and draws[9] >= 1 - habits.blunder:
-            return _pick(options.fatal, draws[8])
+            return pick(options.fatal, draws[8])
         if options.best and 2 * draws[7] < 1 + score / (1 + abs(score)):
-            return _pick(options.best, draws[8])
+            return pick(options.best, draws[8])
         if options.idle and draws[9] < habits.hesitation:
-            return _pick(options.idle, draws[8])
-        return _pick(level.actions, draws[8])
+            return pick(options.idle, draws[8])
+        return pick(level.actions, draws[8])
 
     def _level(self, profile: EnvProfile, task: Task, horizon: int) -> "_Level":
         key = (profile.name, task.initial_state, horizon)
@@ -192,10 +161,10 @@ class _Level:
         if not issubclass(solver_type, ExactSolver):
             raise ConfigError(
                 f"the scripted policy plays by exact distances, which the solver of {profile.name} does not offer; "
-                "choose another policy for this environment"
+                "register a player for it, or choose another policy for this environment"
             )
         self.actions: tuple[str, ...] = solver_type.actions
-        self.clarity = _uniforms(derive_seed("level", profile.name, initial_state))[0]
+        self.clarity = uniforms(derive_seed("level", profile.name, initial_state))[0]
         self._options: dict[str, _Options] = {}
         self._forms: dict[str, float] = {}
         try:
@@ -210,7 +179,7 @@ class _Level:
         """Return how well an episode goes: nearly normal, mean 0, deviation 1."""
         form = self._forms.get(episode)
         if form is None:
-            form = self._forms[episode] = _bell(_uniforms(derive_seed(episode, "form")))
+            form = self._forms[episode] = bell(uniforms(derive_seed(episode, "form")))
         return form
 
     def options(self, state: str) -> _Options:
@@ -235,21 +204,6 @@ class _Level:
         )
 
 
-def _uniforms(seed: int) -> list[float]:
-    """Return ten numbers in [0, 1), a function of ``seed`` on every machine."""
-    words = _TEN_WORDS.unpack(blake2b(b"%d" % seed, digest_size=_TEN_WORDS.size).digest())
-    return [word * 2.0**-32 for word in words]
-
-
-def _bell(draws: Sequence[float]) -> float:
-    """Return a nearly normal number of mean 0 and deviation 1: a sum of uniforms needs no library function."""
-    return (sum(draws[:6]) - 3.0) * 2.0**0.5
-
-
-def _pick(choices: Sequence[str], draw: float) -> str:
-    return choices[int(draw * len(choices))]
-
-
 def _badly(tag: str, thought: str, move: str, other: str, draw: float) -> str:
     """Write a reply in one of six bad formats; only the first still has a usable action."""
     kinds = (
@@ -260,4 +214,4 @@ def _badly(tag: str, thought: str, move: str, other: str, draw: float) -> str:
         "",
         f"<think>{thought} <{tag}>{move}</{tag}></think>",
     )
-    return _pick(kinds, draw)
+    return pick(kinds, draw)

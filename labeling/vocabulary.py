@@ -1,0 +1,33 @@
+"""The words that a target may use for a failure mode: the certificate's own, or those of the paper.
+
+Where every turn submits a whole result, the paper asks its Analyzer for ``timeout`` or ``deadlock`` and answers
+``timeout`` throughout. Labels always keep the certificate's mode; the vocabulary only decides what the exported target,
+the prompt's list of modes and the dataset's completion say (spec section 3).
+"""
+
+from typing import Literal
+
+from ..environments.base import EnvProfile
+
+Vocabulary = Literal["certificate", "paper"]
+
+PAPER_MODES = ("timeout", "deadlock")
+_PAPER_WORDS = {
+    "svg": {"format": "timeout", "regression": "timeout", "stagnation": "timeout", "mismatch": "timeout"},
+}
+"""Environments whose modes have other words in the paper's targets."""
+
+
+def is_translated(env: str, vocabulary: Vocabulary) -> bool:
+    """Whether targets of an environment use other words than its labels."""
+    return vocabulary == "paper" and env in _PAPER_WORDS
+
+
+def target_mode(env: str, mode: str, vocabulary: Vocabulary) -> str:
+    """Return the word for ``mode`` in a target; a mode without a word of the paper's stays as it is."""
+    return _PAPER_WORDS[env].get(mode, mode) if is_translated(env, vocabulary) else mode
+
+
+def target_modes(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Return the closed list of modes that the Analyzer is given."""
+    return PAPER_MODES if is_translated(profile.name, vocabulary) else profile.failure_modes

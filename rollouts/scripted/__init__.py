@@ -1,0 +1,13 @@
+"""The embedded stand-in for a model: seeded, often wrong, in every way that matters downstream.
+
+It exists so that everything downstream runs on episodes shaped like a weak model's: success is as frequent as the
+paper's untrained model's, rollouts of one level resemble each other, and every failure mode and every kind of unusable
+reply occurs. How it plays an environment is its :class:`Player`, one file each, found through the entry points
+``pivot.players``. It looks at the live state, which no real policy may; its rows are marked as a stand-in's.
+"""
+
+from .grid import GridPlayer
+from .player import Player
+from .policy import VERSION, ScriptedPolicy
+
+__all__ = ["VERSION", "GridPlayer", "Player", "ScriptedPolicy"]

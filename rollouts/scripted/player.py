@@ -1,0 +1,77 @@
+"""How the stand-in plays one kind of environment: habits with defaults, and one reply a turn.
+
+Randomness is a function of ids: the level's part of its text, the episode's of its id, the turn's of its seed.
+"""
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...errors import ConfigError
+from ..base import Reply, Turn
+
+_TEN_WORDS = struct.Struct("<10I")
+
+T = TypeVar("T")
+
+
+class PlayerHabits(BaseModel):
+    """Settings of a player; rates are probabilities a turn unless said otherwise."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Player(ABC):
+    """Plays one environment. One object serves all its levels and episodes."""
+
+    habits_type: ClassVar[type[PlayerHabits]]
+
+    def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
+        """Take the default habits of the environment ``env``, changed where ``changes`` says so.
+
+        Raises:
+            ConfigError: an unknown field, or a number out of range.
+        """
+        self.env = env
+        try:
+            self._habits = self.habits_type(**self.default_habits(env).model_dump() | dict(changes))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ConfigError(
+                f"policy scripted, habits of {env}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}; "
+                f"known fields: {', '.join(self.habits_type.model_fields)}"
+            ) from error
+
+    @classmethod
+    def default_habits(cls, env: str) -> PlayerHabits:
+        """Return the habits for an environment without changes; those of one's own come with the policy's version."""
+        del env
+        return cls.habits_type()
+
+    @abstractmethod
+    def reply(self, turn: Turn) -> Reply:
+        """Answer one turn; the same turn always gets the same answer.
+
+        Raises:
+            ConfigError: the environment offers nothing to play by.
+        """
+
+
+def uniforms(seed: int) -> list[float]:
+    """Return ten numbers in [0, 1), a function of ``seed`` on every machine."""
+    words = _TEN_WORDS.unpack(blake2b(b"%d" % seed, digest_size=_TEN_WORDS.size).digest())
+    return [word * 2.0**-32 for word in words]
+
+
+def bell(draws: Sequence[float]) -> float:
+    """Return a nearly normal number of mean 0 and deviation 1: a sum of uniforms needs no library function."""
+    return (sum(draws[:6]) - 3.0) * 2.0**0.5
+
+
+def pick(choices: Sequence[T], draw: float) -> T:
+    """Return one of ``choices`` by a number in [0, 1)."""
+    return choices[int(draw * len(choices))]

@@ -1,0 +1,52 @@
+"""The policy behind the stand-in: hands every turn to the player of its environment."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ... import plugins
+from ..base import Policy, Reply, Turn
+from .grid import GridPlayer
+from .player import Player
+
+VERSION = "1"
+"""Goes up when a player's default habits or their use change: the replies, and so the episode ids, are then others. A
+player for a new environment changes no reply of the others and leaves it as it is."""
+
+
+class ScriptedPolicy(Policy):
+    """The stand-in; an environment without a player of its own is played by exact distances."""
+
+    name: ClassVar[str] = "scripted"
+    is_stand_in: ClassVar[bool] = True
+
+    def __init__(self, habits: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """Take the default habits, changed where ``habits`` (environment -> field -> number) says so.
+
+        Raises:
+            ConfigError: an unknown field, or a number out of range.
+        """
+        self._changes = {env: dict(changes) for env, changes in (habits or {}).items()}
+        self._players: dict[str, Player] = {env: self._make_player(env) for env in self._changes}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Version and changed habits: all that decides the replies.
+
+        The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
+        """
+        return {"version": VERSION, "habits": self._changes}
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Answer one turn; the same turn always gets the same answer.
+
+        Raises:
+            ConfigError: the environment has no player, and its solver offers no distances to play by.
+        """
+        env = turn.env.profile.name
+        if env not in self._players:
+            self._players[env] = self._make_player(env)
+        return self._players[env].reply(turn)
+
+    def _make_player(self, env: str) -> Player:
+        kind: type[Player] = plugins.load("players", env) if env in plugins.names("players") else GridPlayer
+        return kind(env, self._changes.get(env, {}))

@@ -1,0 +1,236 @@
+"""How the stand-in draws: the target document with faults, some of them mended or added on later turns.
+
+An episode gives every element of the target a number; with a fault level p, the elements below p are dropped, shifted,
+resized or painted in another colour. A later submission moves p down (better), up (worse), or leaves it (the same
+document again, or one with a hair's breadth of change). Everything else is noise: markup that breaks off, replies
+without a document, bad format. What a turn says is a function of ids alone, so earlier turns are planned again from
+their seeds rather than remembered. The target is untrusted text: it is searched by patterns of linear time.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...errors import ConfigError
+from ...identity import derive_seed
+from ..base import Reply, Turn
+from ..ids import turn_seed
+from .player import Player, PlayerHabits, bell, pick, uniforms
+
+_SHAPE = re.compile(r"<(?:path|circle|ellipse|rect|line|polyline|polygon|use)\b[^<>]*/>")
+_COLOUR = re.compile(r'\b(fill|stroke)="#[0-9a-fA-F]{3,8}"')
+_VIEW = re.compile(r'viewBox="\s*(-?[\d.]+)[\s,]+(-?[\d.]+)[\s,]+([\d.]+)[\s,]+([\d.]+)')
+_PAINTS = ("#d1495b", "#2e86ab", "#f2b134", "#3b7d4f", "#6b4e9b", "#4a4a4a", "#e07a5f", "#8ecae6")
+
+_LOOKING = (
+    "I look at the shapes first, then at the colours.",
+    "The picture is simple, a few shapes on white.",
+    "There are several parts that cover one another.",
+    "I estimate where each part lies.",
+)
+_PLANNING = {
+    "draft": ("I draw the parts from back to front.", "I write one element for each part.", "A path for each part."),
+    "better": ("Some parts were off; I correct them.", "I move what was misplaced.", "I add what was missing."),
+    "worse": ("I draw it anew, more simply.", "I start over with other shapes.", "I change the arrangement."),
+    "same": ("My drawing looks right, so I submit it again.", "Nothing needs to change.", "I keep the drawing."),
+    "hair": ("Only a small correction is needed.", "I nudge one part.", "I refine an edge."),
+}
+
+
+class SvgHabits(PlayerHabits):
+    """How the stand-in draws. Rates are probabilities a turn unless said otherwise."""
+
+    faults: float = Field(default=0.5, ge=0, le=1)
+    """Mean share of faulty elements in a first draft."""
+    spread: float = Field(default=0.12, ge=0)
+    """Standard deviation of that share: over targets, and once more over the rollouts of a target."""
+    exact: float = Field(default=0.0005, ge=0, le=1)
+    """Chance of submitting the target itself; two turns make about 0.1 % of success, the paper's untrained rate."""
+    better: float = Field(default=0.38, ge=0, le=1)
+    """Later turns that mend faults."""
+    worse: float = Field(default=0.27, ge=0, le=1)
+    """Later turns that add some."""
+    hair: float = Field(default=0.1, ge=0, le=1)
+    """Later turns that change next to nothing; the turns left over submit the same document again."""
+    broken: float = Field(default=0.08, ge=0, le=1)
+    """Documents that cannot be drawn."""
+    empty: float = Field(default=0.06, ge=0, le=1)
+    """Replies without a document."""
+    no_think: float = Field(default=0.02, ge=0, le=1)
+    """Replies whose document comes without a thought."""
+    fenced: float = Field(default=0.05, ge=0, le=1)
+    """Documents in a Markdown fence, which the grammar accepts."""
+    baffled: float = Field(default=0.009, ge=0, le=1)
+    """Share of targets to which no rollout ever answers with a document: their eight returns agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What a turn submits, before noise: the fault level, and how it came about."""
+
+    faults: float
+    nudge: int
+    """How many hair's breadths the drawing has been moved."""
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A target document, cut at its elements."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    start: int
+    """Where the content of the root element begins."""
+    stop: int
+    """Where it ends."""
+    left: float
+    top: float
+    size: float
+    """Longer side of the view box."""
+
+
+class SvgPlayer(Player):
+    """Draws with faults; see the module docstring."""
+
+    habits_type: ClassVar[type[PlayerHabits]] = SvgHabits
+    _habits: SvgHabits
+
+    def reply(self, turn: Turn) -> Reply:
+        """Answer one turn.
+
+        Raises:
+            ConfigError: the level holds no target document.
+        """
+        habits, tag = self._habits, turn.env.profile.answer_tag
+        target = _target_of(turn.task.initial_state)
+        draws = uniforms(turn.seed)
+        draft = self._draft(turn)
+        thought = f"{pick(_LOOKING, draws[0])} {pick(_PLANNING[draft.kind], draws[1])}"
+        level = uniforms(derive_seed("svg target", turn.task.initial_state))
+        if level[0] < habits.baffled:
+            return Reply(f"<think>{thought}</think>I cannot tell what this is.")
+        noise = draws[2]
+        document = target.text if draws[3] < habits.exact else _draw(target, turn.episode_id, draft)
+        if noise < habits.empty:
+            return Reply(_without_document(tag, thought, document, draws[4]))
+        if noise < habits.empty + habits.broken:
+            document = _break(document, draws[4], draws[5])
+        elif noise < habits.empty + habits.broken + habits.no_think:
+            return Reply(f"{thought}\n<{tag}>{document}</{tag}>")
+        if draws[6] < habits.fenced:
+            document = f"```svg\n{document}\n```"
+        return Reply(f"<think>{thought}</think><{tag}>{document}</{tag}>")
+
+    def _draft(self, turn: Turn) -> _Draft:
+        """Plan the episode again up to this turn."""
+        habits = self._habits
+        level = bell(uniforms(derive_seed("svg difficulty", turn.task.initial_state)))
+        form = bell(uniforms(derive_seed(turn.episode_id, "form")))
+        draft = _Draft(_share(habits.faults + habits.spread * (level + form)), 0, "draft")
+        for t in range(1, turn.t + 1):
+            draft = self._next(draft, uniforms(turn_seed(turn.episode_id, t)))
+        return draft
+
+    def _next(self, draft: _Draft, draws: Sequence[float]) -> _Draft:
+        habits, choice, step = self._habits, draws[7], 0.15 + 0.35 * draws[8]
+        if choice < habits.better:
+            return _Draft(_share(draft.faults * (1 - 2 * step)), draft.nudge, "better")
+        if choice < habits.better + habits.worse:
+            return _Draft(_share(draft.faults + step), draft.nudge, "worse")
+        if choice < habits.better + habits.worse + habits.hair:
+            return _Draft(draft.faults, draft.nudge + 1, "hair")
+        return _Draft(draft.faults, draft.nudge, "same")
+
+
+def _share(value: float) -> float:
+    return min(0.95, max(0.02, value))
+
+
+@lru_cache(maxsize=16)
+def _target_of(state: str) -> _Target:
+    try:
+        level = json.loads(state)
+    except ValueError:
+        level = None
+    text = level.get("target") if isinstance(level, dict) else None
+    if not isinstance(text, str):
+        raise ConfigError(f"the scripted policy finds no target document in the svg level {state[:40]!r}")
+    root = text.find("<svg")
+    start, stop = text.find(">", root) + 1, text.rfind("</svg>")
+    if root < 0 or stop < start:
+        start = stop = len(text)
+    defined = text.find("</defs>", start, stop)
+    # What stands in definitions is not drawn where it stands.
+    found = tuple(match.span() for match in _SHAPE.finditer(text, max(start, defined), stop))
+    view = _VIEW.search(text[root:start])
+    left, top, width, height = map(float, view.groups()) if view else (0.0, 0.0, 100.0, 100.0)
+    return _Target(text, found, start, stop, left, top, max(width, height))
+
+
+def _draw(target: _Target, episode: str, draft: _Draft) -> str:
+    """Return the target with the faults of a draft; never exactly the target, since all of it sits a little off."""
+    fates = [uniforms(derive_seed(episode, "element", number)) for number in range(len(target.spans))]
+    pieces, at = [target.text[: target.start]], target.start
+    slip = uniforms(derive_seed(episode, "slip"))
+    away = 0.003 + 0.006 * slip[0] + 0.0008 * draft.nudge
+    pieces.append(f'<g transform="translate({_number(away * target.size)} {_number(away * slip[1] * target.size)})">')
+    worst = min(range(len(fates)), key=lambda number: fates[number][0], default=None)
+    for number, (start, stop) in enumerate(target.spans):
+        pieces.append(target.text[at:start])
+        element, fate = target.text[start:stop], fates[number]
+        faulty = fate[0] < draft.faults or number == worst
+        pieces.append(_spoil(element, target, fate) if faulty else element)
+        at = stop
+    pieces += [target.text[at : target.stop], "</g>", target.text[target.stop :]]
+    return "".join(pieces)
+
+
+def _spoil(element: str, target: _Target, fate: Sequence[float]) -> str:
+    """Return the element with its fault: gone, elsewhere, larger or smaller, in another colour."""
+    if fate[1] < 0.35:
+        return ""
+    if fate[1] < 0.6 and _COLOUR.search(element):
+        paint = pick(_PAINTS, fate[2])
+        return _COLOUR.sub(lambda found: f'{found[1]}="{paint}"', element)
+    if fate[1] < 0.8:
+        x, y = (_number((fate[at] - 0.5) * 0.4 * target.size) for at in (2, 3))
+        return f'<g transform="translate({x} {y})">{element}</g>'
+    scale = 0.5 + 0.9 * fate[2]
+    x, y = (_number((corner + target.size / 2) * (1 - scale)) for corner in (target.left, target.top))
+    return f'<g transform="translate({x} {y}) scale({_number(scale)})">{element}</g>'
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _break(document: str, kind: float, place: float) -> str:
+    """Return a document that cannot be drawn: cut off, or with a slip in its markup."""
+    root = document.find(">") + 1
+    if kind < 0.5:
+        return document[: root + int((len(document) - root - len("</svg>")) * place)]
+    broken = (
+        document.replace("</g>", "", 1),
+        document.replace('="', "=", 1),
+        document.replace("</svg>", "</svg"),
+        document[:root] + "<shape & more/>" + document[root:],
+    )
+    return pick(broken, place)
+
+
+def _without_document(tag: str, thought: str, document: str, kind: float) -> str:
+    """Return a reply in one of five forms without a usable document."""
+    replies = (
+        f"<think>{thought}</think>",
+        f"<think>{thought}</think><{tag}></{tag}>",
+        f"<think>{thought}</think><{tag}>An icon with a few coloured shapes.</{tag}>",
+        "",
+        f"<think>{thought} <{tag}>{document}</{tag}></think>",
+    )
+    return pick(replies, kind)

@@ -1,0 +1,91 @@
+"""Labels of failed SVG reconstructions, read from the log by convention (spec section 3).
+
+Every turn submits a whole document, so no state makes success impossible and nothing can be searched: the pivot ``t*``
+is the last submission. Its mode compares the scores of the last two submissions. An empty or invalid submission is one
+like any other, with score 0 and ``valid_svg`` false; so a valid one after it is compared with 0.
+
+Scores are floats, and 0.80 - 0.79 is a little more than 0.01 in binary: the exact difference of the two stored numbers
+is rounded to nine decimals (half to even) before it is held against the limit, which belongs to stagnation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from .base import Case, Certificate, Solver, Unsolved, Verdict
+
+EMPTY = "empty"
+"""The word for a reply that held no document."""
+
+LIMIT = Fraction(1, 100)
+"""A score that changes by at most this much stagnates."""
+DECIMALS = 9
+
+
+@dataclass(frozen=True)
+class SvgSolver(Solver):
+    """Labels SVG episodes; see the module's docstring."""
+
+    name: ClassVar[str] = "svg"
+    version: ClassVar[str] = "1"
+    modes: ClassVar[tuple[str, ...]] = ("format", "regression", "stagnation", "mismatch")
+    actions: ClassVar[tuple[str, ...]] = ("svg",)
+
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        """See :meth:`Solver.certify`; reads ``valid_svg`` and ``average_score`` of every logged step."""
+        return [_label(case) for case in cases]
+
+
+def _label(case: Case) -> Verdict | Unsolved:
+    problem = _problem(case)
+    if problem is not None:
+        return Unsolved("bad_episode", problem)
+    pivot = len(case.actions) - 1
+    last = case.steps[pivot]
+    score = float(last["average_score"])
+    if score >= 1:
+        return Unsolved("not_a_failure", f"the last submission scores {score}, which reproduces the target")
+    before = float(case.steps[pivot - 1]["average_score"]) if pivot else None
+    if not last["valid_svg"]:
+        mode = "format"
+    elif before is None:
+        mode = "mismatch"
+    else:
+        mode = _progress(before, score)
+    budget = case.horizon - pivot
+    certificate = Certificate("convention", "score", budget, budget - 1, None, None, None, before, score)
+    return Verdict(pivot, mode, certificate)
+
+
+def _progress(before: float, after: float) -> str:
+    change = round(Fraction(after) - Fraction(before), DECIMALS)
+    if change < -LIMIT:
+        return "regression"
+    return "stagnation" if change <= LIMIT else "mismatch"
+
+
+def _problem(case: Case) -> str | None:
+    """Return why the log cannot be an episode, or None when it can."""
+    count = len(case.actions)
+    if not 0 < count <= case.horizon:
+        return f"the episode has {count} actions; expected 1 to its horizon of {case.horizon}"
+    if len(case.steps) != count:
+        return f"the log has {len(case.steps)} steps for {count} actions; pass the info of every step"
+    problems = (_step_problem(t, *turn) for t, turn in enumerate(zip(case.actions, case.steps, strict=True)))
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _step_problem(t: int, action: str, info: Mapping[str, Any]) -> str | None:
+    valid, score = info.get("valid_svg"), info.get("average_score")
+    if action not in ("svg", EMPTY):
+        return f"unknown action {action!r} at step {t}; use svg or {EMPTY}"
+    if not isinstance(valid, bool):
+        return f"valid_svg of step {t} is {valid!r}; expected true or false"
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        return f"average_score of step {t} is {score!r}; expected a number from 0 to 1"
+    if not valid and score:
+        return f"step {t} is not a valid SVG but scores {score}; such a submission scores 0"
+    if valid and action == EMPTY:
+        return f"step {t} submitted nothing, but is logged as a valid SVG"
+    return None

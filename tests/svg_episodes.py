@@ -1,0 +1,29 @@
+"""Failed SVG episodes for tests: rollouts of the scripted stand-in, read back from their rows as labelling does."""
+
+from functools import lru_cache
+
+from pivot.datasets.config import make_config
+from pivot.datasets.parts import make_policy
+from pivot.datasets.schema import EPISODES, STEPS
+from pivot.datasets.tables import failed_episodes, rollout_tables, shard_constants
+from pivot.environments.svg import SvgConfig, SvgEnv
+from pivot.labeling.base import FailedEpisode
+from pivot.rollouts.base import TaskRollouts
+from pivot.rollouts.plan import plan_tasks
+from pivot.rollouts.runner import roll_out_tasks
+from pivot.rollouts.scripted import ScriptedPolicy
+
+
+@lru_cache(maxsize=2)
+def rollouts(count: int) -> list[TaskRollouts]:
+    """Eight rollouts of each of ``count`` tasks; shared, so leave them as they are."""
+    config = SvgConfig()
+    return roll_out_tasks(SvgEnv, config, plan_tasks(SvgEnv, config, 0, count), ScriptedPolicy())
+
+
+def failures(count: int = 9) -> list[FailedEpisode]:
+    """The failed ones among eight rollouts of each of ``count`` tasks."""
+    config = make_config({"environments": {"svg": {"tasks": count, "settings": {}}}})
+    constants = shard_constants(config, SvgConfig(), make_policy(config.policy))
+    tables = rollout_tables(rollouts(count), SvgEnv.profile, constants)
+    return failed_episodes(tables[EPISODES], tables[STEPS])
