@@ -32,9 +32,9 @@ def store(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "copy"))
 
 
-def run(*arguments: str | Path, columns: int = 200) -> str:
+def run(*arguments: str | Path) -> str:
     """Run a command in this process and return what it shows."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": str(columns)}, catch_exceptions=False)
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

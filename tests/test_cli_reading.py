@@ -36,9 +36,9 @@ def store(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "copy"))
 
 
-def run(*arguments: str | Path, columns: int = 200) -> str:
+def run(*arguments: str | Path) -> str:
     """Run a command in this process and return what it shows."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": str(columns)}, catch_exceptions=False)
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -151,7 +151,7 @@ def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
 
 
 def test_relabel_from_the_command_line(store: Path) -> None:
-    assert "training rows" in run("relabel", store, "--split", "episode", "--workers", "1", "--keep-old")
+    assert "accepted" in run("relabel", store, "--split", "episode", "--workers", "1", "--keep-old")
     assert_whole(store)
     assert Store.open(store).config.split == "episode"
     assert "holds: " in run("verify", store, "--workers", "1")
@@ -183,7 +183,7 @@ def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -
         return load(group, name)
 
     monkeypatch.setattr(plugins, "load", broken)
-    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["doctor"])
     assert isinstance(result.exception, PluginError)
     assert "no such library" in result.output
     assert "broken" in result.output

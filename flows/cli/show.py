@@ -142,7 +142,7 @@ def peek(
             png.write_bytes(picture)
         except OSError as error:
             raise StoreError(f"cannot write {png}: {error.strerror}; choose another --png file") from error
-        out.print(f"picture: {png}")
+        out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
 
