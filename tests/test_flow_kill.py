@@ -117,18 +117,23 @@ def _receipts(root: Path) -> int:
 def test_killed_with_its_workers_at_ten_random_moments(tmp_path: Path) -> None:
     draw = random.Random(5)
     root = tmp_path / "killed"
+    kills = 0
     for _ in range(10):
         before, delay = _receipts(root), draw.uniform(0, 0.1)
-        enough = before + draw.randint(0, 6)
+        enough = before + draw.randint(0, 3)
         run = _start(root)
         while _receipts(root) < enough and run.poll() is None:
             time.sleep(0.005)
         time.sleep(delay)
-        assert run.poll() is None, run.communicate()
+        if run.poll() is not None:  # it was quicker than the kill
+            run.communicate()
+            break
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
+        kills += 1
         assert_nothing_is_torn(root)
         assert not (root / "manifest.json").exists()
+    assert kills >= 5
     finished = len(list((root / ".receipts" / "rollout").rglob("*.json")))
     assert finished > 0
     last = _start(root)

@@ -359,7 +359,7 @@ def test_children_have_workers_of_their_own(method: str) -> None:
     queue = context.Queue()
     child = context.Process(target=_draw_in_child, args=(queue,))
     child.start()
-    pid, pixels = queue.get(timeout=60)
+    pid, pixels = queue.get(timeout=240)
     child.join(60)
     assert child.exitcode == 0
     assert pid is not None
