@@ -262,11 +262,10 @@ class Worker:
         pipe = self._process.stdin.fileno()
         view = memoryview(data)
         while view:
-            _wait(pipe, select.POLLOUT, deadline)
             try:
                 view = view[os.write(pipe, view) :]
             except BlockingIOError:
-                continue
+                _wait(pipe, select.POLLOUT, deadline)
             except OSError as error:
                 raise _GoneError(str(error)) from error
 

@@ -11,6 +11,7 @@ share, which spares two copies through the pipe. The memory's descriptor and the
 """
 
 import base64
+import gc
 import io
 import mmap
 import os
@@ -62,28 +63,28 @@ class _NotSvgError(Exception):
     pass
 
 
-def render(document: bytes, side: int) -> bytes:
-    """Return ``side * side * 4`` bytes of the document on white.
+def render(document: bytes, side: int, picture: io.BytesIO | mmap.mmap) -> None:
+    """Write ``side * side * 4`` bytes of the document on white to the start of ``picture``.
 
     Raises:
         Exception: whatever CairoSVG raises; :func:`answer` sorts it.
     """
-    pixels = io.BytesIO()
+    picture.seek(0)
     _RawSurface.convert(
         bytestring=document,
         unsafe=False,
         output_width=side,
         output_height=side,
         background_color="white",
-        write_to=pixels,
+        write_to=picture,
     )
-    return pixels.getvalue()
 
 
-def answer(document: bytes, side: int) -> tuple[int, bytes]:
-    """Return the status and the body of the answer to one document."""
+def answer(document: bytes, side: int, picture: mmap.mmap) -> tuple[int, bytes]:
+    """Draw one document and return the status and the explanation, if any."""
     try:
-        return 0, render(document, side)
+        render(document, side, picture)
+        return 0, b""
     except (xml.etree.ElementTree.ParseError, _NotSvgError) as error:
         status, text = "not_svg", str(error)
     except defusedxml.DefusedXmlException as error:
@@ -144,11 +145,8 @@ def serve(requests: IO[bytes], answers: IO[bytes], picture: mmap.mmap, side: int
     while len(head := requests.read(LENGTH.size)) == LENGTH.size:
         document = requests.read(LENGTH.unpack(head)[0])
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        status, body = answer(document, side)
+        status, body = answer(document, side, picture)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        if STATUSES[status] == "ok":
-            picture[:] = body
-            body = b""
         answers.write(HEADER.pack(status, len(body)) + body)
         answers.flush()
 
@@ -157,8 +155,9 @@ def main() -> None:
     """Start up, give the rights away, say so, and serve."""
     side, address_space, memory, seconds = *map(int, sys.argv[1:4]), float(sys.argv[4])
     picture = mmap.mmap(memory, 4 * side * side)
-    render(_warm_document(), side)
+    render(_warm_document(), side, picture)
     fonts = _open_fonts()
+    gc.freeze()  # the libraries stay; only what documents leave behind is looked through
     _lock_in(address_space)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     answers.write(HEADER.pack(0, 0))

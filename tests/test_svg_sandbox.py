@@ -21,6 +21,7 @@ import pytest
 from pivot.environments import _svg_sandbox, _svg_worker
 from pivot.environments._svg_sandbox import MEMORY_BYTES, SIDE, Outcome, Pool, Raster, RasterCache, Worker, rasterise
 from pivot.environments._svg_targets import draw_target
+from pivot.tests.svg_child import CIRCLE, draw_in_child
 from pivot.tests.svg_hostile import hostile_documents, svg
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads limits and memory from /proc")
@@ -345,11 +346,6 @@ def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
                 assert same(worker.draw(document).pixels, raster.pixels)
 
 
-def _draw_in_child(queue: "multiprocessing.Queue[tuple[int | None, bytes]]") -> None:
-    pixels = rasterise(svg('<circle r="30"/>')).pixels
-    queue.put((_svg_sandbox._worker.pid, b"" if pixels is None else pixels.tobytes()))
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_children_have_workers_of_their_own(method: str) -> None:
@@ -357,7 +353,7 @@ def test_children_have_workers_of_their_own(method: str) -> None:
     assert mine is not None
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
-    child = context.Process(target=_draw_in_child, args=(queue,))
+    child = context.Process(target=draw_in_child, args=(queue,))
     child.start()
     pid, pixels = queue.get(timeout=240)
     child.join(60)
@@ -368,7 +364,7 @@ def test_children_have_workers_of_their_own(method: str) -> None:
     while Path(f"/proc/{pid}").exists():  # it ends by itself when its pipe does
         assert monotonic() < deadline, "the child's worker should end with the child"
         sleep(0.02)
-    expected = draw_alone(svg('<circle r="30"/>'))
+    expected = draw_alone(CIRCLE)
     assert pixels == expected.tobytes()
     raster = _svg_sandbox._worker.draw(GOOD)
     assert same(raster.pixels, mine), "the parent's worker is untouched"
