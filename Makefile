@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 DEMO := runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo install dev test lint test-long test-train bench clean
+.PHONY: help demo install dev test lint test-long test-train test-perceptual svg-perceptual bench clean
 
 help:  ## show the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -50,6 +50,18 @@ test-train:  ## a trainer's view with TRL; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
 	$(VENV)/train/bin/pytest -m train
+
+test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
+	$(PYTHON) -m venv $(VENV)/train
+	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
+	$(VENV)/train/bin/pytest tests/test_svg_scorers.py
+
+# Needs the network (weights of DINOv2 and DreamSim), and a GPU to end within minutes.
+svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer
+	$(PYTHON) -m venv $(VENV)/perceptual
+	$(VENV)/perceptual/bin/pip install --quiet '.[perceptual]'
+	$(VENV)/perceptual/bin/pivot build svg --scorer dino+dreamsim --workers 1 --out runs/svg-perceptual
+	$(VENV)/perceptual/bin/pivot stats runs/svg-perceptual
 
 # The version whose CPU build is checked; set TORCH= for another one.
 TORCH ?= torch==2.13.0

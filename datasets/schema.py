@@ -189,6 +189,11 @@ STEPS = TableSchema(
         Column("frame_id", pa.string(), "Frame before the action."),
         Column("next_frame_id", pa.string(), "Frame after it."),
         Column("info", pa.string(), "Log fields after the action, JSON."),
+        Column(
+            "score_parts",
+            pa.string(),
+            "What the score is made of, such as DINO and DreamSim apart, JSON; null where nothing was scored.",
+        ),
         Column("snapshot", pa.binary(), "Simulator state, only where re-execution is not exact."),
     ),
 )

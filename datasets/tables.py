@@ -106,6 +106,7 @@ def _step_row(episode_id: str, step: Step) -> dict[str, Any]:
         "frame_id": step.frame_id,
         "next_frame_id": step.next_frame_id,
         "info": canonical_json(step.info),
+        "score_parts": step.score_parts,
         "snapshot": step.snapshot,
     }
 

@@ -25,17 +25,13 @@ from typing import IO
 from ..errors import ConfigError
 
 START_SECONDS = 120.0
-"""Longest wait for the server of a run; it needs 5 s of one core, and 10 s where its database is made first."""
+"""Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""
 
 _LOOPBACK = "127.0.0.1"
 
 
 def quiet_prefect() -> None:
-    """Keep Prefect offline and off the user's screen; settings that the user made win. Call before it is imported.
-
-    Raises:
-        ConfigError: there is no folder for its records.
-    """
+    """Keep Prefect offline and off the user's screen; settings that the user made win. Call before it is imported."""
     if "PREFECT_HOME" not in os.environ:
         os.environ["PREFECT_HOME"] = str(_home())
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

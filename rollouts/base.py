@@ -146,6 +146,8 @@ class Step:
     frame_id: str
     next_frame_id: str
     info: dict[str, Any]
+    score_parts: str | None = None
+    """JSON of what the score of a submission is made of; None where nothing is scored."""
     snapshot: bytes | None = None
 
 

@@ -4,7 +4,8 @@
 of its own. Records hold nothing that depends on timing: order and content are equal for any concurrency. An episode
 that breaks, in the policy or in the environment, becomes a record with its steps so far, and the others go on.
 
-An environment may give a text observation as ``info["observation_text"]`` of ``reset`` and ``step``.
+An environment may give a text observation as ``info["observation_text"]`` of ``reset`` and ``step``, and what a score
+is made of as JSON in ``info["score_parts"]`` of ``step``; beside them only :data:`~.base.INFO_KEYS` are stored.
 """
 
 import asyncio
@@ -221,6 +222,7 @@ class _TaskRun:
                     frame_id=frame_id,
                     next_frame_id=next_frame_id,
                     info=stored,
+                    score_parts=info.get("score_parts"),
                 )
             )
             if terminated or truncated:

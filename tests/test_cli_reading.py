@@ -168,7 +168,6 @@ def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:
 
 def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     shown = run("doctor")
     assert "ready: pivot build" in shown
     assert "broken" not in shown

@@ -17,7 +17,7 @@ from pivot.datasets.describe import find_episode
 from pivot.datasets.progress import Silent
 from pivot.datasets.store import Store
 from pivot.datasets.verify import verify_store
-from pivot.errors import ConfigError
+from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
 from pivot.flows.cli import app
 from pivot.flows.cli.make import resolve_config
@@ -161,6 +161,11 @@ def score_in_log(rows: Rows) -> None:
     rows[0]["info"] = json.dumps(info | {"average_score": info["average_score"] + 1e-6}, sort_keys=True)
 
 
+def part_of_a_score(rows: Rows) -> None:
+    row = next(row for row in rows if row["score_parts"])
+    row["score_parts"] = row["score_parts"].replace("colour", "color")
+
+
 def document(rows: Rows) -> None:
     row = next(row for row in rows if row["payload"])
     row["payload"] = row["payload"].replace("fill", "FILL", 1)
@@ -200,6 +205,7 @@ def label_picture(rows: Rows) -> None:
         (f"labels/v1/{SHARD}", score_in_certificate),
         (f"labels/v1/{SHARD}", label_picture),
         (f"steps/{SHARD}", score_in_log),
+        (f"steps/{SHARD}", part_of_a_score),
         (f"steps/{SHARD}", document),
         (f"frames/{SHARD}", pixel),
         (f"episodes/{SHARD}", reward),
@@ -213,6 +219,26 @@ def test_verify_finds_one_changed_cell(store: Path, tmp_path: Path, file: str, c
     change_rows(root, file, change)
     rewrite_manifest(root)
     assert stores.problems(root)
+
+
+def test_what_a_score_is_made_of_is_stored_apart(store: Path) -> None:
+    scored = 0
+    for row in read_rows(store, f"steps/{SHARD}"):
+        info = json.loads(row["info"])
+        assert "score_parts" not in info
+        if row["score_parts"] is None:
+            assert info["average_score"] == 0
+            continue
+        scored += 1
+        assert set(json.loads(row["score_parts"])) == {"colour", "edges", "structure"}
+    assert scored
+
+
+def test_a_store_does_not_mix_scorers(store: Path, tmp_path: Path) -> None:
+    root = copy_store(store, tmp_path / "store")
+    other = {"tasks": 4, "settings": {"scorer": "dino+dreamsim"}}
+    with pytest.raises(StoreError, match=r"settings of svg \(scorer"):
+        build({"environments": {"svg": other}, "rollouts": 5}, root)
 
 
 # Command line

@@ -18,7 +18,7 @@ from pivot.environments._svg_sandbox import rasterise
 from pivot.environments._svg_targets import draw_target
 from pivot.environments.base import Frame
 from pivot.environments.svg import SvgConfig, SvgEnv
-from pivot.environments.svg_scorers import SCORERS, load_scorer, same_scorer, scorer_version
+from pivot.environments.svg_scorers import SCORERS, load_scorer, scorer_version
 from pivot.environments.svg_scorers.pixel import WEIGHTS, PixelScorer, structural_similarity
 from pivot.errors import ConfigError
 
@@ -151,16 +151,6 @@ def test_scorers_are_part_of_the_ids() -> None:
     for ask in (scorer_version, load_scorer):
         with pytest.raises(ConfigError, match=r"'clip'.*pixel, dino\+dreamsim"):
             ask("clip")
-
-
-def test_scores_of_different_scorers_are_not_mixed() -> None:
-    one = SvgConfig().model_dump(mode="json")
-    other = SvgConfig(scorer="dino+dreamsim").model_dump(mode="json")
-    assert same_scorer([]) is None
-    assert same_scorer([one, one]) == ("pixel", "1")
-    for mixed in ([one, other], [one, one | {"scorer_version": "0"}]):
-        with pytest.raises(ConfigError, match="not comparable"):
-            same_scorer(mixed)
 
 
 # --- the perceptual scorer --------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """How alike two pictures are: scorers of SVG reconstructions, found by name.
 
-A scorer has a name and a version, which are part of every environment setting and so of every row and id: scores of
-different scorers are different quantities, and :func:`same_scorer` refuses to put them into one table.
+A scorer has a name and a version, which are part of the environment's settings and so of every row and id: scores of
+different scorers are different quantities. A store has one setting for each environment and refuses a second one, so no
+table of it mixes them.
 """
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
 from ...errors import ConfigError
 from .base import Score, Scorer
@@ -47,17 +46,4 @@ def load_scorer(name: str, options: tuple[tuple[str, str], ...] = ()) -> Scorer:
     raise ConfigError(f"unknown scorer {name!r}; known: {', '.join(SCORERS)}")
 
 
-def same_scorer(env_configs: Iterable[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """Return name and version of the scorer that all these stored settings share; None when there are none.
-
-    Raises:
-        ConfigError: the settings have scorers whose scores cannot be compared.
-    """
-    scorers = {(str(config.get("scorer")), str(config.get("scorer_version"))) for config in env_configs}
-    if len(scorers) > 1:
-        found = ", ".join(f"{name} {version}" for name, version in sorted(scorers))
-        raise ConfigError(f"scores of different scorers are not comparable: found {found}; keep one store for each")
-    return next(iter(scorers), None)
-
-
-__all__ = ["SCORERS", "Score", "Scorer", "load_scorer", "same_scorer", "scorer_version"]
+__all__ = ["SCORERS", "Score", "Scorer", "load_scorer", "scorer_version"]

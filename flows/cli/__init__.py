@@ -9,6 +9,7 @@ import typer
 
 from ... import __version__
 from ...errors import PivotError
+from ..server import quiet_prefect
 from .console import err, show_error
 from .doctor import doctor
 from .make import build, relabel
@@ -48,6 +49,7 @@ def options(
 def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to go on."""
     try:
+        quiet_prefect()
         app()
     except PivotError as error:
         show_error(str(error))

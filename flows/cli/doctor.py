@@ -11,7 +11,6 @@ from pathlib import Path
 from ... import __version__, plugins
 from ...errors import PluginError
 from ..execution import available_cores
-from ..server import quiet_prefect
 from .console import out, show_table
 
 OK, MISSING, BROKEN = "[green]ok[/]", "[yellow]missing[/]", "[red]broken[/]"
@@ -110,7 +109,6 @@ def _build() -> str:
 
 
 def _prefect() -> str:
-    quiet_prefect()
     import prefect  # noqa: PLC0415 - slow to import
 
     return f"prefect {prefect.__version__}"
