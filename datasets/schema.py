@@ -142,7 +142,11 @@ EPISODES = TableSchema(
         Column("run_id", pa.string(), "Digest of seed, rollouts a task and policy: groups never cross it."),
         Column("env", pa.string(), "Environment name, such as `sokoban`."),
         Column("env_version", pa.string(), "Version of the environment's rules and pictures."),
-        Column("env_config", pa.string(), "Resolved settings of the environment, JSON."),
+        Column(
+            "env_config",
+            pa.string(),
+            "Settings of the environment that decide its episodes, JSON; `run.json` has all of them.",
+        ),
         Column("backend", pa.string(), "`embedded`, or the simulator that ran."),
         Column("task_id", pa.string(), "Level: environment, digest of its settings, seed."),
         Column("goal_idx", pa.int32(), "Which goal of the level."),

@@ -24,7 +24,7 @@ def shard_constants(config: RunConfig, settings: EnvConfig, policy: Policy) -> d
     """Episode columns that are equal in a whole shard."""
     return {
         "run_id": config.run_id,
-        "env_config": canonical_json(settings.model_dump(mode="json")),
+        "env_config": canonical_json(settings.decisive()),
         "horizon": settings.horizon,
         "policy": policy.name,
         "policy_config": canonical_json(policy.config),

@@ -33,6 +33,11 @@ class Source:
         return None if pixels is None or (pixels == pixels[0, 0]).all() else document
 
 
+def absolute(targets: str) -> str:
+    """Return a source whose meaning does not depend on the working directory."""
+    return targets if targets.startswith(HUGGING_FACE) else str(Path(targets).expanduser().absolute())
+
+
 @lru_cache(maxsize=4)
 def load_source(targets: str) -> Source:
     """Read a folder (all ``*.svg`` below it, by path) or a dataset column (its ``train`` split, in order).

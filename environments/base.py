@@ -27,6 +27,9 @@ class EnvConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    locations: ClassVar[frozenset[str]] = frozenset()
+    """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
+
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
 
@@ -35,9 +38,13 @@ class EnvConfig(BaseModel):
         """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
         return ()
 
+    def decisive(self) -> dict[str, Any]:
+        """Return the resolved settings that decide an episode, as JSON data: what ids and rows are made with."""
+        return self.model_dump(mode="json", exclude=set(self.locations))
+
     def digest(self) -> str:
-        """Return eight hex digits of the resolved settings; part of every task id."""
-        return digest(self.model_dump(mode="json"), length=8)
+        """Return eight hex digits of the decisive settings; part of every task id."""
+        return digest(self.decisive(), length=8)
 
 
 @dataclass(frozen=True, slots=True)

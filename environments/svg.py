@@ -24,7 +24,7 @@ from ..errors import ConfigError, LevelError
 from ..identity import canonical_json
 from ._grid import first_level
 from ._svg_sandbox import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, rasterise, refusal
-from ._svg_sources import checked_source, load_source
+from ._svg_sources import absolute, checked_source, load_source
 from ._svg_targets import GENERATOR, draw_target
 from .base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
 from .svg_scorers import Score, Scorer, load_scorer, scorer_version
@@ -41,6 +41,8 @@ _STATE_KEYS = {"target", "canvas", "scores"}
 
 class SvgConfig(EnvConfig):
     """Settings of SVG reconstruction; the defaults are the paper's, but for the scorer and the targets."""
+
+    locations: ClassVar[frozenset[str]] = frozenset({"targets", "dreamsim_weights"})
 
     horizon: int = Field(default=2, gt=0, le=1000)
     """``T_max``, turns."""
@@ -83,11 +85,13 @@ class SvgConfig(EnvConfig):
         targets = values.get("targets", GENERATED)
         if targets == GENERATED:
             filled["targets_digest"] = ""
-        elif isinstance(targets, str) and not values.get("targets_digest"):
-            try:
-                filled["targets_digest"] = load_source(targets).digest
-            except ConfigError as error:
-                raise ValueError(str(error)) from error
+        elif isinstance(targets, str):
+            filled["targets"] = targets = absolute(targets)
+            if not values.get("targets_digest"):
+                try:
+                    filled["targets_digest"] = load_source(targets).digest
+                except ConfigError as error:
+                    raise ValueError(str(error)) from error
         return values | filled
 
     def make_scorer(self) -> Scorer:

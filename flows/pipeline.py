@@ -189,8 +189,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
         asked = config.environments.get(name)
         if asked is None:
             changed.append(f"environments (it also holds {name})")
-        elif asked.settings != run.settings:
-            keys = sorted(key for key in run.settings if run.settings[key] != asked.settings.get(key))
+        elif keys := _changed_settings(name, run.settings, asked.settings):
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif asked.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
@@ -200,6 +199,12 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
             f"`pivot relabel {root}` if only teacher, split or target words differ, or build it anew with --refresh"
         )
     return config
+
+
+def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Name the settings that would make other episodes; what only lies elsewhere by now is still the same."""
+    before, after = (env_config(env, settings).decisive() for settings in (old, new))
+    return sorted(key for key in before if before[key] != after[key])
 
 
 def _complete_result(store: Store) -> BuildResult | None:

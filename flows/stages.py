@@ -67,7 +67,7 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
         {
             "format": STORE_FORMAT,
             "run": config.run_id,
-            "env": [shard.env, env_type.profile.version, settings.model_dump(mode="json")],
+            "env": [shard.env, env_type.profile.version, settings.decisive()],
             "policy": policy.config,
             "prompt": [prompt.template, prompt.version],
             "tasks": [asdict(task) for task in tasks],

@@ -18,7 +18,7 @@ def _group_inputs(
     return {
         "env": profile.name,
         "env_version": profile.version,
-        "env_config": config.model_dump(mode="json"),
+        "env_config": config.decisive(),
         "task_id": task.task_id,
         "goal_idx": task.goal_idx,
         "eval_set": task.eval_set,

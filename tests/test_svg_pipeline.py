@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pivot.datasets.describe import find_episode
 from pivot.datasets.progress import Silent
 from pivot.datasets.store import Store
 from pivot.datasets.verify import verify_store
+from pivot.environments._svg_targets import draw_target
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
 from pivot.flows.cli import app
@@ -78,11 +80,11 @@ def test_collage_and_panel_show_target_and_drawings(store: Path) -> None:
         drawings = [frames[step["next_frame_id"]] for step in mine]
         labels = ["target", "step 0", "step 1"]
         layout = collage_layout(3, target.shape, labels)
-        picture = np.asarray(Image.open(io.BytesIO(row["images"][0]["bytes"])))
+        picture = np.asarray(Image.open(io.BytesIO(row["images"][0]["bytes"])).convert("RGB"))
         for k, tile in enumerate([target, *drawings]):
             box = layout.tile(k)
             assert np.array_equal(picture[box.y : box.y + box.height, box.x : box.x + box.width], tile)
-        shown = np.asarray(Image.open(io.BytesIO(row["panel"]["bytes"])))
+        shown = np.asarray(Image.open(io.BytesIO(row["panel"]["bytes"])).convert("RGB"))
         assert np.array_equal(shown, panel(drawings, row["pivot_step"]))
 
 
@@ -239,6 +241,28 @@ def test_a_store_does_not_mix_scorers(store: Path, tmp_path: Path) -> None:
     other = {"tasks": 4, "settings": {"scorer": "dino+dreamsim"}}
     with pytest.raises(StoreError, match=r"settings of svg \(scorer"):
         build({"environments": {"svg": other}, "rollouts": 5}, root)
+
+
+def _parquet_digests(root: Path) -> dict[str, str]:
+    return {name: record.sha256 for name, record in Store.open(root).manifest().items() if name.endswith(".parquet")}
+
+
+def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
+    folder, root = tmp_path / "icons", tmp_path / "store"
+    folder.mkdir()
+    for seed in range(3):
+        (folder / f"{seed}.svg").write_text(draw_target(random.Random(seed)))
+
+    def config() -> dict[str, Any]:
+        settings = {"targets": str(folder)}
+        return {"environments": {"svg": {"tasks": 2, "settings": settings}}, "rollouts": 2}
+
+    build(config(), root)
+    before = _parquet_digests(root)
+    folder = folder.rename(tmp_path / "moved")
+    assert build(config(), root).reused_shards == 1
+    assert _parquet_digests(root) == before
+    assert verify_store(root, Silent()).problems == []
 
 
 # Command line

@@ -139,6 +139,17 @@ def test_ids_change_with_the_files(folder: Path) -> None:
         SvgEnv.make_task(before, 1)
 
 
+def test_a_folder_is_known_by_its_documents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SvgConfig(targets=str(folder))
+    monkeypatch.chdir(folder.parent)
+    assert SvgConfig(targets=folder.name) == here, "the working directory may change later"
+    moved = folder.rename(folder.with_name("moved"))
+    there = SvgConfig(targets=str(moved))
+    assert there.targets != here.targets
+    assert there.digest() == here.digest()
+    assert "targets" not in there.decisive()
+
+
 def test_stored_levels_outlive_their_folder(folder: Path) -> None:
     config = SvgConfig(targets=str(folder))
     task = SvgEnv.make_task(config, 1)
