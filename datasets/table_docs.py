@@ -45,6 +45,8 @@ CERTIFICATE_DOCS = {
     "raw_after": "The same after the action.",
     "reference_pivot": "Pivot step by a better reference, where one exists beside an inexact certificate.",
     "reference_kind": "Which reference that is.",
+    "reference_before": "Needed amount before the pivot action by that reference; null when out of reach there.",
+    "reference_after": "Needed amount after it by that reference; null when out of reach from there.",
 }
 
 VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
