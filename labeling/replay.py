@@ -2,24 +2,28 @@
 
 Only the stored row counts: the environment is built from its stored settings, started from the stored level text and
 given the logged actions. One environment serves all episodes of one configuration, and a frame is drawn and hashed once
-per distinct picture of a level, since pixels cost far more than stepping.
+per distinct picture of a level, since pixels cost far more than stepping. An environment that breaks over an episode is
+a finding about that episode, and a new one goes on with the next.
 """
 
 import json
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
 from .. import plugins
 from ..environments.base import Frame, PivotEnv
-from ..errors import PivotError
+from ..errors import ConfigError, PivotError, PluginError
 from ..identity import canonical_json
 from ..images import frame_id
 from ..rollouts.base import INFO_KEYS
 from .base import FailedEpisode
+
+Result = TypeVar("Result")
 
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
@@ -35,7 +39,7 @@ class Replayer:
     def __init__(self, env: PivotEnv) -> None:
         """Use ``env`` from now on; nobody else may step it."""
         self._env = env
-        env.draw_frames = False
+        self._env.draw_frames = False
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
@@ -43,8 +47,34 @@ class Replayer:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
         Raises:
-            DisagreementError: at the first difference.
+            DisagreementError: at the first difference, or when the environment breaks.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
         """
+        self._guarded(self._check, episode)
+
+    def state_after(self, episode: FailedEpisode, steps: int) -> str:
+        """Return the state text after the first ``steps`` actions.
+
+        Raises:
+            DisagreementError: the episode cannot be re-executed that far.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
+        """
+        return self._guarded(self._state_after, episode, steps)
+
+    def _guarded(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Call; when the environment breaks, replace it and say so as a disagreement."""
+        try:
+            return call(*arguments)
+        except (DisagreementError, ConfigError, PluginError):
+            raise
+        except Exception as error:
+            broken, self._env = self._env, type(self._env)(self._env.config)
+            self._env.draw_frames = False
+            with suppress(Exception):
+                broken.close()
+            raise DisagreementError(f"broken: the environment raised {type(error).__name__}: {error}") from error
+
+    def _check(self, episode: FailedEpisode) -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError(f"horizon: the row says {episode.horizon}, its env_config {env.config.horizon}")
@@ -74,12 +104,7 @@ class Replayer:
         if succeeded:
             raise DisagreementError("end: the episode ends in success, the row calls it failed")
 
-    def state_after(self, episode: FailedEpisode, steps: int) -> str:
-        """Return the state text after the first ``steps`` actions.
-
-        Raises:
-            DisagreementError: the episode cannot be re-executed that far.
-        """
+    def _state_after(self, episode: FailedEpisode, steps: int) -> str:
         self._start(episode)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
@@ -88,6 +113,8 @@ class Replayer:
     def _start(self, episode: FailedEpisode) -> Frame:
         try:
             return self._env.reset(options={"state": episode.initial_state})[0]
+        except (ConfigError, PluginError):
+            raise
         except (PivotError, ValueError) as error:
             raise DisagreementError(f"state: {error}") from error
 
