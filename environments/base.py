@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..identity import digest
-from ..images import Frame
+from ..images import Frame, encode_png
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
@@ -131,6 +131,22 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
         """
 
     @classmethod
+    def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
+        """Generate the level of ``seed`` as all tasks that it stands for, one where nothing else is said.
+
+        They may share their id when ``goal_idx`` or ``eval_set`` tells them apart; the first is that of ``make_task``.
+
+        Raises:
+            GenerationError: no try gave a level with the asked-for properties.
+        """
+        return (cls.make_task(config, seed),)
+
+    @classmethod
+    def describe_state(cls, state: str) -> str:
+        """Return a state text for people; environments whose texts are long say what matters in a line or two."""
+        return state
+
+    @classmethod
     @abstractmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the text that is equal for equal levels; the dataset split hashes it (spec section 4).
@@ -169,6 +185,13 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     def frame_key(self) -> Hashable | None:
         """Return a key that is equal only for equal frames of this level, or None to hash every frame."""
         return None
+
+    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
+        """Return format and bytes under which the current frame is stored; they decode to exactly ``frame``.
+
+        An environment that stores a lossy format therefore returns decoded frames from the beginning.
+        """
+        return "png", encode_png(frame)
 
     @property
     def success_return(self) -> float:
