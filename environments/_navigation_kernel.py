@@ -258,7 +258,7 @@ def _colour(solids, room, shadow, solid, face, t, ox, oy, oz, dx, dy, dz):  # no
     # One light from above and behind a shoulder, one weak one from the other side, and what the room scatters.
     key = 0.36 * nx + 0.80 * ny - 0.48 * nz
     fill = -0.60 * nx + 0.28 * ny + 0.75 * nz
-    light = 0.60 + 0.30 * max(0.0, key) + 0.17 * max(0.0, fill) + 0.06 * ny
+    light = 0.76 + 0.21 * max(0.0, key) + 0.14 * max(0.0, fill) + 0.05 * ny
     light *= (1.0 - min(dark, 0.7)) * (1.0 - 0.018 * min(t, 12.0))
     return red * light, green * light, blue * light
 

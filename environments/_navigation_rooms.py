@@ -47,11 +47,11 @@ _WALLS = {
     "study": (("#c8b8a0", "plain"), ("#a8b4a8", "stripes"), ("#d0c4b0", "plain"), ("#b0a8b8", "plain")),
 }
 _SIZES = {
-    "kitchen": (5000, 7000),
-    "living room": (5600, 8000),
-    "bedroom": (5000, 7200),
-    "bathroom": (4400, 6000),
-    "study": (5000, 7000),
+    "kitchen": (4400, 6000),
+    "living room": (5000, 7000),
+    "bedroom": (4600, 6400),
+    "bathroom": (4000, 5400),
+    "study": (4600, 6200),
 }
 
 

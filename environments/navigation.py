@@ -235,6 +235,11 @@ class NavigationEnv(PivotEnv):
             raise ValueError(f"no action {name!r}{argument}; actions are {', '.join((*ACTIONS, UNUSABLE))}, no payload")
         return ACTIONS.index(name)
 
+    @property
+    def state(self) -> NavigationState:
+        """The current state, not as text."""
+        return self._world.state
+
     def state_text(self) -> str:
         """Return the current state as ``navigation-json-1``."""
         return self._world.state.text()

@@ -47,8 +47,9 @@ def _distinct_level(
         if not any(_task_key(task) in used or _level_key(env_type, task) in used for task in tasks):
             return tasks
     raise GenerationError(
-        f"{name}: no level for task {planned} (counted from 0) that differs from the {planned} before it in {MAX_DRAWS} "
-        f"draws; these settings allow too few levels: ask for at most {planned} tasks or widen them ({config!r})"
+        f"{name}: no level for task {planned} (counted from 0) that differs from the {planned} before it in "
+        f"{MAX_DRAWS} draws; these settings allow too few levels: ask for at most {planned} tasks or widen them "
+        f"({config!r})"
     )
 
 
