@@ -99,6 +99,20 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "share": "Their share of the environment's labels that have a mode.",
         },
     ),
+    "bound_quality": (
+        "How good the bound of a certificate is where a better reference stands beside it: one row an environment and "
+        "kind of reference; rejected labels count too.",
+        {
+            "env": "Environment name.",
+            "kind": "Kind of the certificate.",
+            "reference": "Kind of the reference.",
+            "failures": "Labels that have both.",
+            "agreeing": "Labels whose pivot step is the reference's.",
+            "agreement": "Their share.",
+            "mean_delay": "Mean number of steps by which the label's pivot is later than the reference's.",
+            "mean_gap": "Mean of `reference_before - before`, where the goal is within reach: what the bound misses.",
+        },
+    ),
     "rejects": (
         "One row for every reason against a rejected label.",
         {
