@@ -206,7 +206,8 @@ def _living_room(layout: Layout, palette: Palette) -> None:
         layout.beside(seat, low, (seat.item.width - low.width) // 2, seat.item.depth + 420)
         _rug(layout, palette, seat, 0, seat.item.depth - 150, seat.item.width, 1500)
         opposite = (seat.turn + 2) % 4
-        layout.on_wall(furniture.tv_bench(rng, palette), [opposite]) or layout.on_wall(furniture.tv_bench(rng, palette))
+        if layout.on_wall(furniture.tv_bench(rng, palette), [opposite]) is None:
+            layout.on_wall(furniture.tv_bench(rng, palette))
     layout.on_wall(furniture.bookcase(rng, palette))
     layout.on_wall(furniture.floor_lamp(rng, palette))
     layout.on_wall(furniture.armchair(rng, palette))

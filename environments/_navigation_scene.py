@@ -129,4 +129,4 @@ def _shadow(room: Room) -> NDArray[np.float64]:
             index = np.arange(covered.shape[axis])
             top = np.minimum(index + _SHADOW_REACH + 1, covered.shape[axis])
             covered = np.take(padded, top, axis) - np.take(padded, np.maximum(index - _SHADOW_REACH, 0), axis)
-    return 0.5 * covered / float(reach**4)
+    return covered.astype(np.float64) * (0.5 / reach**4)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ._grid import pick
 from ._navigation_furniture import BLACK, GREEN, SOIL
 from ._navigation_parts import Item, choice, shade
 
@@ -155,8 +156,8 @@ def _table_lamp(item: Item, rng: random.Random) -> None:
 
 
 def _teddy(item: Item, rng: random.Random) -> None:
-    fur, light = choice(rng, (("#9a6434", "#d8ac78"), ("#c89858", "#f0d8a8"), ("#7c5a48", "#c8a48c"))), ""
-    dark, light = fur
+    furs = (("#9a6434", "#d8ac78"), ("#c89858", "#f0d8a8"), ("#7c5a48", "#c8a48c"))
+    dark, light = furs[pick(rng, len(furs))]
     item.add((70, 0, 60), (270, 230, 220), dark, "fabric", "ellipsoid").add(
         (115, 50, 170), (225, 190, 232), light, "fabric", "ellipsoid"
     )

@@ -41,7 +41,7 @@ class NavigationHabits(PlayerHabits):
     """How the stand-in walks. Rates are probabilities a turn unless said otherwise."""
 
     # Tuned at 120 tasks to the success and all-fail rates of the paper's untrained model (43.0 % and 5.8 %).
-    skill: float = -1.1
+    skill: float = -1.25
     """Mean of the skill score; a score x means a move that leads on with probability ``(1 + x / (1 + abs(x))) / 2``."""
     level_spread: float = Field(default=0.25, ge=0)
     """Standard deviation of the part of the score that belongs to the level."""
@@ -112,7 +112,7 @@ class NavigationPlayer(Player):
         if 2 * draws[7] < 1 + self._score(turn):
             return self._way_on(floor, state, here, arrivals, draws[8])
         if draws[9] < self._habits.turning:
-            return pick(("rotateright", "rotateleft", "rotateright", "rotateleft", "lookdown", "lookup"), draws[8])
+            return pick(_looks(state.pose.horizon), draws[8])
         if blocked and draws[9] < self._habits.turning + self._habits.pushing:
             return pick(blocked, draws[8])
         return pick(ACTIONS, draws[8])
@@ -145,6 +145,13 @@ class NavigationPlayer(Player):
         if not closer:
             return pick(tuple(TURNS), draw)
         return "moveahead" if "moveahead" in closer and draw < 0.7 else pick(closer, draw)
+
+
+def _looks(horizon: float) -> tuple[str, ...]:
+    """Return ways to look around; whoever looks at the ceiling or at the floor looks ahead again first."""
+    if horizon:
+        return ("lookdown",) if horizon < 0 else ("lookup",)
+    return ("rotateright", "rotateleft", "rotateright", "rotateleft", "lookdown", "lookup")
 
 
 def _badly(tag: str, thought: str, move: str, other: str, draw: float, hopeless: bool) -> str:
