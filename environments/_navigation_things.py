@@ -272,7 +272,7 @@ THINGS: tuple[Thing, ...] = (
     Thing("Box", "what one packs things into before moving house", 420, 340, 380, (_L, _B, _S), _box, on_floor=True),
     Thing("GarbageCan", "where rubbish is thrown", 320, 320, 490, ALL, _garbage_can, on_floor=True),
     Thing("SoapBottle", "what one presses to wash one's hands", 120, 100, 250, (_W, _K), _soap_bottle),
-    Thing("ToiletPaper", "the rolls one would miss most after using the toilet", 140, 140, 228, (_W,), _paper),
+    Thing("ToiletPaper", "the rolls that nobody wants to run out of in the bathroom", 140, 140, 228, (_W,), _paper),
     Thing("Towel", "something folded to dry oneself with after a shower", 300, 201, 153, (_W,), _towel),
     Thing(
         "Candle", "what gives light when the power fails, once lit with a match", 160, 160, 290, (_L, _W, _B), _candle
