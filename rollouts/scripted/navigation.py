@@ -41,11 +41,11 @@ class NavigationHabits(PlayerHabits):
     """How the stand-in walks. Rates are probabilities a turn unless said otherwise."""
 
     # Tuned at 120 tasks to the success and all-fail rates of the paper's untrained model (43.0 % and 5.8 %).
-    skill: float = -1.25
+    skill: float = -1.15
     """Mean of the skill score; a score x means a move that leads on with probability ``(1 + x / (1 + abs(x))) / 2``."""
-    level_spread: float = Field(default=0.25, ge=0)
+    level_spread: float = Field(default=0.1, ge=0)
     """Standard deviation of the part of the score that belongs to the level."""
-    episode_spread: float = Field(default=0.5, ge=0)
+    episode_spread: float = Field(default=0.7, ge=0)
     """The same for one rollout."""
     bad_format: float = Field(default=0.05, ge=0, le=1)
     """Replies without a usable action, or without a thought."""
