@@ -35,6 +35,21 @@ class EnvConfig(BaseModel):
         """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
         return ()
 
+    @property
+    def simulator(self) -> str | None:
+        """The backend that these settings choose, for the column ``backend``; None for the profile's."""
+        return None
+
+    @property
+    def repeats_exactly(self) -> bool:
+        """Whether re-execution gives equal frames and numbers to the last bit; a simulator may be a little off."""
+        return True
+
+    @property
+    def most_instances(self) -> int | None:
+        """Most environments that one process should hold at a time; None where they cost little."""
+        return None
+
     def digest(self) -> str:
         """Return eight hex digits of the resolved settings; part of every task id."""
         return digest(self.model_dump(mode="json"), length=8)
@@ -140,6 +155,25 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
             GenerationError: no try gave a level with the asked-for properties.
         """
         return (cls.make_task(config, seed),)
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return all tasks in order where the settings name a closed list of them; None where seeds make them.
+
+        Raises:
+            ConfigError: the list cannot be read.
+        """
+        del config
+        return None
+
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Find out, before a long run, whether what runs behind the environment works; most have nothing to check.
+
+        Raises:
+            ConfigError: it does not; the message says what to do.
+        """
+        del config
 
     @classmethod
     def describe_state(cls, state: str) -> str:

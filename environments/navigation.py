@@ -10,8 +10,10 @@ arithmetic and are equal on every machine; those of the JPEG also depend on the 
 """
 
 import json
+import math
 from collections.abc import Hashable
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
@@ -23,11 +25,13 @@ from ..errors import ConfigError, LevelError
 from ..identity import canonical_json
 from ..images import decode, encode_jpeg, encode_png
 from ._grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
+from ._navigation_files import files_digest, read_task_files
 from ._navigation_room import RoomWorld, check_room
 from ._navigation_scene import SIDE, draw_view
-from ._navigation_state import EMBEDDED, NavigationState, Pose, parse_state
+from ._navigation_state import EMBEDDED, THOR, NavigationState, Pose, parse_state
 from ._navigation_tasks import draw_task
 from ._navigation_things import base_instruction, common_sense_instruction
+from ._navigation_thor import ThorWorld, check_health
 from ._navigation_world import ACTIONS, World
 from .base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
 
@@ -36,6 +40,8 @@ ART = 1
 BASE, COMMON_SENSE = "base", "common_sense"
 REACH = 1.5
 """Success distance, metres."""
+STILL = 0.001
+"""Metres that a simulator's agent may be off after an action and still have stayed where it was."""
 UNUSABLE_INDEX = len(ACTIONS)
 
 
@@ -44,8 +50,14 @@ class NavigationConfig(EnvConfig):
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
-    backend: Literal["embedded"] = "embedded"
-    """What runs behind the environment."""
+    backend: Literal["embedded", "thor"] = "embedded"
+    """What runs behind the environment: seeded rooms of our own, or AI2-THOR (the ``thor`` extra, a GPU)."""
+    task_files: tuple[str, ...] = ()
+    """Files with tasks in the published format, each a split of its own; for ``thor``, which has no other tasks."""
+    task_digest: str = ""
+    """Filled in: the digest of the tasks in ``task_files``."""
+    thor_version: str = ""
+    """Filled in: the version of AI2-THOR, whose rooms and physics it decides."""
     image_format: Literal["jpeg", "png"] = "jpeg"
     """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
     min_steps: int = Field(default=4, ge=1, le=1000)
@@ -54,6 +66,47 @@ class NavigationConfig(EnvConfig):
     """Most turns of it. Rooms have at most some 15; a shorter horizon lowers the limit to itself."""
     max_tries: int = Field(default=200, ge=1, le=100_000)
     """Rooms drawn before generation gives up; most have a task with the default range."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        files = values.get("task_files") or ()
+        names = (files,) if isinstance(files, str) else tuple(files)
+        if values.get("backend") != THOR:
+            if names:
+                raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
+            return values
+        filled = {"thor_version": values.get("thor_version") or _installed_thor(), "task_files": names}
+        if names and not values.get("task_digest"):
+            try:
+                filled["task_digest"] = files_digest(tuple(map(str, names)))
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return values | filled
+
+    @property
+    def simulator(self) -> str:
+        """The backend."""
+        return self.backend
+
+    @property
+    def repeats_exactly(self) -> bool:
+        """Embedded rooms do."""
+        return self.backend == EMBEDDED
+
+    @property
+    def most_instances(self) -> int | None:
+        """One Unity process for each of our own."""
+        return None if self.backend == EMBEDDED else 1
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded rooms stand in for AI2-THOR's."""
+        if self.backend != EMBEDDED:
+            return ()
+        return ("the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes",)
 
     @model_validator(mode="after")
     def _check_range(self) -> "NavigationConfig":
@@ -92,13 +145,13 @@ class NavigationEnv(PivotEnv):
         self.action_space = spaces.Discrete(len(ACTIONS) + 1)
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
         self.task_instruction = ""
-        self._world: World = self._make_world()
+        self._world = self._make_world()
         self._start: NavigationState | None = None
         self._actions: list[str] = []
         self._ended = True
 
     def _make_world(self) -> World:
-        return RoomWorld()
+        return RoomWorld() if self.config.backend == EMBEDDED else ThorWorld()
 
     # --- levels ------------------------------------------------------------------------------------------------------
 
@@ -108,7 +161,11 @@ class NavigationEnv(PivotEnv):
 
         Raises:
             GenerationError: no room gave a task with a shortest way of the asked-for length.
+            ConfigError: with AI2-THOR, there is no task file, or it cannot be read.
         """
+        if config.backend != EMBEDDED:
+            task = _listed(cls.fixed_tasks(config) or (), seed)[0]
+            return task.seed, task.initial_state
         most = min(config.max_steps, config.horizon)
 
         def draw(rng: Any) -> str | None:
@@ -126,11 +183,39 @@ class NavigationEnv(PivotEnv):
     @classmethod
     def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
         """Generate the level of ``seed`` as one task for each split; they differ in the instruction alone."""
+        if config.backend != EMBEDDED:
+            return _listed(cls.fixed_tasks(config) or (), seed)
         used, level = cls.find_level(config, seed)
         kind = parse_state(level).target.type
         words = {BASE: base_instruction(kind), COMMON_SENSE: common_sense_instruction(kind)}
         task_id = f"{cls.profile.name}-{config.digest()}-{used}"
         return tuple(Task(task_id, used, level, text, eval_set=split) for split, text in words.items())
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return the tasks of the task files, with AI2-THOR; see the base class."""
+        if config.backend == EMBEDDED:
+            return None
+        if not config.task_files:
+            raise ConfigError(
+                "navigation in AI2-THOR takes its tasks from files; name one or more with --task-file FILE"
+            )
+        if files_digest(config.task_files) != config.task_digest:
+            raise ConfigError(
+                f"the tasks in {', '.join(config.task_files)} are not those of this config (task_digest "
+                f"{config.task_digest}); bring back the old files, or make a new store"
+            )
+        prefix = f"{cls.profile.name}-{config.digest()}"
+        return tuple(
+            Task(f"{prefix}-{seed}", seed, level, instruction, eval_set=split)
+            for split, seed, level, instruction in read_task_files(config.task_files)
+        )
+
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Start AI2-THOR once and look at a picture of it; see the base class."""
+        if config.backend != EMBEDDED:
+            check_health()
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -210,7 +295,7 @@ class NavigationEnv(PivotEnv):
         after = self._world.state.pose
         self._actions.append(ACTIONS[index] if index != UNUSABLE_INDEX else UNUSABLE)
         self._ended = self._is_near() or len(self._actions) >= self.config.horizon
-        return (before.x, before.z) != (after.x, after.z), worked
+        return math.hypot(after.x - before.x, after.z - before.z) > STILL, worked
 
     def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the current frame."""
@@ -297,6 +382,19 @@ class NavigationEnv(PivotEnv):
         frame = decode(self._picture())
         frame.flags.writeable = False
         return frame
+
+
+def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
+    """Return the tasks of one state: the one with this seed, or one that the seed picks."""
+    number = next((task.seed for task in tasks if task.seed == seed), tasks[seed % len(tasks)].seed)
+    return tuple(task for task in tasks if task.seed == number)
+
+
+def _installed_thor() -> str:
+    try:
+        return version("ai2thor")
+    except PackageNotFoundError as error:
+        raise ValueError("the backend thor needs ai2thor; install it with: pip install 'pivot-vlm[thor]'") from error
 
 
 @lru_cache(maxsize=1024)

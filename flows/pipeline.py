@@ -74,6 +74,8 @@ def build_store(
             return done
         config = store.config
         tasks = plan(config, reporter)
+        for name, run in config.environments.items():
+            environment(name).check_ready(env_config(name, run.settings))
         _begin(store, refresh)
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
         results += label_and_export(store, execute, reporter, DATASET_FOLDER)

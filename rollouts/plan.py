@@ -24,7 +24,16 @@ def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count
 
     Raises:
         GenerationError: the settings do not allow ``count`` distinct levels, or a level cannot be made at all.
+        ConfigError: the settings name a list of tasks that cannot be read.
     """
+    listed = env_type.fixed_tasks(config)
+    if listed is not None:
+        if count > len(listed):
+            raise GenerationError(
+                f"{env_type.profile.name}: {count} tasks asked for, its settings list {len(listed)}; ask for at most "
+                "that many with --tasks"
+            )
+        return list(listed[:count])
     tasks: list[Task] = []
     used: set[str] = set()
     level = 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ... import plugins
-from ...datasets.config import RunConfig, environment, load_config, make_config
+from ...datasets.config import RunConfig, env_config, environment, load_config, make_config
 from ...datasets.store import Store
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
@@ -57,6 +57,12 @@ def build(
     scorer: Annotated[
         str | None, _option("Scorer of svg: pixel (default, an embedded stand-in) or dino+dreamsim.", "--scorer")
     ] = None,
+    backend: Annotated[
+        str | None, _option("What runs navigation: embedded (default), or thor for AI2-THOR.", "--backend")
+    ] = None,
+    task_file: Annotated[
+        list[Path] | None, _option("Tasks of navigation in AI2-THOR; once for each split.", "--task-file")
+    ] = None,
     solver: Annotated[
         list[str] | None, _option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
     ] = None,
@@ -77,6 +83,8 @@ def build(
 
     pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
 
+    pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
+
     pivot build --config runs/first/run.json --out runs/copy
     """
     changes = {
@@ -87,7 +95,8 @@ def build(
         "split": split,
         "target_vocabulary": target_vocabulary,
     }
-    short = {"svg.targets": targets, "svg.scorer": scorer}
+    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, "navigation.backend": backend}
+    short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None
     named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
     resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes, solver or [])
     if out_dir is None:
@@ -136,14 +145,16 @@ def resolve_config(
     counts = _task_counts(tasks, names)
     chosen: dict[str, Any] = {}
     for name in names:
-        default = environment(name).profile.default_tasks
-        run = runs.get(name, {"tasks": default, "settings": {}})
+        run = runs.get(name, {"tasks": None, "settings": {}})
         chosen[name] = {"tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
     for text in settings:
         name, key, value = _setting("--set", text)
         if name not in chosen:
             raise ConfigError(f"--set {text}: environment {name!r} is not part of this build ({', '.join(names)})")
         chosen[name]["settings"][key] = value
+    for name, run in chosen.items():
+        if run["tasks"] is None:
+            run["tasks"] = _default_tasks(name, run["settings"])
     raw = base | {"environments": chosen, "solvers": solver_settings(base.get("solvers", {}), solvers, chosen)}
     for key, value in changes.items():
         if value is not None:
@@ -152,6 +163,13 @@ def resolve_config(
     for group, part in (("policies", resolved.policy), ("teachers", resolved.teacher)):
         plugins.load(group, part.name)
     return resolved
+
+
+def _default_tasks(name: str, settings: dict[str, Any]) -> int:
+    """Return the paper's count, or that of all tasks where the settings list them."""
+    kind = environment(name)
+    listed = kind.fixed_tasks(env_config(name, settings))
+    return kind.profile.default_tasks if listed is None else len(listed)
 
 
 def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
