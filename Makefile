@@ -21,6 +21,8 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
+	@# Tests drive AI2-THOR's real event classes. Without its dependencies: its opencv-python would replace the headless one.
+	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
 	@# The type checker reads the tests' imports of the package through this link.
 	@mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/pivot
 	@touch $@ $(VENV)/.installed

@@ -30,6 +30,10 @@ class CertifyError(PivotError):
     """An episode that cannot be certified: actions that do not fit the level, or an episode that succeeded."""
 
 
+class SimulatorError(PivotError):
+    """A simulator outside of this process that does not start, hangs, dies, or answers what cannot be."""
+
+
 class PolicyError(PivotError):
     """A policy or teacher that could not answer at all."""
 

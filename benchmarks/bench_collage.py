@@ -35,15 +35,15 @@ def rows() -> list[dict[str, Any]]:
 def _row(environment: str) -> dict[str, Any]:
     episodes = [_frames(environment, seed) for seed in range(LEVELS)]
     for frames in episodes:
-        np.testing.assert_array_equal(decode(_ours(frames)), decode(_baseline(frames)))
-    ours, baseline = _interleaved(
-        lambda k: _ours(episodes[k % LEVELS]),
-        lambda k: _baseline(episodes[k % LEVELS]),
+        np.testing.assert_array_equal(decode(encode_collage(frames)), decode(pillow_collage(frames)))
+    ours, baseline = interleaved(
+        lambda k: encode_collage(episodes[k % LEVELS]),
+        lambda k: pillow_collage(episodes[k % LEVELS]),
     )
     ratio = baseline / ours
     picture = collage(episodes[0])
     size = f"{picture.shape[1]}x{picture.shape[0]}"
-    kilobytes = [len(encode(episodes[0])) / 1000 for encode in (_ours, _baseline)]
+    kilobytes = [len(encode(episodes[0])) / 1000 for encode in (encode_collage, pillow_collage)]
     return {
         "name": f"collage of {TILES} {environment} frames",
         "ours": ours,
@@ -70,11 +70,13 @@ def _frames(environment: str, seed: int) -> list[Frame]:
     return frames
 
 
-def _ours(frames: list[Frame]) -> bytes:
+def encode_collage(frames: list[Frame]) -> bytes:
+    """Compose and encode with our own code."""
     return encode_png(collage(frames))
 
 
-def _baseline(frames: list[Frame]) -> bytes:
+def pillow_collage(frames: list[Frame]) -> bytes:
+    """Compose and encode with Pillow and its defaults."""
     layout = collage_layout(len(frames), frames[0].shape)
     picture = Image.new("RGB", (layout.width, layout.height), (PAGE, PAGE, PAGE))
     for k, frame in enumerate(frames):
@@ -86,12 +88,14 @@ def _baseline(frames: list[Frame]) -> bytes:
     return buffer.getvalue()
 
 
-def _interleaved(ours: Callable[[int], bytes], baseline: Callable[[int], bytes]) -> tuple[float, float]:
+def interleaved(
+    ours: Callable[[int], bytes], baseline: Callable[[int], bytes], rounds: int = ROUNDS, run: int = RUN
+) -> tuple[float, float]:
     """Return the median seconds of either side over alternating runs."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for function, taken in zip((ours, baseline), seconds, strict=True):
-            for k in range(RUN):
+            for k in range(run):
                 start = perf_counter()
                 function(k)
                 taken.append(perf_counter() - start)

@@ -6,18 +6,19 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
-from ..errors import ConfigError
+from ..errors import CertifyError, ConfigError
 from ..identity import digest
 from ..labeling.vocabulary import Vocabulary
+from ..solvers.base import Solver
 
 GROUP_SIZE = 8
 """N of the paper: rollouts that share a prompt key form one group."""
@@ -52,6 +53,9 @@ class RunConfig(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**63)
     policy: PartConfig = PartConfig(name="scripted")
     teacher: PartConfig = PartConfig(name="template")
+    solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
+    defaults otherwise. They decide labels alone: episodes stay what they are."""
     split: Literal["task", "episode"] = "task"
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
     include_infeasible: bool = False
@@ -70,6 +74,20 @@ class RunConfig(BaseModel):
             name: EnvRun(tasks=run.tasks, settings=env_config(name, run.settings).model_dump(mode="json"))
             for name, run in runs.items()
         }
+
+    @field_validator("solvers")
+    @classmethod
+    def _resolve_solvers(cls, solvers: dict[str, dict[str, Any]], info: ValidationInfo) -> dict[str, dict[str, Any]]:
+        """Check the settings of every named solver and complete them with their defaults."""
+        for name in solvers:
+            if name not in info.data.get("environments", solvers):
+                raise ValueError(
+                    f"environment {name!r} is not part of this run ({', '.join(info.data['environments'])})"
+                )
+        try:
+            return {name: make_solver(name, options).config for name, options in solvers.items() if options}
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
 
     @property
     def run_id(self) -> str:
@@ -122,6 +140,22 @@ def env_config(name: str, settings: Mapping[str, Any]) -> EnvConfig:
         return kind(**settings)
     except ValidationError as error:
         raise ConfigError(_explain(error, f"setting {name}.", list(kind.model_fields))) from error
+
+
+def make_solver(env: str, options: Mapping[str, Any] | None = None) -> Solver:
+    """Build the solver of an environment; ``options`` are those of ``RunConfig.solvers``.
+
+    Raises:
+        ConfigError: an option is unknown or out of range; PluginError: there is no such solver.
+    """
+    kind: type[Solver] = plugins.load("solvers", env)
+    known = [item.name for item in fields(kind)]
+    if unknown := sorted(set(options or {}) - set(known)):
+        raise ConfigError(f"unknown solver setting {env}.{unknown[0]}; known: {', '.join(known) or 'none'}")
+    try:
+        return kind(**(options or {}))
+    except (CertifyError, TypeError, ValueError) as error:
+        raise ConfigError(f"solver settings of {env} cannot be used: {error}; found {options}") from error
 
 
 def make_config(raw: Mapping[str, Any]) -> RunConfig:

@@ -54,6 +54,7 @@ class EpisodeView:
         facts = [
             ("episode", episode["episode_id"]),
             ("level", f"{episode['task_id']}, rollout {episode['sample_idx']} by {episode['policy']}"),
+            ("asked for", episode["instruction"]),
             ("return", f"{episode['episode_return']:.2f} in {episode['num_steps']} of {episode['horizon']} turns"),
         ]
         if episode["error"]:

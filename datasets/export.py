@@ -5,6 +5,7 @@ schema, so that their configs concatenate, and every shard of every side is writ
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..collage import Tiles, collage, episode_tiles, panel
-from ..images import decode, encode_png
+from ..images import decode, encode_jpeg, encode_png
 from ..labeling.action_log import action_log
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
@@ -70,12 +71,18 @@ def _sides(config: RunConfig, env: str, level_of: dict[str, str], records: Seque
     return {episode: side_of(episode, level) for episode, level in level_of.items()}
 
 
+KEPT_FRAMES = 256
+"""Decoded frames that are kept: those of about two levels of rendered views, and all of a shard of puzzles."""
+
+
 class FrameReader:
-    """Decodes the stored frames of one shard, each at most once."""
+    """Decodes the stored frames of one shard; episodes come level by level, so each is decoded about once."""
 
     def __init__(self, frames: pa.Table) -> None:
-        self._encoded = dict(zip(frames["frame_id"].to_pylist(), frames["image"].to_pylist(), strict=True))
-        self._decoded: dict[str, NDArray[np.uint8]] = {}
+        ids = frames["frame_id"].to_pylist()
+        self._encoded = dict(zip(ids, frames["image"].to_pylist(), strict=True))
+        self._formats = dict(zip(ids, frames["format"].to_pylist(), strict=True))
+        self._decoded: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
 
     def encoded(self, frame_id: str) -> bytes:
         """The stored bytes of a frame."""
@@ -83,9 +90,18 @@ class FrameReader:
 
     def pixels(self, frame_id: str) -> NDArray[np.uint8]:
         """The decoded RGB of a frame, shape (height, width, 3)."""
-        if frame_id not in self._decoded:
-            self._decoded[frame_id] = decode(self._encoded[frame_id])
-        return self._decoded[frame_id]
+        if frame_id in self._decoded:
+            self._decoded.move_to_end(frame_id)
+            return self._decoded[frame_id]
+        pixels = self._decoded[frame_id] = decode(self._encoded[frame_id])
+        if len(self._decoded) > KEPT_FRAMES:
+            self._decoded.popitem(last=False)
+        return pixels
+
+    def image(self, pixels: NDArray[np.uint8], frame_id: str) -> dict[str, Any]:
+        """A picture composed of frames as an image cell, in the format of the frames: composed JPEGs stay JPEGs."""
+        lossy = self._formats[frame_id] == "jpeg"
+        return {"bytes": encode_jpeg(pixels) if lossy else encode_png(pixels), "path": None}
 
 
 def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tuple[TableSchema, str], pa.Table]:
@@ -134,10 +150,6 @@ def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.
     return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.first_step)
 
 
-def _image(pixels: NDArray[np.uint8]) -> dict[str, Any]:
-    return {"bytes": encode_png(pixels), "path": None}
-
-
 def record_row(
     episode: dict[str, Any], steps: Rows, label: dict[str, Any], messages: str, frames: FrameReader
 ) -> dict[str, Any]:
@@ -150,8 +162,8 @@ def record_row(
     return {
         **shared,
         **proved,
-        "images": [_image(collage(tiles.frames, tiles.labels))],
-        "panel": _image(panel(tiles.steps, label["pivot_step"])),
+        "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
+        "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
         "prompt": [_message(message) for message in json.loads(messages)],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
         "failure_mode_id": FAILURE_MODES.index(label["failure_mode"]),

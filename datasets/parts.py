@@ -1,4 +1,4 @@
-"""Build the exchangeable parts that a config names: policy, teacher, solver, filters."""
+"""Build the exchangeable parts that a config names: policy, teacher, filters."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ from .. import plugins
 from ..errors import ConfigError
 from ..labeling.base import Filter, Teacher
 from ..rollouts.base import Policy
-from ..solvers.base import Solver
 from .config import PartConfig
 
 
@@ -22,11 +21,6 @@ def make_policy(part: PartConfig) -> Policy:
 def make_teacher(part: PartConfig) -> Teacher:
     """Build the teacher that a config names; the same errors as :func:`make_policy`."""
     return _make("teachers", part)
-
-
-def make_solver(env: str) -> Solver:
-    """Build the solver of an environment."""
-    return plugins.load("solvers", env)()
 
 
 def make_filters() -> list[Filter]:

@@ -43,6 +43,8 @@ CERTIFICATE = pa.struct(
         ("raw_after", pa.float64()),
         ("reference_pivot", pa.int32()),
         ("reference_kind", pa.string()),
+        ("reference_before", pa.float64()),
+        ("reference_after", pa.float64()),
     ]
 )
 

@@ -45,6 +45,8 @@ CERTIFICATE_DOCS = {
     "raw_after": "The same after the action.",
     "reference_pivot": "Pivot step by a better reference, where one exists beside an inexact certificate.",
     "reference_kind": "Which reference that is.",
+    "reference_before": "Needed amount before the pivot action by that reference; null when out of reach there.",
+    "reference_after": "Needed amount after it by that reference; null when out of reach from there.",
 }
 
 VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
@@ -95,6 +97,20 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "pivot_step": "t*.",
             "failures": "Labels with this mode and step.",
             "share": "Their share of the environment's labels that have a mode.",
+        },
+    ),
+    "bound_quality": (
+        "How good the bound of a certificate is where a better reference stands beside it: one row an environment and "
+        "kind of reference; rejected labels count too.",
+        {
+            "env": "Environment name.",
+            "kind": "Kind of the certificate.",
+            "reference": "Kind of the reference.",
+            "failures": "Labels that have both.",
+            "agreeing": "Labels whose pivot step is the reference's.",
+            "agreement": "Their share.",
+            "mean_delay": "Mean number of steps by which the label's pivot is later than the reference's.",
+            "mean_gap": "Mean of `reference_before - before`, where the goal is within reach: what the bound misses.",
         },
     ),
     "rejects": (

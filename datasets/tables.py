@@ -22,7 +22,8 @@ Rows = list[dict[str, Any]]
 
 def shard_constants(config: RunConfig, settings: EnvConfig, policy: Policy) -> dict[str, Any]:
     """Episode columns that are equal in a whole shard."""
-    return {
+    chosen = {} if settings.simulator is None else {"backend": settings.simulator}
+    return chosen | {
         "run_id": config.run_id,
         "env_config": canonical_json(settings.decisive()),
         "horizon": settings.horizon,

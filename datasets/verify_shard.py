@@ -18,13 +18,13 @@ from ..labeling.base import FailedEpisode
 from ..labeling.label import label_episodes
 from ..rollouts.base import Status, StopReason
 from ..rollouts.runner import roll_out_tasks
-from ..solvers.base import Case, Certificate, Verdict
+from ..solvers.base import Case, Certificate, Solver, Verdict
 from ..solvers.reference import prover
 from .compare import differences
-from .config import RunConfig, Shard, env_config, environment
+from .config import RunConfig, Shard, env_config, environment, make_solver
 from .export import dataset_file, dataset_tables
 from .parquet import read_table
-from .parts import make_filters, make_policy, make_solver, make_teacher
+from .parts import make_filters, make_policy, make_teacher
 from .replay import StoredGuidance, StoredReplies
 from .schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .store import DATASET_FOLDER, Store
@@ -75,6 +75,11 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     config = store.config
     env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
     stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
+    counts = {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
+    report.checked |= counts
+    report.problems += _frame_problems(stored[FRAMES])
+    if not settings.repeats_exactly:
+        return  # a simulator draws no picture twice: labels and dataset are derived from the stored rows alone
     policy = make_policy(config.policy)
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
@@ -88,13 +93,7 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
             found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
         same = {"error": _both_texts, "stop_reason": _both_broke} if schema is EPISODES else None
         report.problems += differences(schema.name, key, found, wanted, same)
-    report.problems += _frame_problems(stored[FRAMES])
     report.problems += _call_problems(stored[CALLS], derived[CALLS], stored[EPISODES].to_pylist())
-    report.checked |= {
-        "episodes": stored[EPISODES].num_rows,
-        "steps": stored[STEPS].num_rows,
-        "frames": stored[FRAMES].num_rows,
-    }
 
 
 def _both_texts(stored: Any, derived: Any) -> bool:
@@ -141,21 +140,22 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         texts = zip(stored["episode_id"].to_pylist(), stored["failure_reason"].to_pylist(), strict=True)
         teacher = StoredGuidance(teacher, {episode: text or "" for episode, text in texts})
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+    solver = make_solver(shard.env, config.solvers.get(shard.env))
     labels = label_episodes(
-        episodes, make_solver(shard.env), teacher, make_filters(), str(config.label_version), config.target_vocabulary
+        episodes, solver, teacher, make_filters(), str(config.label_version), config.target_vocabulary
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
     prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
     derived = prompt_table([label.prompt for label in labels])
     report.problems += differences("prompts", ["prompt_hash"], prompts, derived)
-    report.problems += _unproved(shard.env, stored.to_pylist(), episodes)
+    report.problems += _unproved(solver, stored.to_pylist(), episodes)
     report.checked["labels"] = stored.num_rows
 
 
-def _unproved(env: str, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:
+def _unproved(solver: Solver, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:
     """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
     by_id = {episode.episode_id: episode for episode in episodes}
-    prove = prover(env)
+    prove = prover(solver.name, solver.config)
     problems = []
     for label in labels:
         episode = by_id.get(label["episode_id"])

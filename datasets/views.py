@@ -64,6 +64,14 @@ _DERIVED_VIEWS = {
             count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
         FROM failures WHERE failure_mode IS NOT NULL
         GROUP BY env, failure_mode, pivot_step ORDER BY env, failure_mode, pivot_step""",
+    "bound_quality": """
+        SELECT env, certificate.kind AS kind, certificate.reference_kind AS reference, count(*) AS failures,
+            count(*) FILTER (pivot_step = certificate.reference_pivot) AS agreeing,
+            avg((pivot_step = certificate.reference_pivot)::INT) AS agreement,
+            avg(pivot_step - certificate.reference_pivot) AS mean_delay,
+            avg(certificate.reference_before - certificate.before) AS mean_gap
+        FROM failures WHERE certificate.reference_pivot IS NOT NULL
+        GROUP BY ALL ORDER BY ALL""",
     "rejects": """
         SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.detail AS detail
         FROM (SELECT *, unnest(reject_reasons) AS reason FROM failures WHERE NOT accepted)""",

@@ -10,3 +10,4 @@ import gymnasium
 gymnasium.register(id="pivot/Sokoban-v0", entry_point="pivot.environments.sokoban:SokobanEnv")
 gymnasium.register(id="pivot/FrozenLake-v0", entry_point="pivot.environments.frozenlake:FrozenLakeEnv")
 gymnasium.register(id="pivot/Svg-v0", entry_point="pivot.environments.svg:SvgEnv")
+gymnasium.register(id="pivot/Navigation-v0", entry_point="pivot.environments.navigation:NavigationEnv")

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..identity import digest
-from ..images import Frame
+from ..images import Frame, encode_png
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
@@ -37,6 +37,21 @@ class EnvConfig(BaseModel):
     def stand_ins(self) -> tuple[str, ...]:
         """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
         return ()
+
+    @property
+    def simulator(self) -> str | None:
+        """The backend that these settings choose, for the column ``backend``; None for the profile's."""
+        return None
+
+    @property
+    def repeats_exactly(self) -> bool:
+        """Whether re-execution gives equal frames and numbers to the last bit; a simulator may be a little off."""
+        return True
+
+    @property
+    def most_instances(self) -> int | None:
+        """Most environments that one process should hold at a time; None where they cost little."""
+        return None
 
     def decisive(self) -> dict[str, Any]:
         """Return the resolved settings that decide an episode, as JSON data: what ids and rows are made with."""
@@ -138,6 +153,41 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
         """
 
     @classmethod
+    def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
+        """Generate the level of ``seed`` as all tasks that it stands for, one where nothing else is said.
+
+        They may share their id when ``goal_idx`` or ``eval_set`` tells them apart; the first is that of ``make_task``.
+
+        Raises:
+            GenerationError: no try gave a level with the asked-for properties.
+        """
+        return (cls.make_task(config, seed),)
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return all tasks in order where the settings name a closed list of them; None where seeds make them.
+
+        Raises:
+            ConfigError: the list cannot be read.
+        """
+        del config
+        return None
+
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Find out, before a long run, whether what runs behind the environment works; most have nothing to check.
+
+        Raises:
+            ConfigError: it does not; the message says what to do.
+        """
+        del config
+
+    @classmethod
+    def describe_state(cls, state: str) -> str:
+        """Return a state text for people; environments whose texts are long say what matters in a line or two."""
+        return state
+
+    @classmethod
     @abstractmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the text that is equal for equal levels; the dataset split hashes it (spec section 4).
@@ -176,6 +226,13 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     def frame_key(self) -> Hashable | None:
         """Return a key that is equal only for equal frames of this level, or None to hash every frame."""
         return None
+
+    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
+        """Return format and bytes under which the current frame is stored; they decode to exactly ``frame``.
+
+        An environment that stores a lossy format therefore returns decoded frames from the beginning.
+        """
+        return "png", encode_png(frame)
 
     @property
     def success_return(self) -> float:

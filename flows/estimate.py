@@ -3,7 +3,7 @@
 from ..collage import collage, episode_tiles
 from ..datasets.config import RunConfig, env_config, environment
 from ..datasets.parts import make_policy
-from ..images import decode, encode_png
+from ..images import decode, encode_jpeg, encode_png
 from ..rollouts.plan import plan_tasks
 from ..rollouts.runner import roll_out_tasks
 
@@ -34,7 +34,9 @@ def estimate_bytes(config: RunConfig, env: str) -> int:
                 # The collage and, at about a third of it, the panel.
                 shown = [step.frame_id for step in episode.steps] + [episode.steps[-1].next_frame_id]
                 tiles = episode_tiles(env_type.profile.tiles, [pixels[frame_id] for frame_id in shown])
-                size = len(encode_png(collage(tiles.frames, tiles.labels)))
+                picture = collage(tiles.frames, tiles.labels)
+                lossy = task.frames[shown[0]].format == "jpeg"
+                size = len(encode_jpeg(picture) if lossy else encode_png(picture))
                 collages += size + size // 3
     # Frames are stored once in the store and once more in the whole-episode config.
     per_episode = (2 * frames + collages) / rows + _ROW_BYTES

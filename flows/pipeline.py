@@ -12,10 +12,10 @@ from typing import Any
 
 from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import RunConfig, Shard, env_config, environment
+from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
-from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
+from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
 from ..datasets.schema import PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
@@ -74,6 +74,8 @@ def build_store(
             return done
         config = store.config
         tasks = plan(config, reporter)
+        for name, run in config.environments.items():
+            environment(name).check_ready(env_config(name, run.settings))
         _begin(store, refresh)
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
         results += label_and_export(store, execute, reporter, DATASET_FOLDER)
@@ -91,7 +93,7 @@ def _check_parts(config: RunConfig) -> None:
     make_teacher(config.teacher)
     make_filters()
     for name in config.environments:
-        make_solver(name)
+        make_solver(name, config.solvers.get(name))
         plugins.load("prompts", name)
 
 
@@ -196,7 +198,8 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
-            f"`pivot relabel {root}` if only teacher, split or target words differ, or build it anew with --refresh"
+            f"`pivot relabel {root}` if only teacher, solver settings, split or target words differ, or build it anew "
+            "with --refresh"
         )
     return config
 

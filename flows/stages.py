@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, plugins
-from ..datasets.config import RunConfig, Shard, env_config, environment
+from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.files import FileRecord, Receipt
 from ..datasets.parquet import write_tables
-from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
+from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store
 from ..datasets.tables import (
@@ -120,7 +120,7 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
         StoreError: the rollouts cannot be read, or the labels not written.
     """
     store = Store(root, config)
-    solver = make_solver(shard.env)
+    solver = make_solver(shard.env, config.solvers.get(shard.env))
     teacher = make_teacher(config.teacher)
     filters = make_filters()
     inputs = digest(

@@ -1,4 +1,4 @@
-"""What a guidance text claims about a fall into a hole, the turn budget, and scored drawings, by word lists.
+"""What a guidance text claims about a fall, the turn budget, scored drawings and a target reached, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
@@ -49,6 +49,24 @@ _EMPTY = re.compile(
     r"|\b(?:submitted|sent|drew|answered) nothing\b"
     r"|\bno (?:document|svg|code|drawing) was (?:sent|submitted|given)\b"
 )
+_GOAL = r"(?:goal|target|destination|object|item)"
+_ARRIVED = (
+    r"\b(?:reache[sd]|arrive[sd] (?:at|near|next to|beside)|g[eo]ts? to|made it to|makes it to|found|attained|"
+    r"(?:stands|stood|stops|stopped|ends(?: up)?|ended(?: up)?|is|was) (?:now |already |right |directly |just )*"
+    r"(?:at|beside|next to|in front of|close enough to|within reach of|near enough to)) "
+    r"(?:the |its |this |that |a |an )?(?:(?!and|but|while)\w+ )?{goal}s?\b"
+    r"|\b{goal} (?:(?:was|is|has been|had been) (?:now |already |finally |successfully )*(?:reached|found|attained))\b"
+    r"|\b(?:task|navigation|search|episode|attempt) (?:was|is|has been|had been) (?:now |already |successfully )*"
+    r"(?:solved|complete|completed|successful|accomplished|done|a success)\b"
+    r"|\b(?:agent|robot|it|task|navigation|episode|attempt) (?:has |had )?(?:succeeded|succeeds)\b"
+    r"|\b(?:completed|solved|finished|accomplished) the (?:task|navigation|search|instruction)\b"
+)
+_CONDITION = re.compile(
+    r"\b(?:until|till|once|when|whenever|if|unless|before|as soon as|so that|whether)\b[^.;!?]*$"
+    r"|\b(?:would|could|should|might|may|can|to|almost|nearly|instead of)(?: \w+){0,2}\s*$"
+)
+"""What makes the statement that follows it in a sentence a wish, a plan or a condition."""
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _NEGATION = re.compile(r"\b(?:not|never|no|nor|without|n't)\b(?: \w+)?$|n't(?: \w+)?$")
 
 
@@ -79,4 +97,17 @@ def drawing_claims(text: str) -> frozenset[str]:
         name
         for name, words in lists.items()
         if any(not _negated(plain, match.start()) for match in words.finditer(plain))
+    )
+
+
+def claims_arrival(text: str, target: str) -> bool:
+    """Return whether a text claims that the target was reached; ``target`` is its type, such as ``AlarmClock``."""
+    name = r"[ -]?".join(re.escape(word.lower()) for word in _WORDS.findall(target))
+    plain = _plain(text)
+    pattern = _ARRIVED.replace("{goal}", rf"(?:{_GOAL}|{name})" if name else _GOAL)
+    return any(
+        not _negated(plain, match.start())
+        and not _negated(plain, match.end())
+        and _CONDITION.search(plain[max(0, match.start() - 80) : match.start()]) is None
+        for match in re.finditer(pattern, plain)
     )

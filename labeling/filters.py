@@ -5,6 +5,7 @@ The text of an objection starts with a typed word and a colon, so that kinds can
 is one class and one entry point in the group ``pivot.filters``.
 """
 
+import json
 import re
 from functools import lru_cache
 from itertools import pairwise
@@ -14,7 +15,7 @@ from .. import plugins
 from ..environments.base import EnvProfile
 from ..solvers.base import Case, Solver, Verdict
 from .base import Draft, FailedEpisode, Filter
-from .claims import claims, drawing_claims
+from .claims import claims, claims_arrival, drawing_claims
 from .replay import DisagreementError, replayer_for
 from .target import BadTargetError, Target, parse_target
 from .vocabulary import target_mode
@@ -198,3 +199,31 @@ class SvgFactsFilter(Filter):
         if "better" in claimed and not any(after > before for before, after in pairwise(scores)):
             return f"claims_better: the text says that the drawing got better, but the scores are {scores}"
         return None
+
+
+class NavigationFactsFilter(Filter):
+    """Guidance does not claim that the target was reached, which no failed episode does.
+
+    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`; the target's own name is one of the
+    words. Advice ("reach the bread"), conditions ("once it is reached") and denials are no claims.
+    """
+
+    name: ClassVar[str] = "navigation_facts"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"navigation"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``claims_arrival``."""
+        if not draft.guidance or not claims_arrival(draft.guidance, _target_type(episode.initial_state)):
+            return None
+        nearest = min((float(d) for info in episode.infos if (d := info.get("dist")) is not None), default=None)
+        found = "the log has no distance" if nearest is None else f"the nearest it came is {nearest:.2f} m"
+        return f"claims_arrival: the text says that the target was reached, but {found}"
+
+
+@lru_cache(maxsize=256)
+def _target_type(state: str) -> str:
+    """Return the name of what a navigation state asks for; empty where the text is no such state."""
+    try:
+        return str(json.loads(state)["target"]["type"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""  # the replay rule says so

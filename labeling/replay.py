@@ -2,27 +2,36 @@
 
 Only the stored row counts: the environment is built from its stored settings, started from the stored level text and
 given the logged actions. One environment serves all episodes of one configuration, and a frame is drawn and hashed once
-per distinct picture of a level, since pixels cost far more than stepping.
+per distinct picture of a level, since pixels cost far more than stepping. An environment that breaks over an episode is
+a finding about that episode, and a new one goes on with the next.
 """
 
 import json
+import math
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
 from .. import plugins
 from ..environments.base import Frame, PivotEnv
-from ..errors import PivotError
+from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
 from ..rollouts.base import INFO_KEYS
 from .base import FailedEpisode
 
+Result = TypeVar("Result")
+
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
+
+
+TOLERANCE = 0.02
+"""How far a simulator that does not repeat exactly may be off, in the unit of the measurement (metres)."""
 
 
 class DisagreementError(Exception):
@@ -35,7 +44,7 @@ class Replayer:
     def __init__(self, env: PivotEnv) -> None:
         """Use ``env`` from now on; nobody else may step it."""
         self._env = env
-        env.draw_frames = False
+        self._env.draw_frames = False
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
@@ -43,13 +52,41 @@ class Replayer:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
         Raises:
-            DisagreementError: at the first difference.
+            DisagreementError: at the first difference, or when the environment breaks.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
         """
+        self._guarded(self._check, episode)
+
+    def state_after(self, episode: FailedEpisode, steps: int) -> str:
+        """Return the state text after the first ``steps`` actions.
+
+        Raises:
+            DisagreementError: the episode cannot be re-executed that far.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
+        """
+        return self._guarded(self._state_after, episode, steps)
+
+    def _guarded(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Call; when the environment breaks, replace it and say so as a disagreement."""
+        try:
+            return call(*arguments)
+        except (DisagreementError, ConfigError, PluginError):
+            raise
+        except Exception as error:
+            broken, self._env = self._env, type(self._env)(self._env.config)
+            self._env.draw_frames = False
+            with suppress(Exception):
+                broken.close()
+            raise DisagreementError(f"broken: the environment raised {type(error).__name__}: {error}") from error
+
+    def _check(self, episode: FailedEpisode) -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError(f"horizon: the row says {episode.horizon}, its env_config {env.config.horizon}")
         ids = self._ids_of(episode.initial_state)
-        if self._id(ids, self._start(episode)) != frame_ids[0]:
+        exact = env.config.repeats_exactly
+        frame = self._start(episode)
+        if exact and self._id(ids, frame) != frame_ids[0]:
             raise DisagreementError("frame: the first frame is another one")
         last = episode.num_steps - 1
         ended = succeeded = False
@@ -58,9 +95,10 @@ class Replayer:
             if reward != rewards[t]:
                 raise DisagreementError(f"reward: step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            if not (logged.items() <= info.items() and logged.keys() >= info.keys() & INFO_KEYS):
-                raise DisagreementError(f"info: step {t} {_first_difference(info, logged)}")
-            if self._id(ids, frame) != frame_ids[t + 1]:
+            found = info if exact else _settled(info, logged)
+            if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
+                raise DisagreementError(f"info: step {t} {_first_difference(found, logged)}")
+            if exact and self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError(f"frame: the one after step {t} is another one")
             ended = terminated or truncated
             if env.profile.has_success_bit:
@@ -74,12 +112,7 @@ class Replayer:
         if succeeded:
             raise DisagreementError("end: the episode ends in success, the row calls it failed")
 
-    def state_after(self, episode: FailedEpisode, steps: int) -> str:
-        """Return the state text after the first ``steps`` actions.
-
-        Raises:
-            DisagreementError: the episode cannot be re-executed that far.
-        """
+    def _state_after(self, episode: FailedEpisode, steps: int) -> str:
         self._start(episode)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
@@ -88,6 +121,8 @@ class Replayer:
     def _start(self, episode: FailedEpisode) -> Frame:
         try:
             return self._env.reset(options={"state": episode.initial_state})[0]
+        except (ConfigError, PluginError, SimulatorError):
+            raise
         except (PivotError, ValueError) as error:
             raise DisagreementError(f"state: {error}") from error
 
@@ -120,6 +155,18 @@ class Replayer:
             if key is not None:
                 ids[key] = found
         return found
+
+
+def _settled(info: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a simulator's ``info`` with every measurement that is near enough to the logged one replaced by it."""
+    return {
+        key: logged[key]
+        if isinstance(value, float)
+        and isinstance(logged.get(key), float)
+        and math.isclose(value, logged[key], rel_tol=0, abs_tol=TOLERANCE)
+        else value
+        for key, value in info.items()
+    }
 
 
 def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any]) -> str:

@@ -43,10 +43,10 @@ class Facts:
     hopeless: bool
     """The goal was out of budget before any action."""
     fallback: bool
-    score_before: float | None
-    """Score of the submission before the pivot, where submissions are scored and there was one."""
-    score_after: float | None
-    """Score of the pivot's submission."""
+    raw_before: float | None
+    """Score or metres before the action at the pivot, where there is such a measure."""
+    raw_after: float | None
+    """The same after it."""
 
 
 Phrases = Callable[[Facts], tuple[str, str]]
@@ -130,7 +130,7 @@ def _frozenlake(facts: Facts) -> tuple[str, str]:
 
 
 def _svg(facts: Facts) -> tuple[str, str]:
-    at, before, after = f"At step {facts.step}", facts.score_before, facts.score_after or 0.0
+    at, before, after = f"At step {facts.step}", facts.raw_before, facts.raw_after or 0.0
     if facts.mode == "format":
         had = "" if before is None else f", where the submission before had {_score(before)}"
         if not facts.usable:
@@ -166,12 +166,50 @@ def _score(score: float | None) -> str:
     return f"{int(1000 * (score or 0.0)) / 1000:.3f}"
 
 
+def _navigation(facts: Facts) -> tuple[str, str]:
+    at, avoid = f"At step {facts.step}", _navigation_avoid(facts)
+    if facts.hopeless:
+        return avoid, f"{at}, do not count on {facts.action}: nothing there kept the target in reach."
+    stop, go = f"do not choose {facts.action}", f"take {facts.instead} instead"
+    if facts.instead is None:
+        go = "take the move that shortens the way to the target most"
+    if facts.fallback:
+        stop = f"do not end with {facts.action}"
+    elif not facts.usable:
+        stop = f"do not leave the reply without an action ({facts.action})"
+    elif facts.mode == "blocked":
+        stop = f"do not run into what is in the way with {facts.action}"
+        go = "go around it" if facts.instead is None else f"go around it with {facts.instead}"
+    return avoid, f"{at}, {stop}; {go}."
+
+
+def _navigation_avoid(facts: Facts) -> str:
+    metres = f"{facts.raw_after or 0.0:.2f} m"
+    if facts.hopeless:
+        return (
+            f"Avoid losing any turn on so long a way: the {facts.raw_before or 0.0:.2f} m to the target take at least "
+            f"{_count(facts.before or 0, 'move')}, and only {_count(facts.budget_before, 'turn')} were given."
+        )
+    if facts.fallback:
+        return f"Avoid stopping on the way: when the log ends, {metres} are left to the target and so are turns."
+    habit = {
+        "format": "replies without a usable action, each of which costs a turn",
+        "blocked": "walking into what stands in the way, since a stopped move costs its turn",
+        "stagnation": "turns that bring the target no nearer",
+    }.get(facts.mode, "detours and turns of the head that the way does not need")
+    needed = _count(facts.after or 0, "move")
+    return (
+        f"Avoid {habit}: after this turn the {metres} to the target take at least {needed}, "
+        f"with {_count(facts.budget_after, 'turn')} left."
+    )
+
+
 def _general(facts: Facts) -> tuple[str, str]:
     avoid = f"Avoid what ended this attempt ({facts.word})"
     return f"{avoid}: {facts.meaning}." if facts.meaning else f"{avoid}.", _command(facts, "choose")
 
 
-PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake, "svg": _svg}
+PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake, "svg": _svg, "navigation": _navigation}
 """Phrase book of each environment: facts to (what to avoid, what to do)."""
 
 
@@ -200,8 +238,8 @@ def facts_of(request: GuidanceRequest) -> Facts:
         budget_after=certificate.budget_after,
         hopeless=verdict.infeasible_at_start,
         fallback=verdict.fallback,
-        score_before=certificate.raw_before,
-        score_after=certificate.raw_after,
+        raw_before=certificate.raw_before,
+        raw_after=certificate.raw_after,
     )
 
 

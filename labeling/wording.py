@@ -65,6 +65,23 @@ WORDING: dict[str, AnalyzerWording] = {
             "deadlock": "no further submission could have reproduced the target",
         },
     ),
+    "navigation": AnalyzerWording(
+        pivot=(
+            "the first step after which the moves that were left, half a metre each, could no longer cover the "
+            "distance to the target"
+        ),
+        advice=(
+            "The target counts as found within 1.5 m of it. Look for the turn that used up the last slack: a move that "
+            "was stopped, a turn of the head, a detour, or a reply without an action (action=invalid). dist can be "
+            "trusted; moved and last_action_success may be wrong. Where dist is missing, the one before still holds."
+        ),
+        meanings={
+            "format": "the reply at the pivot held no usable action, and its turn was the one too many",
+            "blocked": "the move at the pivot was stopped by a wall or a piece of furniture",
+            "stagnation": "the distance shrank by less than 0.1 m over the five steps up to the pivot",
+            "budget": "none of these: the moves that were left just could not cover the remaining distance any more",
+        },
+    ),
     "frozenlake": AnalyzerWording(
         pivot="the first step after which the goal could no longer be reached in the turns that were left",
         advice=(

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from ..environments.base import Frame, PivotEnv
-from ..images import encode_png, frame_id
+from ..images import frame_id
 from .base import EncodedFrame
 
 
@@ -37,7 +37,8 @@ class FrameBook:
         name = frame_id(frame)
         if name not in self.frames:
             height, width = frame.shape[:2]
-            self.frames[name] = EncodedFrame(name, width, height, "png", encode_png(frame))
+            image_format, image = env.encode_frame(frame)
+            self.frames[name] = EncodedFrame(name, width, height, image_format, image)
         if key is not None:
             self._ids[key] = name
         return name

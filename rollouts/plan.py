@@ -1,8 +1,9 @@
 """What a run is going to do, derived from its settings alone: which levels, and which episodes must then exist.
 
-Task ``i`` comes from ``derive_seed(run_seed, env name, i)`` and from the tasks before it, which it must not repeat; it
-never depends on how many tasks were asked for, so a store grows by planning again with a larger count. ``verify`` makes
-the same plan from ``run.json`` and compares it with the rows it finds.
+Level ``i`` comes from ``derive_seed(run_seed, env name, i)`` and from the levels before it, which it must not repeat.
+Usually a level is one task; with several evaluation sets it is one in each, side by side. A task
+never depends on how many were asked for, so a store grows by planning again with a larger count. ``verify`` makes the
+same plan from ``run.json`` and compares it with the rows it finds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,31 +24,46 @@ def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count
 
     Raises:
         GenerationError: the settings do not allow ``count`` distinct levels, or a level cannot be made at all.
+        ConfigError: the settings name a list of tasks that cannot be read.
     """
+    listed = env_type.fixed_tasks(config)
+    if listed is not None:
+        if count > len(listed):
+            raise GenerationError(
+                f"{env_type.profile.name}: {count} tasks asked for, its settings list {len(listed)}; ask for at most "
+                "that many with --tasks"
+            )
+        return list(listed[:count])
     tasks: list[Task] = []
     used: set[str] = set()
-    for index in range(count):
-        task = _distinct_task(env_type, config, run_seed, index, used)
-        used.update((_task_key(task), _level_key(env_type, task)))
-        tasks.append(task)
-    return tasks
+    level = 0
+    while len(tasks) < count:
+        found = _distinct_level(env_type, config, run_seed, level, used, len(tasks))
+        for task in found:
+            used.update((_task_key(task), _level_key(env_type, task)))
+        tasks += found
+        level += 1
+    return tasks[:count]
 
 
-def _distinct_task(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, index: int, used: set[str]) -> Task:
+def _distinct_level(
+    env_type: type[PivotEnv], config: EnvConfig, run_seed: int, index: int, used: set[str], planned: int
+) -> tuple[Task, ...]:
     name = env_type.profile.name
     for draw in range(MAX_DRAWS):
         parts = (run_seed, name, index) if draw == 0 else (run_seed, name, index, draw)
-        task = env_type.make_task(config, derive_seed(*parts))
-        if _task_key(task) not in used and _level_key(env_type, task) not in used:
-            return task
+        tasks = env_type.make_level(config, derive_seed(*parts))
+        if not any(_task_key(task) in used or _level_key(env_type, task) in used for task in tasks):
+            return tasks
     raise GenerationError(
-        f"{name}: no level for task {index} (counted from 0) that differs from the {index} before it in {MAX_DRAWS} "
-        f"draws; these settings allow too few levels: ask for at most {index} tasks or widen them ({config!r})"
+        f"{name}: no level for task {planned} (counted from 0) that differs from the {planned} before it in "
+        f"{MAX_DRAWS} draws; these settings allow too few levels: ask for at most {planned} tasks or widen them "
+        f"({config!r})"
     )
 
 
 def _task_key(task: Task) -> str:
-    return f"task:{task.task_id}"
+    return f"task:{task.eval_set}:{task.goal_idx}:{task.task_id}"
 
 
 def _level_key(env_type: type[PivotEnv], task: Task) -> str:

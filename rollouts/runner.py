@@ -96,7 +96,7 @@ async def run_tasks(
         tasks: the levels.
         policy: answers the turns of all episodes.
         rollouts: samples a task, ``sample_idx`` 0 to ``rollouts - 1``.
-        concurrency: episodes in flight; each has its own environment instance.
+        concurrency: episodes in flight, fewer where the settings say so; each has its own environment instance.
         only: ids of the episodes to run, None for all: how a later run makes the ones still owed.
         prompt: the Student prompt; by default the one registered for the environment.
 
@@ -112,7 +112,8 @@ async def run_tasks(
     runs = [_TaskRun(env_type, config, task, policy, student) for task in tasks]
     wanted = [(run, sample) for run in runs for sample in range(rollouts) if only is None or run.id_of(sample) in only]
     queue = iter(wanted)
-    workers = [asyncio.create_task(_work(queue)) for _ in range(min(concurrency, len(wanted)))]
+    in_flight = min(concurrency, len(wanted), config.most_instances or concurrency)
+    workers = [asyncio.create_task(_work(queue)) for _ in range(in_flight)]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -62,6 +62,10 @@ class Certificate:
     reference_pivot: int | None = None
     """The pivot by a better reference, where one exists beside an inexact certificate."""
     reference_kind: str | None = None
+    reference_before: float | None = None
+    """Needed amount at ``s_{t*}`` in ``unit`` by that reference; None when the goal is out of reach from there."""
+    reference_after: float | None = None
+    """Needed amount at ``s_{t*+1}`` by that reference; None when the goal is out of reach from there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,18 @@
 A puzzle episode is replayed under rules written for this purpose only (``reference_games.py``), a forward search gives
 the distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was,
 the witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are
-exact. Labels by convention are read a second time from the log (``reference_svg.py``).
+exact. Labels by convention are read a second time from the log (``reference_svg.py``), and those by a bound are derived
+a second time from log and room (``reference_navigation.py``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from ..errors import CertifyError, LevelError
 from .base import Case, Proof, Verdict
 from .reference_games import GAMES, NOTHING, ORDER, Game
+from .reference_navigation import NavigationProver
 from .reference_svg import prove_submission
 
 LOG_CHECKS = {"svg": prove_submission}
@@ -47,20 +50,25 @@ class Prover:
         return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
 
 
-def prover(env_name: str) -> Callable[[Case, Verdict], Proof] | None:
-    """Return the prover of an environment; None where labels cannot be proved a second time."""
+def prover(env_name: str, solver_config: Mapping[str, Any] | None = None) -> Callable[[Case, Verdict], Proof] | None:
+    """Return the prover of an environment; None where labels cannot be proved a second time.
+
+    ``solver_config`` holds the settings that the labels were made with, where they have a meaning of their own.
+    """
+    if env_name == "navigation":
+        return NavigationProver(solver_config)
     return LOG_CHECKS.get(env_name) or (Prover(env_name) if env_name in GAMES else None)
 
 
-def prove(env_name: str, case: Case, verdict: Verdict) -> Proof:
+def prove(env_name: str, case: Case, verdict: Verdict, solver_config: Mapping[str, Any] | None = None) -> Proof:
     """Re-prove one label; use :func:`prover` for many of them.
 
     Raises:
         CertifyError: labels of this environment cannot be proved a second time.
     """
-    check = prover(env_name)
+    check = prover(env_name, solver_config)
     if check is None:
-        known = ", ".join((*GAMES, *LOG_CHECKS))
+        known = ", ".join((*GAMES, *LOG_CHECKS, "navigation"))
         raise CertifyError(f"labels of {env_name!r} cannot be proved a second time; known: {known}")
     return check(case, verdict)
 
@@ -95,6 +103,8 @@ def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
         "certificate.raw_after": (verdict.certificate.raw_after, None),
         "certificate.reference_pivot": (verdict.certificate.reference_pivot, None),
         "certificate.reference_kind": (verdict.certificate.reference_kind, None),
+        "certificate.reference_before": (verdict.certificate.reference_before, None),
+        "certificate.reference_after": (verdict.certificate.reference_after, None),
     }
     return [
         f"{name} is {found!r}, the search gives {right!r}" for name, (found, right) in wanted.items() if found != right

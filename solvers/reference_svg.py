@@ -60,6 +60,8 @@ def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list
         "certificate.raw_after": (facts.raw_after, float(scores[-1])),
         "certificate.reference_pivot": (facts.reference_pivot, None),
         "certificate.reference_kind": (facts.reference_kind, None),
+        "certificate.reference_before": (facts.reference_before, None),
+        "certificate.reference_after": (facts.reference_after, None),
     }
     return [
         f"{name} is {found!r}, the log gives {right!r}" for name, (found, right) in wanted.items() if found != right

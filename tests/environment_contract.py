@@ -226,7 +226,7 @@ class EnvironmentContract:
                 if env.profile.has_success_bit:
                     assert type(info["success"]) is bool
                     assert terminated or not info["success"]
-                if not info.get("moved", True):
+                if not info.get("last_action_success", info.get("moved", True)):
                     assert env.state_text() == before
             assert terminated or turn == env.config.horizon - 1
 

@@ -88,6 +88,8 @@ def test_the_types_that_readers_rely_on() -> None:
         "raw_after",
         "reference_pivot",
         "reference_kind",
+        "reference_before",
+        "reference_after",
     ]
     assert types["episodes.rewards"] == types["steps.response_logprobs"] == pa.list_(pa.float64())
     assert types["episodes.seed"] == pa.int64()

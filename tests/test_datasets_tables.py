@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import environment
+from pivot.datasets.config import environment, make_solver
 from pivot.datasets.export import FrameReader, dataset_tables
 from pivot.datasets.parquet import read_table, write_table
-from pivot.datasets.parts import make_solver
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts

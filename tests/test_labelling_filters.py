@@ -349,8 +349,8 @@ def test_counts_equal_what_was_planted() -> None:
         "frozenlake_facts": 1,
     }
     assert [label.accepted for label in labels] == [True, True] + [False] * 7
-    # The rule about drawings is planted where its episodes are made (test_svg_labelling.py).
-    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {"svg_facts"}
+    # The other rules are planted where their episodes are made (test_svg_labelling.py, test_navigation_labelling.py).
+    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {"svg_facts", "navigation_facts"}
     rejected = labels[-1].row()["reject_reasons"]
     assert {tuple(reason) for reason in rejected} == {("name", "detail")}
 

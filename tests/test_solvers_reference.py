@@ -77,6 +77,8 @@ def altered(verdict: Verdict, case: Case) -> Iterator[tuple[str, Verdict]]:
         ("raw_after", 1.0),
         ("reference_pivot", 0),
         ("reference_kind", "exact"),
+        ("reference_before", 1.0),
+        ("reference_after", 1.0),
         ("budget_before", facts.budget_before + 1),
         ("budget_before", facts.budget_before - 1),
         ("budget_after", facts.budget_after + 1),

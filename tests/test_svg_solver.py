@@ -135,6 +135,8 @@ def altered(right: Verdict) -> Iterator[Verdict]:
         "raw_after": (None, 0.1, 0.0),
         "reference_pivot": (1,),
         "reference_kind": ("exact",),
+        "reference_before": (1.0,),
+        "reference_after": (1.0,),
     }.items():
         for value in values:
             if value != getattr(right.certificate, field):

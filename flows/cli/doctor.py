@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rich.markup import escape
+
 from ... import __version__, plugins
 from ...errors import PluginError
 from ..execution import available_cores
@@ -19,6 +21,7 @@ OPTIONAL = (
     ("torch", "torch", "training", "pip install 'pivot-vlm[train]'"),
     ("transformers", "transformers", "training", "pip install 'pivot-vlm[train]'"),
     ("trl", "trl", "training", "pip install 'pivot-vlm[train]'"),
+    ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", "pip install 'pivot-vlm[thor]'"),
 )
 """Module, distribution, what it is for, how to get it."""
 
@@ -77,7 +80,7 @@ def _optional() -> list[list[str]]:
             state, found = MISSING, ""
         except Exception as error:  # noqa: BLE001 - a package may break in any way when it is imported
             state, found = BROKEN, f"{type(error).__name__}: {error}"
-        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else fix])
+        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else escape(fix)])
     return rows
 
 

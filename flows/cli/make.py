@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ... import plugins
-from ...datasets.config import RunConfig, environment, load_config, make_config
+from ...datasets.config import RunConfig, env_config, environment, load_config, make_config
 from ...datasets.store import Store
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
@@ -29,7 +29,7 @@ StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a fini
 
 def build(
     envs: Annotated[
-        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg.")
+        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation.")
     ] = None,
     out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
@@ -57,6 +57,15 @@ def build(
     scorer: Annotated[
         str | None, _option("Scorer of svg: pixel (default, an embedded stand-in) or dino+dreamsim.", "--scorer")
     ] = None,
+    backend: Annotated[
+        str | None, _option("What runs navigation: embedded (default), or thor for AI2-THOR.", "--backend")
+    ] = None,
+    task_file: Annotated[
+        list[Path] | None, _option("Tasks of navigation in AI2-THOR; once for each split.", "--task-file")
+    ] = None,
+    solver: Annotated[
+        list[str] | None, _option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
+    ] = None,
     workers: Annotated[int, _option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
     config: Annotated[
         Path | None, _option("Take the config from a run.json; other options override it.", "--config")
@@ -74,6 +83,8 @@ def build(
 
     pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
 
+    pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
+
     pivot build --config runs/first/run.json --out runs/copy
     """
     changes = {
@@ -84,9 +95,10 @@ def build(
         "split": split,
         "target_vocabulary": target_vocabulary,
     }
-    short = {"svg.targets": targets, "svg.scorer": scorer}
+    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, "navigation.backend": backend}
+    short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None
     named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes)
+    resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes, solver or [])
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
     workers = workers or available_cores()
@@ -112,7 +124,12 @@ def build(
 
 
 def resolve_config(
-    file: Path | None, envs: Sequence[str], tasks: str | None, settings: Sequence[str], changes: dict[str, Any]
+    file: Path | None,
+    envs: Sequence[str],
+    tasks: str | None,
+    settings: Sequence[str],
+    changes: dict[str, Any],
+    solvers: Sequence[str] = (),
 ) -> RunConfig:
     """Merge config file and options into one checked config.
 
@@ -128,15 +145,17 @@ def resolve_config(
     counts = _task_counts(tasks, names)
     chosen: dict[str, Any] = {}
     for name in names:
-        default = environment(name).profile.default_tasks
-        run = runs.get(name, {"tasks": default, "settings": {}})
+        run = runs.get(name, {"tasks": None, "settings": {}})
         chosen[name] = {"tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
     for text in settings:
-        name, key, value = _setting(text)
+        name, key, value = _setting("--set", text)
         if name not in chosen:
             raise ConfigError(f"--set {text}: environment {name!r} is not part of this build ({', '.join(names)})")
         chosen[name]["settings"][key] = value
-    raw = base | {"environments": chosen}
+    for name, run in chosen.items():
+        if run["tasks"] is None:
+            run["tasks"] = _default_tasks(name, run["settings"])
+    raw = base | {"environments": chosen, "solvers": solver_settings(base.get("solvers", {}), solvers, chosen)}
     for key, value in changes.items():
         if value is not None:
             raw[key] = {"name": value} if key in ("policy", "teacher") else value
@@ -144,6 +163,13 @@ def resolve_config(
     for group, part in (("policies", resolved.policy), ("teachers", resolved.teacher)):
         plugins.load(group, part.name)
     return resolved
+
+
+def _default_tasks(name: str, settings: dict[str, Any]) -> int:
+    """Return the paper's count, or that of all tasks where the settings list them."""
+    kind = environment(name)
+    listed = kind.fixed_tasks(env_config(name, settings))
+    return kind.profile.default_tasks if listed is None else len(listed)
 
 
 def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
@@ -162,11 +188,30 @@ def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _setting(text: str) -> tuple[str, str, Any]:
+def solver_settings(
+    old: Mapping[str, Mapping[str, Any]], settings: Sequence[str], environments: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the solvers' settings of a run: the ``old`` ones of its environments, changed by ``ENV.KEY=VALUE`` texts.
+
+    Raises:
+        ConfigError: a text cannot be used.
+    """
+    chosen = {name: dict(options) for name, options in old.items() if name in environments}
+    for text in settings:
+        name, key, value = _setting("--solver", text)
+        if name not in environments:
+            known = ", ".join(environments)
+            raise ConfigError(f"--solver {text}: environment {name!r} is not part of this build ({known})")
+        chosen.setdefault(name, {})[key] = value
+    return chosen
+
+
+def _setting(option: str, text: str) -> tuple[str, str, Any]:
     target, equals, value = text.partition("=")
     name, dot, key = target.partition(".")
     if not (equals and dot and name and key):
-        raise ConfigError(f"--set {text}: expected ENV.KEY=VALUE, such as sokoban.boxes=2")
+        example = "sokoban.boxes=2" if option == "--set" else "navigation.threshold=1.0"
+        raise ConfigError(f"{option} {text}: expected ENV.KEY=VALUE, such as {example}")
     try:
         return name, key, json.loads(value)
     except ValueError:
@@ -236,6 +281,9 @@ def relabel(
     target_vocabulary: Annotated[
         str | None, _option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
     ] = None,
+    solver: Annotated[
+        list[str] | None, _option("Solver setting ENV.KEY=VALUE; may be given again.", "--solver")
+    ] = None,
     include_infeasible: Annotated[
         bool | None,
         _option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
@@ -252,6 +300,8 @@ def relabel(
     pivot relabel runs/first --split episode
 
     pivot relabel runs/first --infeasible --keep-old
+
+    pivot relabel runs/rooms --solver navigation.threshold=1.0
     """
     changes: dict[str, Any] = {}
     if teacher is not None:
@@ -263,7 +313,10 @@ def relabel(
         changes["target_vocabulary"] = target_vocabulary
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
-    environments = list(Store.open(root, complete=False).config.environments)
+    old = Store.open(root, complete=False).config
+    environments = list(old.environments)
+    if solver:
+        changes["solvers"] = solver_settings(old.solvers, solver, environments)
     with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
     show_result(result)

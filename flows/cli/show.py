@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ...datasets.config import environment
 from ...datasets.describe import EpisodeView, find_episode
 from ...datasets.schema import LABELS
 from ...datasets.store import Store
@@ -78,7 +79,8 @@ def stats(
         return
     for title, statement in _OVERVIEW:
         names, rows = query(root, statement)
-        show_table(title, names, rows) if rows else out.print(f"{title}: none")
+        if rows or title not in _SHOWN_WHEN_FILLED:
+            show_table(title, names, rows) if rows else out.print(f"{title}: none")
 
 
 _OVERVIEW = (
@@ -102,10 +104,20 @@ _OVERVIEW = (
         "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
     ),
     (
+        "Bounds against a better reference",
+        """SELECT env AS environment, kind, reference, failures, round(100 * agreement, 1) AS "same pivot %",
+           round(mean_delay, 2) AS "mean delay (steps)", round(mean_gap, 2) AS "mean gap before pivot"
+           FROM bound_quality""",
+    ),
+    (
         "Rejected labels",
         "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
     ),
 )
+
+
+_SHOWN_WHEN_FILLED = {"Bounds against a better reference"}
+"""Tables that most environments have nothing to say in."""
 
 
 def peek(
@@ -134,7 +146,8 @@ def peek(
     for step, line in enumerate(view.log):
         out.print(f"    {line}" + ("   ← pivot" if step == view.pivot_step else ""), markup=False)
     out.print("  [dim]level[/]")
-    for line in view.episode["initial_state"].splitlines():
+    described = environment(view.episode["env"]).describe_state(view.episode["initial_state"])
+    for line in described.splitlines():
         out.print(f"    {line}", markup=False)
     if png is not None:
         picture = encode_png(view.figure())

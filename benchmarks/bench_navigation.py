@@ -1,0 +1,131 @@
+"""Navigation: how fast views are drawn, 25-step lossless collages against Pillow, and the bytes of an episode.
+
+Views are drawn in every kind of room, looking in all directions; processor seconds of one core count. The collages are
+of the renderer's own pixels. The bytes of an episode are those of its frames in the store and once more in the
+whole-episode dataset, of its collage and of its panel, as if it shared no frame with another.
+"""
+
+import random
+from statistics import mean, median
+from time import process_time
+from typing import Any
+
+import numpy as np
+from pivot.collage import collage, panel
+from pivot.environments._navigation_moves import Floor
+from pivot.environments._navigation_rooms import furnish
+from pivot.environments._navigation_scene import draw_view
+from pivot.environments._navigation_state import Pose, room_json
+from pivot.environments._navigation_things import ALL
+from pivot.environments.navigation import NavigationConfig, NavigationEnv
+from pivot.images import Frame, decode, encode_jpeg
+from pivot.rollouts.plan import plan_tasks
+from pivot.rollouts.runner import roll_out_tasks
+from pivot.rollouts.scripted import ScriptedPolicy
+
+from .bench_collage import encode_collage, interleaved, pillow_collage
+
+FRAMES_A_SECOND = 100.0
+COLLAGE_RATIO = 15.0
+EPISODE_BYTES = 2_000_000
+ROOMS = 15
+TILES = 25
+COLLAGES = 4
+LEVELS = 6
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return one row a claim."""
+    return [_speed(), _collages(), _bytes()]
+
+
+def _views() -> list[tuple[str, Pose]]:
+    views = []
+    for seed in range(ROOMS):
+        rng = random.Random(seed)
+        room, _ = furnish(rng, ALL[seed % len(ALL)])
+        floor = Floor(room)
+        free = [
+            (x, z)
+            for x in range(200, room.size[0], 100)
+            for z in range(200, room.size[2], 100)
+            if floor.can_stand((x, z))
+        ]
+        for rotation in (0, 90, 180, 270):
+            x, z = free[int(rng.random() * len(free))]
+            views.append((room_json(room), Pose(x / 1000, 0.9, z / 1000, rotation, (0, 0, 30, -30)[seed % 4])))
+    return views
+
+
+def _speed() -> dict[str, Any]:
+    views = _views()
+    for text, pose in views:
+        draw_view(text, pose)
+    taken = []
+    for _ in range(3):
+        for text, pose in views:
+            start = process_time()
+            draw_view(text, pose)
+            taken.append(process_time() - start)
+    ours, limit = mean(taken), 1 / FRAMES_A_SECOND
+    return {
+        "name": "a view of a furnished room, 255x255, shaded",
+        "ours": ours,
+        "baseline": limit,
+        "ratio": limit / ours,
+        "required": 1.0,
+        "passed": ours <= limit,
+        "note": f"processor seconds on one core against {FRAMES_A_SECOND:.0f} frames a second; slowest "
+        f"{1000 * max(taken):.1f} ms, median {1000 * median(taken):.1f} ms",
+    }
+
+
+def _collages() -> dict[str, Any]:
+    views = _views()
+    episodes: list[list[Frame]] = []
+    for number in range(COLLAGES):
+        chosen = [views[(7 * number + step) % len(views)] for step in range(TILES)]
+        episodes.append([draw_view(text, pose)[0] for text, pose in chosen])
+    for frames in episodes:
+        np.testing.assert_array_equal(decode(encode_collage(frames)), decode(pillow_collage(frames)))
+    ours, baseline = interleaved(
+        lambda k: encode_collage(episodes[k % COLLAGES]), lambda k: pillow_collage(episodes[k % COLLAGES]), 3, COLLAGES
+    )
+    picture = collage(episodes[0])
+    return {
+        "name": f"lossless collage of {TILES} navigation frames",
+        "ours": ours,
+        "baseline": baseline,
+        "ratio": baseline / ours,
+        "required": COLLAGE_RATIO,
+        "passed": baseline / ours >= COLLAGE_RATIO,
+        "note": f"seconds a picture of {picture.shape[1]}x{picture.shape[0]}; "
+        f"{len(encode_collage(episodes[0])) / 1e6:.2f} MB against {len(pillow_collage(episodes[0])) / 1e6:.2f} MB",
+    }
+
+
+def _bytes() -> dict[str, Any]:
+    config = NavigationConfig()
+    tasks = plan_tasks(NavigationEnv, config, 0, 2 * LEVELS)[::2]
+    sizes = []
+    for task in roll_out_tasks(NavigationEnv, config, tasks, ScriptedPolicy(), 2):
+        pixels = {name: decode(frame.image) for name, frame in task.frames.items()}
+        for episode in task.episodes:
+            seen = [step.frame_id for step in episode.steps]
+            frames = {*seen, episode.steps[-1].next_frame_id}
+            pictures = [
+                collage([pixels[name] for name in seen]),
+                panel([pixels[name] for name in seen], len(seen) // 2),
+            ]
+            stored = 2 * sum(len(task.frames[name].image) for name in frames)
+            sizes.append(stored + sum(len(encode_jpeg(picture)) for picture in pictures))
+    worst = max(sizes)
+    return {
+        "name": "bytes of a navigation episode, collage and panel included",
+        "ours": worst,
+        "baseline": EPISODE_BYTES,
+        "ratio": EPISODE_BYTES / worst,
+        "required": 1.0,
+        "passed": worst <= EPISODE_BYTES,
+        "note": f"largest of {len(sizes)} episodes, every frame counted twice; mean {mean(sizes) / 1e6:.2f} MB",
+    }

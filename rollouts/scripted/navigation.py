@@ -1,0 +1,167 @@
+"""How the stand-in plays navigation: it knows the room, and yet strays, bumps, dithers, stares and babbles.
+
+By the room's exact geometry it knows which moves lead on. Each turn it takes one of them, or gives in to a habit: a
+random action, a push against what it just bumped into, a look around, or a reply that holds no action. Levels differ in
+how often it goes wrong, and so do rollouts; a rollout may also lose heart and repeat one fault until the turns run out.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...environments._navigation_moves import TURNS, Cell, Floor, direction, steps_to_target
+from ...environments._navigation_room import floor_of
+from ...environments._navigation_state import NavigationState, millimetres
+from ...environments._navigation_world import ACTIONS
+from ...environments.navigation import NavigationEnv
+from ...errors import ConfigError
+from ...identity import derive_seed
+from ..base import Reply, Turn
+from .player import Player, PlayerHabits, bell, pick, uniforms
+
+_LOOKING = (
+    "I look at the room first.",
+    "Let me see what is in front of me.",
+    "I search the view for what was asked.",
+    "There is furniture on both sides.",
+    "The thing should be somewhere here.",
+    "I compare this view with the last one.",
+)
+_PLANNING = (
+    "{move} seems right.",
+    "I try {move}.",
+    "With {move} I should get closer.",
+    "{move} gives me a better view or a better place.",
+    "Next comes {move}.",
+)
+
+
+class NavigationHabits(PlayerHabits):
+    """How the stand-in walks. Rates are probabilities a turn unless said otherwise."""
+
+    # Tuned at 120 tasks to the success and all-fail rates of the paper's untrained model (43.0 % and 5.8 %).
+    skill: float = -1.15
+    """Mean of the skill score; a score x means a move that leads on with probability ``(1 + x / (1 + abs(x))) / 2``."""
+    level_spread: float = Field(default=0.1, ge=0)
+    """Standard deviation of the part of the score that belongs to the level."""
+    episode_spread: float = Field(default=0.7, ge=0)
+    """The same for one rollout."""
+    bad_format: float = Field(default=0.05, ge=0, le=1)
+    """Replies without a usable action, or without a thought."""
+    turning: float = Field(default=0.3, ge=0, le=1)
+    """Share of the other turns that are spent on looking around."""
+    pushing: float = Field(default=0.3, ge=0, le=1)
+    """Share of the other turns that walk into something, where there is something."""
+    lost_heart: float = Field(default=0.45, ge=0, le=1)
+    """Share of rollouts that give up at some turn and go on with one fault."""
+
+
+class NavigationPlayer(Player):
+    """Walks badly; see the module docstring."""
+
+    habits_type: ClassVar[type[PlayerHabits]] = NavigationHabits
+    _habits: NavigationHabits
+
+    def __init__(self, env: str, changes: dict[str, float]) -> None:
+        """Take the habits; see the base class."""
+        super().__init__(env, changes)
+        self._ways: dict[tuple[int, Cell, Cell], dict[Cell, int]] = {}
+
+    def reply(self, turn: Turn) -> Reply:
+        """Answer one turn.
+
+        Raises:
+            ConfigError: the level has no embedded room to look into.
+        """
+        habits, tag = self._habits, turn.env.profile.answer_tag
+        draws = uniforms(turn.seed)
+        if not isinstance(turn.env, NavigationEnv) or turn.env.state.room_json is None:
+            raise ConfigError(
+                "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
+                "--policy for other backends"
+            )
+        state = turn.env.state
+        fault = self._fault(turn)
+        move = self._choose(state, turn, draws, fault)
+        thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(move=move)}"
+        if fault == "format" or draws[4] < habits.bad_format:
+            return Reply(_badly(tag, thought, move, pick(ACTIONS, draws[6]), draws[5], fault == "format"))
+        return Reply(f"<think>{thought}</think><{tag}>{move}</{tag}>")
+
+    def _fault(self, turn: Turn) -> str | None:
+        """Return the fault that the rollout has fallen into by this turn, if any."""
+        draws = uniforms(derive_seed(turn.episode_id, "heart"))
+        begins = 3 + int(draws[1] * turn.env.config.horizon)
+        if draws[0] >= self._habits.lost_heart or turn.t < begins:
+            return None
+        return pick(("format", "push", "turn", "back and forth"), draws[2])
+
+    def _choose(self, state: NavigationState, turn: Turn, draws: Sequence[float], fault: str | None) -> str:
+        assert state.room_json is not None
+        floor = floor_of(state.room_json)
+        here = millimetres(state.pose.x), millimetres(state.pose.z)
+        rotation = int(state.pose.rotation)
+        arrivals = {move: floor.step(here, direction(move, rotation)) for move in TURNS}
+        blocked = [move for move, arrived in arrivals.items() if arrived is None]
+        stuck = {"turn": ("rotateright", "rotateleft"), "back and forth": (("moveback", "moveahead")[turn.t % 2],)}
+        if fault == "push" and blocked:
+            stuck[fault] = tuple(blocked)
+        if fault in stuck:
+            return pick(stuck[fault], draws[8])
+        if 2 * draws[7] < 1 + self._score(turn):
+            return self._way_on(floor, state, here, arrivals, draws[8])
+        if draws[9] < self._habits.turning:
+            return pick(_looks(state.pose.horizon), draws[8])
+        if blocked and draws[9] < self._habits.turning + self._habits.pushing:
+            return pick(blocked, draws[8])
+        return pick(ACTIONS, draws[8])
+
+    def _score(self, turn: Turn) -> float:
+        """Return the skill of a rollout at a level, squeezed into (-1, 1)."""
+        habits = self._habits
+        level = bell(uniforms(derive_seed("navigation difficulty", turn.task.initial_state)))
+        form = bell(uniforms(derive_seed(turn.episode_id, "form")))
+        score = habits.skill + habits.level_spread * level + habits.episode_spread * form
+        return score / (1 + abs(score))
+
+    def _way_on(
+        self, floor: Floor, state: NavigationState, here: Cell, arrivals: dict[str, Cell | None], draw: float
+    ) -> str:
+        """Return a move that brings the agent closer to success by the exact count of turns; ahead if it can be."""
+        target = millimetres(state.target.x), millimetres(state.target.z)
+        key = id(floor), target, (here[0] % 500, here[1] % 500)
+        if key not in self._ways:
+            if len(self._ways) > 64:
+                self._ways.clear()
+            self._ways[key] = steps_to_target(floor, here, target)
+        ways = self._ways[key]
+        left = ways.get(here)
+        closer = [
+            move
+            for move, arrived in arrivals.items()
+            if arrived is not None and left is not None and ways.get(arrived, left) < left
+        ]
+        if not closer:
+            return pick(tuple(TURNS), draw)
+        return "moveahead" if "moveahead" in closer and draw < 0.7 else pick(closer, draw)
+
+
+def _looks(horizon: float) -> tuple[str, ...]:
+    """Return ways to look around; whoever looks at the ceiling or at the floor looks ahead again first."""
+    if horizon:
+        return ("lookdown",) if horizon < 0 else ("lookup",)
+    return ("rotateright", "rotateleft", "rotateright", "rotateleft", "lookdown", "lookup")
+
+
+def _badly(tag: str, thought: str, move: str, other: str, draw: float, hopeless: bool) -> str:
+    """Write a reply in one of six bad formats; only the last still has a usable action."""
+    kinds = (
+        f"<think>{thought}</think>{move}",
+        f"<think>{thought}</think><{tag}>{move}, {other}</{tag}>",
+        f"<think>{thought}</think><{tag}>walk over there</{tag}>",
+        "",
+        f"<think>{thought} <{tag}>{move}</{tag}></think>",
+        f"{thought}\n<{tag}>{move}</{tag}>",
+    )
+    return pick(kinds[:-1] if hopeless else kinds, draw)
