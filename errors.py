@@ -34,6 +34,10 @@ class PolicyError(PivotError):
     """A policy or teacher that could not answer at all."""
 
 
+class ServerGoneError(PivotError):
+    """A model server that answers nobody any more: the run stops, keeps what is done, and can be gone on with."""
+
+
 class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
 
