@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import RunConfig, Shard, env_config, environment
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
 from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
@@ -25,6 +25,7 @@ from ..errors import StoreError
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
 from .execution import Execute
+from .served import roll_out_served
 from .stages import (
     EXPORT,
     LABEL,
@@ -75,8 +76,12 @@ def build_store(
         config = store.config
         tasks = plan(config, reporter)
         _begin(store, refresh)
-        results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
-        results += label_and_export(store, execute, reporter, DATASET_FOLDER)
+        asking = _asking_anew(config) if refresh else config
+        if plugins.load("policies", config.policy.name).served:
+            results = _in_order(config, roll_out_served(root, asking, tasks, reporter))
+        else:
+            results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+        results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
         files = {name: record for result in results for name, record in result.files.items()}
         files |= write_card(store, DATASET_FOLDER)
         files[RUN] = store.write_run()
@@ -113,9 +118,25 @@ def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, Bu
     return store, None if refresh else _complete_result(store)
 
 
-def label_and_export(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
-    """Label every shard and write its part of the dataset under ``folder``."""
-    results = _run_stage(LABEL, label_shard, store, execute, reporter)
+def _asking_anew(config: RunConfig) -> RunConfig:
+    """Return the config for the stages of a run with ``refresh``: models are asked, whatever the call cache holds."""
+    parts: dict[str, PartConfig] = {}
+    for group, name in (("policies", "policy"), ("teachers", "teacher")):
+        part: PartConfig = getattr(config, name)
+        if plugins.load(group, part.name).served:
+            parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
+    return config.model_copy(update=parts)
+
+
+def label_and_export(
+    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False
+) -> list[ShardResult]:
+    """Label every shard and write its part of the dataset under ``folder``.
+
+    With ``refresh`` a teacher is asked anew, whatever the call cache holds.
+    """
+    asking = _asking_anew(store.config) if refresh else None
+    results = _run_stage(LABEL, label_shard, store, execute, reporter, asking=asking)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
@@ -149,8 +170,10 @@ def _run_stage(
     execute: Execute,
     reporter: Reporter,
     more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
+    *,
+    asking: RunConfig | None = None,
 ) -> list[ShardResult]:
-    config = store.config
+    config = asking or store.config
     shards = config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
     results: list[ShardResult] = []
@@ -158,7 +181,11 @@ def _run_stage(
         results.append(result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
-    order = {shard: place for place, shard in enumerate(shards)}
+    return _in_order(config, results)
+
+
+def _in_order(config: RunConfig, results: list[ShardResult]) -> list[ShardResult]:
+    order = {shard: place for place, shard in enumerate(config.shards())}
     return sorted(results, key=lambda result: order[result.shard])
 
 
@@ -183,7 +210,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name != "environments" and getattr(config, name) != getattr(old, name)
+        if name != "environments" and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -202,9 +229,17 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     return config
 
 
+def _deciding(value: Any) -> Any:
+    """Return what of a config field decides bytes: the service of a part does not."""
+    return value.answers_like if isinstance(value, PartConfig) else value
+
+
 def _complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
-    if not (store.root / DATABASE).is_file() or Store.open(store.root, complete=False).config != store.config:
+    old = Store.open(store.root, complete=False).config if (store.root / DATABASE).is_file() else None
+    if old is None or any(
+        _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
+    ):
         return None
     try:
         manifest = store.manifest()

@@ -5,7 +5,7 @@ digest of everything that decided their bytes. A shard whose receipt still holds
 resume, and it works the same with Prefect, in a process pool, or called by hand.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ..environments.base import Task
 from ..identity import digest
 from ..labeling.base import Label
 from ..labeling.label import label_episodes
-from ..rollouts.base import Status, TaskRollouts
+from ..rollouts.base import Policy, Status, TaskRollouts
 from ..rollouts.runner import roll_out_tasks
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
@@ -53,15 +53,39 @@ class ShardResult:
 # Roll out
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutJob:
+    """What is to be rolled out of one shard."""
+
+    shard: Shard
+    tasks: Sequence[Task]
+    inputs: str
+    """Digest of everything that decides the episodes."""
+    owed: frozenset[str] | None
+    """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
+
+
 def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
+    policy = make_policy(config.policy)
+    job = rollout_job(root, config, shard, tasks, policy)
+    if isinstance(job, ShardResult):
+        return job
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed)
+    return store_rollouts(root, config, job, policy, rollouts)
+
+
+def rollout_job(
+    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], policy: Policy
+) -> RolloutJob | ShardResult:
+    """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
     store = Store(root, config)
     env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    policy = make_policy(config.policy)
     prompt = plugins.load("prompts", shard.env)
     inputs = digest(
         {
@@ -77,19 +101,28 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
     known = receipt if receipt is not None and receipt.holds(root, inputs) else None
     if known is not None and not known.facts["owed"]:
         return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
-    if known is None:
-        rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
-    else:
+    return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
+
+
+def store_rollouts(
+    root: Path, config: RunConfig, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]
+) -> ShardResult:
+    """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
+
+    Raises:
+        StoreError: the shard cannot be written, or its stored rows cannot be read back.
+    """
+    store, shard = Store(root, config), job.shard
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
-        owed = set(known.facts["owed"])
-        new = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=owed)
-        rollouts = [_merged(before, after, owed) for before, after in zip(old, new, strict=True)]
+        rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
     tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
     files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
-    return _done(store, ROLLOUT, shard, inputs, files, _rollout_facts(rollouts))
+    return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
 
-def _merged(before: TaskRollouts, after: TaskRollouts, owed: set[str]) -> TaskRollouts:
+def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
     return TaskRollouts(
         task=before.task,
