@@ -17,11 +17,12 @@ from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
 from ..datasets.parts import make_filters, make_policy, make_solver, make_teacher
 from ..datasets.progress import Reporter
-from ..datasets.schema import PROMPTS, STORE_TABLES
+from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import StoreError
+from ..labeling.base import UNANSWERED
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
 from .execution import Execute
@@ -38,7 +39,7 @@ from .stages import (
     roll_out_shard,
 )
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", UNANSWERED, "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class BuildResult:
     def owed(self) -> int:
         """Episodes that ended in an error and will run again at the next build."""
         return sum(counts["owed"] for counts in self.environments.values())
+
+    @property
+    def unanswered(self) -> int:
+        """Labels whose teacher could not be asked; the next build asks for them again."""
+        return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
 def build_store(
@@ -92,7 +98,7 @@ def build_store(
 
 def _check_parts(config: RunConfig) -> None:
     """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
-    make_policy(config.policy)
+    make_policy(config.policy).check()
     make_teacher(config.teacher)
     make_filters()
     for name in config.environments:
@@ -250,7 +256,7 @@ def _complete_result(store: Store) -> BuildResult | None:
         if not path.is_file() or path.stat().st_size != record.bytes:
             return None
     result = result_of(store)
-    return None if result is None or result.owed else result
+    return None if result is None or result.owed or result.unanswered else result
 
 
 def result_of(store: Store) -> BuildResult | None:
@@ -284,7 +290,8 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     kept: list[Path] = []
     for version in range(1, store.config.label_version):
         kept += (store.root / store.labels_folder(version)).glob("*/*.parquet")
-        kept += (store.root / PROMPTS.name).glob(f"*/*-labels-v{version}.parquet")
+        for name in (PROMPTS.name, CALLS.name):
+            kept += (store.root / name).glob(f"*/*-labels-v{version}.parquet")
     return scan_files(store, sorted(path.relative_to(store.root).as_posix() for path in kept))
 
 

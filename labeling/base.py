@@ -162,6 +162,8 @@ class Teacher(ABC):
     """True for a teacher that waits for a model; the service settings of the config (address, limits, cache: what
     decides no byte) are then passed to its constructor together with the options."""
 
+    one_process: ClassVar[bool] = False
+    """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to bring the frames of their episodes."""
 

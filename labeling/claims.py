@@ -1,4 +1,4 @@
-"""What a guidance text claims about a fall into a hole, the turn budget, and scored drawings, by word lists.
+"""What a guidance text claims about falls, the turn budget, outcomes and scored drawings, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
@@ -8,6 +8,7 @@ meant to be loose: it misses rather than invents.
 """
 
 import re
+from collections.abc import Sequence
 
 _HOLE = r"(?:the |a |an? open |that |this )?(?:ice )?holes?"
 
@@ -49,6 +50,31 @@ _EMPTY = re.compile(
     r"|\b(?:submitted|sent|drew|answered) nothing\b"
     r"|\bno (?:document|svg|code|drawing) was (?:sent|submitted|given)\b"
 )
+_AGENT = r"\b(?:you|it|he|she|they|the (?:agent|player|person|model|episode|attempt))"
+_SUCCESS = re.compile(
+    rf"{_AGENT} (?:(?:has|have|had|was|were|successfully|finally|then|eventually|correctly) )*"
+    r"(?:succeeded|won|(?:reached|arrived at|got to|made it to) the (?:goal|target|destination)"
+    r"|(?:solved|finished|completed) the (?:task|room|puzzle|level|lake|episode|maze))\b"
+    r"|\b(?:the )?(?:task|room|puzzle|level|episode|attempt) (?:was|is|has been|had been) "
+    r"(?:(?:successfully|correctly) )?(?:solved|completed|successful|a success|won)\b"
+)
+_DEAD = re.compile(
+    r"\b(?:box|room|puzzle|level) (?:was|is|became|got|had become|has become) (?:now |then )?"
+    r"(?:stuck|deadlocked|trapped|unsolvable|jammed|lost for good)\b"
+    r"|\b(?:can|could) (?:never|no longer) be (?:solved|pushed (?:out|away|back)|brought|moved)\b"
+)
+_REFUSAL = re.compile(
+    r"\b(?:i|we)(?:'m| am| are)? (?:sorry|afraid|unable to|not able to|not allowed to)\b"
+    r"|\b(?:i|we) (?:can ?not|can't|won't|will not|must decline|have to decline) "
+    r"(?:\w+ )?(?:help|assist|comply|answer|provide|do (?:that|this)|see|view|process|fulfil|fulfill|discuss)\b"
+    r"|\bas an? (?:ai|artificial intelligence|language model|assistant)\b"
+)
+_ADVICE_VERB = (
+    r"(?:move|go|push|step|walk|head|choose|answer|take|turn|try|play|pick|select|use|reply(?: with)?|go on with)"
+)
+_NOT_ADVISED = re.compile(
+    r"\b(?:not|never|avoid|without|instead of|rather than|don't|stop|than|no)\b(?: \w+){0,2}$|n't$"
+)
 _NEGATION = re.compile(r"\b(?:not|never|no|nor|without|n't)\b(?: \w+)?$|n't(?: \w+)?$")
 
 
@@ -80,3 +106,36 @@ def drawing_claims(text: str) -> frozenset[str]:
         for name, words in lists.items()
         if any(not _negated(plain, match.start()) for match in words.finditer(plain))
     )
+
+
+def outcome_claims(text: str) -> frozenset[str]:
+    """Return which of ``success`` and ``dead`` (a box or room lost for good) the text claims."""
+    plain = _plain(text)
+    lists = {"success": _SUCCESS, "dead": _DEAD}
+    return frozenset(
+        name
+        for name, words in lists.items()
+        if any(not _negated(plain, match.start()) for match in words.finditer(plain))
+    )
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the first words of a text decline to answer: an apology, an inability, or talk about being a model."""
+    return _REFUSAL.search(_plain(text[:300])) is not None
+
+
+def advised_action(text: str, step: int, actions: Sequence[str]) -> str | None:
+    """Return the first of ``actions`` that a sentence about step ``step`` tells to take; None where none does.
+
+    A command is a verb such as "move" or "push" shortly before the action, and not "do not move" or "instead of".
+    """
+    names = "|".join(map(re.escape, actions))
+    command = re.compile(
+        rf"\b{_ADVICE_VERB}\b(?: (?:the|a|one|to|box|person|cell|step|it|straight)){{0,3}} ({names})\b"
+    )
+    for sentence in re.split(r"(?<=[.!?])\s", _plain(text)):
+        if re.search(rf"\bstep[ \-_]?0*{step}\b", sentence):
+            for match in command.finditer(sentence):
+                if not _NOT_ADVISED.search(sentence[: match.start()].rstrip(" ,;:")):
+                    return match[1]
+    return None

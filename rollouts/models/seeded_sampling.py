@@ -8,11 +8,16 @@ add in another order for another batch shape, and a near tie may then fall to th
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from transformers import LogitsProcessor
+from .extras import need
+
+torch: Any = need("torch", "transformers")
+transformers: Any = need("transformers", "transformers")
+
+Tensor = Any
+"""A tensor of PyTorch; the type checker also runs where PyTorch is not installed."""
 
 
-class SeededSampler(LogitsProcessor):
+class SeededSampler(transformers.LogitsProcessor):
     """Turns greedy decoding into sampling and records the log-probability of every chosen token.
 
     Log-probabilities are those of the model itself: of the raw scores, before temperature and nucleus, in float32.
@@ -40,9 +45,9 @@ class SeededSampler(LogitsProcessor):
         self._temperatures = torch.tensor([each or 1.0 for each in temperatures], device=device)[:, None]
         self._top_ps = torch.tensor(list(top_ps), device=device)[:, None] if min(top_ps) < 1 else None
         self._top_ks = list(top_ks)
-        self._chosen: list[torch.Tensor] = []
+        self._chosen: list[Tensor] = []
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores whose largest is the drawn token; shape (rows, vocabulary)."""
         del input_ids
         raw = scores.float()
@@ -60,12 +65,12 @@ class SeededSampler(LogitsProcessor):
         self._chosen.append(torch.log_softmax(raw, dim=-1).gather(1, token))
         return noisy
 
-    def logprobs(self) -> torch.Tensor:
+    def logprobs(self) -> Tensor:
         """Return the log-probabilities of the chosen tokens, shape (rows, steps)."""
         return torch.cat(self._chosen, dim=1)
 
 
-def _nucleus(scores: torch.Tensor, top_ps: torch.Tensor) -> torch.Tensor:
+def _nucleus(scores: Tensor, top_ps: Tensor) -> Tensor:
     """Drop the tokens outside the smallest set that holds the share ``top_ps``; the best one always stays."""
     ordered, places = scores.sort(dim=-1, descending=True)
     shares = ordered.softmax(dim=-1)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
@@ -17,9 +17,10 @@ from ...errors import ConfigError, ImageError, PolicyError
 from ...identity import derive_seed
 from ...images import decode
 from ..base import EncodedFrame
-from .base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
+from .base import CUT, FINISHED, MAX_REPLY_TOKENS, ChatAnswer, ChatModel, ChatRequest, Sampling, image_ids
 from .batching import BatchingThread
 from .extras import need
+from .policy import ModelPolicy
 from .processors import load_processor
 from .weights import is_local, revision_of
 
@@ -260,3 +261,52 @@ class TransformersModel(ChatModel):
         """Answer one request together with those that wait beside it."""
         thread = _thread(self._model, self._revision, self._dtype, self._device, self._batch_size)
         return await asyncio.wrap_future(thread.submit(request))
+
+
+class TransformersPolicy(ModelPolicy):
+    """The policy ``transformers``: a model in this process acts."""
+
+    name: ClassVar[str] = "transformers"
+
+    def __init__(
+        self,
+        model: str = "",
+        revision: str | None = None,
+        dtype: DType = "auto",
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        max_tokens: int = MAX_REPLY_TOKENS,
+        device: str = "auto",
+        batch_size: int = BATCH_SIZE,
+        refresh: bool = False,
+    ) -> None:
+        """Act with ``model``; see :class:`TransformersModel` and :class:`Sampling`.
+
+        Raises:
+            ConfigError: no model is named, or a setting is out of range.
+        """
+        super().__init__(Sampling(temperature, top_p, top_k, max_tokens))
+        del refresh  # nothing is cached
+        self.episodes_in_flight = 2 * batch_size  # the next batch gathers while one is answered
+        self._chat = TransformersModel(named(model, self.name), revision, dtype, device, batch_size)
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """What decides the replies beside the sampling."""
+        return self._chat.config
+
+    def make_model(self) -> ChatModel:
+        """Return the model; its weights are loaded with the first turn."""
+        return self._chat
+
+
+def named(model: str, part: str) -> str:
+    """Return the name of a model, which has no default.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not model:
+        raise ConfigError(f"{part!r} needs a model: a hub id or the directory of a saved one; name it with --model")
+    return model
