@@ -136,6 +136,6 @@ def advised_action(text: str, step: int, actions: Sequence[str]) -> str | None:
     for sentence in re.split(r"(?<=[.!?])\s", _plain(text)):
         if re.search(rf"\bstep[ \-_]?0*{step}\b", sentence):
             for match in command.finditer(sentence):
-                if not _NOT_ADVISED.search(sentence[: match.start()].rstrip(" ,;:")):
+                if not _NOT_ADVISED.search(sentence[: match.start()].rstrip()):
                     return match[1]
     return None
