@@ -25,7 +25,7 @@ from ..errors import StoreError
 from ..labeling.base import UNANSWERED
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
-from .execution import Execute
+from .execution import Execute, InProcess, execute_with
 from .served import roll_out_served
 from .stages import (
     EXPORT,
@@ -142,7 +142,9 @@ def label_and_export(
     With ``refresh`` a teacher is asked anew, whatever the call cache holds.
     """
     asking = _asking_anew(store.config) if refresh else None
-    results = _run_stage(LABEL, label_shard, store, execute, reporter, asking=asking)
+    teacher = plugins.load("teachers", store.config.teacher.name)
+    label = execute_with(InProcess()) if teacher.one_process else execute
+    results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:

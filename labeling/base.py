@@ -172,6 +172,13 @@ class Teacher(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
 
+    def check(self) -> None:  # noqa: B027 - most teachers need nothing
+        """See whether everything that the teacher needs is installed, before a long run starts.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
         """Return what the teacher is shown of a request; None when it reads the facts and no prompt."""
         del request

@@ -2,7 +2,9 @@
 
 from typing import Any, ClassVar
 
+from ..rollouts.models import transformers_model, vllm_model
 from ..rollouts.models.base import ChatModel, Sampling
+from ..rollouts.models.extras import look_for
 from ..rollouts.models.transformers_model import BATCH_SIZE, DType, TransformersModel, named
 from ..rollouts.models.vllm_model import VllmModel
 from .model_teacher import MAX_ANSWER_TOKENS, ModelTeacher
@@ -35,6 +37,15 @@ class TransformersTeacher(ModelTeacher):
         """What decides the answers beside the sampling."""
         return self._model.config
 
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        for package in transformers_model.PACKAGES:
+            look_for(package, transformers_model.EXTRA)
+
     def make_model(self) -> ChatModel:
         """Return the model; its weights are loaded with the first request."""
         return self._model
@@ -66,6 +77,14 @@ class VllmTeacher(ModelTeacher):
     def model_config(self) -> dict[str, Any]:
         """What decides the answers beside the sampling."""
         return self._config
+
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        look_for(vllm_model.EXTRA, vllm_model.EXTRA)
 
     def make_model(self) -> ChatModel:
         """Return the model; its engine starts with the first request."""

@@ -7,7 +7,7 @@ answer at all is ``unanswered`` and asked again by the next run. Guidance is nev
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..errors import PolicyError
@@ -94,8 +94,8 @@ class ModelTeacher(Teacher):
                 try:
                     answer = await model.answer(chat)
                 except PolicyError as error:
-                    return Guidance("", f"{UNANSWERED}: {error}", tuple(calls))
-                calls.append(_call_row(chat, answer))
+                    return Guidance("", f"{UNANSWERED}: {error}", (*calls, _call_row(chat, error.call)))
+                calls.append(_call_row(chat, answer.call))
                 found = read_answer(answer, request)
                 if isinstance(found, str):
                     return Guidance(found, None, tuple(calls))
@@ -142,7 +142,7 @@ def _shown(text: str) -> str:
     return text[:SHOWN_AGAIN_CHARS].encode("utf-8", "replace").decode("utf-8") or "(empty)"
 
 
-def _call_row(request: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
+def _call_row(request: ChatRequest, call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of the ``calls`` table; what the model knows replaces the defaults."""
     return {
         "request_id": request.request_id,
@@ -156,5 +156,5 @@ def _call_row(request: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         "cost": None,
         "cache_hit": False,
         "model_revision": None,
-        **answer.call,
+        **call,
     }

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 from ..errors import ConfigError
 from ..rollouts.models.base import ChatModel, Sampling
 from ..rollouts.models.cache import cached
-from ..rollouts.models.openai_model import OpenAIModel, model_config
+from ..rollouts.models.extras import look_for
+from ..rollouts.models.openai_model import PACKAGES, OpenAIModel, model_config
 from ..rollouts.models.service import Service
 from .model_teacher import MAX_ANSWER_TOKENS, ModelTeacher
 
@@ -43,6 +44,15 @@ class OpenAITeacher(ModelTeacher):
     def model_config(self) -> dict[str, Any]:
         """Model and revision, never the address."""
         return {"version": VERSION, **model_config(self.model, self.revision)}
+
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        for package in PACKAGES:
+            look_for(package, "openai")
 
     def make_model(self) -> ChatModel:
         """Connect to the server, behind the call cache."""

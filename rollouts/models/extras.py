@@ -5,6 +5,7 @@ The base install pulls neither PyTorch nor a client of a model server. A module 
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from ...errors import PluginError
@@ -13,6 +14,16 @@ from ...errors import PluginError
 def install_line(extra: str) -> str:
     """Return the command that installs one extra of PIVOT."""
     return f"pip install 'pivot-vlm[{extra}]'"
+
+
+def look_for(module: str, extra: str) -> None:
+    """See whether ``module`` is installed, without importing it: PyTorch takes seconds.
+
+    Raises:
+        PluginError: it is not; the message holds the install line.
+    """
+    if find_spec(module) is None:
+        raise PluginError(f"package {module!r} is not installed; get it with: {install_line(extra)}")
 
 
 def need(module: str, extra: str) -> Any:

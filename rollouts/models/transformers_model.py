@@ -19,12 +19,14 @@ from ...images import decode
 from ..base import EncodedFrame
 from .base import CUT, FINISHED, MAX_REPLY_TOKENS, ChatAnswer, ChatModel, ChatRequest, Sampling, image_ids
 from .batching import BatchingThread
-from .extras import need
+from .extras import look_for, need
 from .policy import ModelPolicy
 from .processors import load_processor
 from .weights import is_local, revision_of
 
 EXTRA = "transformers"
+PACKAGES = ("torch", "transformers")
+"""What the extra brings."""
 VERSION = "1"
 """Raised when equal requests get other replies, as by another way to draw tokens."""
 
@@ -295,6 +297,15 @@ class TransformersPolicy(ModelPolicy):
     def model_config(self) -> dict[str, Any]:
         """What decides the replies beside the sampling."""
         return self._chat.config
+
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        for package in PACKAGES:
+            look_for(package, EXTRA)
 
     def make_model(self) -> ChatModel:
         """Return the model; its weights are loaded with the first turn."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ...errors import ConfigError, PolicyError
 from ...identity import derive_seed
 from .base import CUT, FINISHED, MAX_REPLY_TOKENS, ChatAnswer, ChatModel, ChatRequest, Sampling, image_ids
-from .extras import need
+from .extras import look_for, need
 from .policy import ModelPolicy
 from .transformers_model import DType, named, picture_of, template_messages
 from .weights import is_local, revision_of
@@ -211,6 +211,14 @@ class VllmPolicy(ModelPolicy):
     def model_config(self) -> dict[str, Any]:
         """What decides the replies beside the sampling."""
         return self._config
+
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        look_for(EXTRA, EXTRA)
 
     def make_model(self) -> ChatModel:
         """Return the model; its engine starts with the first turn."""
