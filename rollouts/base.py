@@ -125,6 +125,13 @@ class Policy(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
 
+    def check(self) -> None:  # noqa: B027 - most policies need nothing
+        """See whether everything that the policy needs is installed, before a long run starts.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+
     @abstractmethod
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn.

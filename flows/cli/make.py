@@ -10,6 +10,7 @@ import typer
 
 from ... import plugins
 from ...datasets.config import RunConfig, environment, load_config, make_config
+from ...datasets.parts import make_policy, make_teacher
 from ...datasets.store import Store
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
@@ -17,6 +18,7 @@ from ..execution import available_cores, execute_with, worker_pool
 from ..pipeline import BuildResult, finished_build
 from ..relabel import relabel_store
 from ..server import start_server
+from . import model_flags as flags
 from .console import ProgressBars, err, out, percent, show_table
 
 
@@ -44,6 +46,24 @@ def build(
     teacher: Annotated[
         str | None, _option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
     ] = None,
+    model: flags.Model = None,
+    base_url: flags.BaseUrl = None,
+    revision: flags.Revision = None,
+    temperature: flags.Temperature = None,
+    top_p: flags.TopP = None,
+    top_k: flags.TopK = None,
+    max_tokens: flags.MaxTokens = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    request_timeout: flags.RequestTimeout = None,
+    episode_timeout: flags.EpisodeTimeout = None,
+    patience: flags.Patience = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
+    price_in: flags.PriceIn = None,
+    price_out: flags.PriceOut = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
     split: Annotated[
         str | None, _option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
     ] = None,
@@ -75,12 +95,33 @@ def build(
     pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
 
     pivot build --config runs/first/run.json --out runs/copy
+
+    pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
+    --base-url http://localhost:8000/v1
     """
+    options = {
+        "model": model,
+        "revision": revision,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+    }
+    service = {
+        "base_url": base_url,
+        "max_concurrency": max_concurrency,
+        "request_seconds": request_timeout,
+        "episode_seconds": episode_timeout,
+        "patience_seconds": patience,
+        "cache": "" if no_cache else cache,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
     changes = {
         "rollouts": rollouts,
         "seed": seed,
-        "policy": policy,
-        "teacher": teacher,
+        "policy": flags.Change(policy, flags.given(options), flags.given(service)),
+        "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
         "split": split,
         "target_vocabulary": target_vocabulary,
     }
@@ -138,11 +179,13 @@ def resolve_config(
         chosen[name]["settings"][key] = value
     raw = base | {"environments": chosen}
     for key, value in changes.items():
-        if value is not None:
-            raw[key] = {"name": value} if key in ("policy", "teacher") else value
+        if isinstance(value, flags.Change):
+            raw[key] = value.apply(key, raw.get(key) or RunConfig.model_fields[key].default.model_dump())
+        elif value is not None:
+            raw[key] = value
     resolved = make_config(raw)
-    for group, part in (("policies", resolved.policy), ("teachers", resolved.teacher)):
-        plugins.load(group, part.name)
+    make_policy(resolved.policy).check()
+    make_teacher(resolved.teacher).check()
     return resolved
 
 
@@ -216,6 +259,10 @@ def show_result(result: BuildResult) -> None:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
     if result.owed:
         out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
+    if result.unanswered:
+        out.print(
+            f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
+        )
     first = next(iter(result.environments))
     hints = {
         f"pivot stats {root}": "failure modes, groups, rejects",
@@ -232,6 +279,12 @@ def show_result(result: BuildResult) -> None:
 def relabel(
     root: StorePath,
     teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
     split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
     target_vocabulary: Annotated[
         str | None, _option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
@@ -252,18 +305,23 @@ def relabel(
     pivot relabel runs/first --split episode
 
     pivot relabel runs/first --infeasible --keep-old
+
+    pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
+    --teacher-base-url http://localhost:8000/v1
     """
+    config = Store.open(root, complete=False).config
     changes: dict[str, Any] = {}
-    if teacher is not None:
-        plugins.load("teachers", teacher)
-        changes["teacher"] = {"name": teacher}
+    if any(given is not None for given in (teacher, teacher_model, teacher_base_url, teacher_revision)):
+        service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
+        change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
+        changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
+        make_teacher(make_config(config.model_dump(mode="json") | changes).teacher).check()
     if split is not None:
         changes["split"] = split
     if target_vocabulary is not None:
         changes["target_vocabulary"] = target_vocabulary
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
-    environments = list(Store.open(root, complete=False).config.environments)
-    with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
+    with ProgressBars() as bars, worker_pool(workers or available_cores(), list(config.environments)) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
     show_result(result)

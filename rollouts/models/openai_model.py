@@ -22,6 +22,9 @@ from .pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
 from .service import Service
 
 CHAT, MODELS = "/chat/completions", "/models"
+PACKAGES = ("openai", "httpx2", "tenacity")
+"""What the extra brings."""
+
 ERROR_BYTES = 300
 """How much of a server's error message is quoted."""
 
@@ -58,9 +61,7 @@ class OpenAIModel(ChatModel):
         self.revision = revision
         self.service = service or Service()
         self.limit = AdaptiveLimit(self.service.max_concurrency)
-        self._sdk = need("openai", "openai")
-        self._http = need("httpx2", "openai")
-        self._tenacity = need("tenacity", "openai")
+        self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
         self._secrets = secrets_of(self.service.base_url)
@@ -154,9 +155,11 @@ class OpenAIModel(ChatModel):
                 raise self._failed(self._told(error)) from error
             except self._sdk.APIStatusError as error:
                 status = error.status_code
-                if status in (400, 422) and not self._level_is_known and level + 1 < len(LEVELS):
-                    level += 1
-                    continue
+                if status in (400, 422):
+                    next_level = self._level if self._level_is_known else level + 1
+                    if level < next_level < len(LEVELS):  # others may have found the level out meanwhile
+                        level = next_level
+                        continue
                 raise self._judged(error, asked_in) from error
             finally:
                 self.limit.release()

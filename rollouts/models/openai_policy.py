@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 from ...errors import ConfigError
 from .base import MAX_REPLY_TOKENS, ChatModel, Sampling
 from .cache import cached
-from .openai_model import OpenAIModel, model_config
+from .extras import need
+from .openai_model import PACKAGES, OpenAIModel, model_config
 from .pacing import START
 from .policy import ModelPolicy
 from .service import Service
@@ -60,6 +61,15 @@ class OpenAIPolicy(ModelPolicy):
         """Follows the number of requests that the server takes."""
         limit = min(START, self.service.max_concurrency) if self._openai is None else self._openai.limit.limit
         return int(limit * EPISODES_A_SLOT) + 1
+
+    def check(self) -> None:
+        """See whether the extra is installed.
+
+        Raises:
+            PluginError: it is not.
+        """
+        for package in PACKAGES:
+            need(package, "openai")
 
     def make_model(self) -> ChatModel:
         """Connect to the server, behind the call cache."""

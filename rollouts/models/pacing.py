@@ -116,8 +116,9 @@ class Breaker:
         self._failures += 1
         if self._silent_since is None:
             self._silent_since = now
-        # Patience never ends before the time that the server asked for, and a little to spare.
-        self._silent_since = max(self._silent_since, now + allow + _SPARE * self._patience - self._patience)
+        if allow:
+            # Patience never ends before the time that the server asked for, and a little to spare.
+            self._silent_since = max(self._silent_since, now + allow - (1 - _SPARE) * self._patience)
         if self._failures >= FEWEST_FAILURES and now - self._silent_since >= self._patience:
             raise ServerGoneError(
                 f"no answer from {self._where} for {self._patience:.0f} s and {self._failures} tries (last: {reason}); "
