@@ -12,6 +12,7 @@ from ...errors import PivotError
 from .console import err, show_error
 from .doctor import doctor
 from .make import build, relabel
+from .serving import serve_command
 from .show import peek, stats, verify
 
 INTERRUPTED = 130
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 for command in (build, verify, stats, peek, relabel, doctor):
     app.command()(command)
+app.command("serve-command")(serve_command)
 
 
 def _show_version(wanted: bool) -> None:
