@@ -11,7 +11,15 @@ from importlib import import_module
 from rich.console import Console
 from rich.table import Table
 
-MODULES = ("bench_solvers", "bench_labelling", "bench_collage", "bench_export", "bench_svg", "bench_pipeline")
+MODULES = (
+    "bench_solvers",
+    "bench_labelling",
+    "bench_collage",
+    "bench_export",
+    "bench_svg",
+    "bench_serving",
+    "bench_pipeline",
+)
 
 
 def main() -> int:
