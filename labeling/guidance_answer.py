@@ -74,12 +74,12 @@ def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
     text = answer.text.strip()
     if answer.refusal is not None or answer.finish_reason == "content_filter":
         return Unusable("refused", f"the teacher declined: {_excerpt(answer.refusal or text)}")
+    if answer.finish_reason == CUT:
+        return Unusable("truncated", "the answer was cut at the token limit; answer with fewer words")
     if not text:
         return Unusable("empty", "the answer holds no text; expected one JSON object")
     if len(text) > MAX_ANSWER_CHARS:
         return Unusable("too_long", f"{len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
-    if answer.finish_reason == CUT:
-        return Unusable("truncated", "the answer was cut at the token limit; answer with fewer words")
     parsed = _parse(text)
     if isinstance(parsed, Unusable):
         return Unusable("refused", f"the teacher declined: {_excerpt(text)}") if is_refusal(text) else parsed
