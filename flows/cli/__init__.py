@@ -9,6 +9,7 @@ import typer
 
 from ... import __version__
 from ...errors import PivotError
+from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
 from .make import build, relabel
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, peek, relabel, doctor):
+for command in (build, verify, stats, peek, relabel, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 

@@ -12,6 +12,7 @@ from ... import plugins
 from ...datasets.config import RunConfig, environment, load_config, make_config
 from ...datasets.parts import make_policy, make_teacher
 from ...datasets.store import Store
+from ...datasets.usage import USAGE_HEADER, usage_rows
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
@@ -255,6 +256,9 @@ def show_result(result: BuildResult) -> None:
     root = result.root
     title = f"{root} (already complete)" if result.already_complete else str(root)
     show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
+    usage = usage_rows(Store.open(root))
+    if usage:
+        show_table("Models", USAGE_HEADER, usage)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
     if result.owed:
