@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 MODEL = "fixed-latency"
@@ -99,7 +98,7 @@ class _Client(asyncio.Protocol):
             self.transport.write(raw)
 
 
-async def _serve(connection: Connection, slots: int, latency: float) -> None:
+async def _serve(connection: Any, slots: int, latency: float) -> None:
     state = _Slots(slots, latency)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Client(state), "127.0.0.1", 0, backlog=1024)
@@ -109,7 +108,7 @@ async def _serve(connection: Connection, slots: int, latency: float) -> None:
         state.changes = []
 
 
-def _run(connection: Connection, slots: int, latency: float) -> None:
+def _run(connection: Any, slots: int, latency: float) -> None:
     asyncio.run(_serve(connection, slots, latency))
 
 
@@ -119,7 +118,7 @@ class LatencyServer:
 
     url: str
     slots: int
-    connection: Connection
+    connection: Any
 
     def changes(self) -> list[tuple[float, int]]:
         """Return and forget when slots were taken and freed."""

@@ -104,8 +104,8 @@ class Change:
         if not plugins.load(_GROUPS[key], part["name"]).served:
             settings = ", ".join([*self.options, *self.service])
             raise ConfigError(
-                f"{key} {part['name']!r} is no model and has no use for these settings: {settings}; name one that is, such as "
-                f"--{key} openai"
+                f"{key} {part['name']!r} is no model and has no use for these settings: {settings}; name one that is, "
+                f"such as --{key} openai"
             )
         part["options"] = {**part.get("options", {}), **self.options}
         part["service"] = {**part.get("service", {}), **self.service}

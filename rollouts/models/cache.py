@@ -83,6 +83,7 @@ class CallCache:
             self._reader = self._open()
             self._reader.execute(_TABLE)
         self._queue: queue.SimpleQueue[tuple[str, ...] | None] = queue.SimpleQueue()
+        self._unwritten: dict[str, str] = {}
         self._error: Exception | None = None
         self._writer = threading.Thread(target=self._write, name="pivot-call-cache", daemon=True)
         self._writer.start()
@@ -105,6 +106,9 @@ class CallCache:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return a stored answer."""
+        waiting = self._unwritten.get(key)
+        if waiting is not None:
+            return json.loads(waiting)
         with self._trouble("read"):
             row = self._reader.execute(f"SELECT answer FROM calls_v{FORMAT} WHERE key = ?", (key,)).fetchone()
         return None if row is None else json.loads(row[0])
@@ -120,7 +124,9 @@ class CallCache:
                 raise self._error
         # JSON in ASCII holds whatever a reply may hold, NUL and lone surrogates included.
         model = facts["model"].get("model", "")
-        self._queue.put((key, str(model), role, facts["prompt_hash"], json.dumps(facts), json.dumps(answer)))
+        text = json.dumps(answer)
+        self._unwritten[key] = text
+        self._queue.put((key, str(model), role, facts["prompt_hash"], json.dumps(facts), text))
 
     def _write(self) -> None:
         """Write what waits, as one transaction, until the end of the queue."""
@@ -136,9 +142,12 @@ class CallCache:
                     while not self._queue.empty():
                         rows.append(self._queue.get())
                     ended = None in rows
+                    answers = [row for row in rows if row is not None]
                     connection.execute("BEGIN IMMEDIATE")
-                    connection.executemany(insert, [row for row in rows if row is not None])
+                    connection.executemany(insert, answers)
                     connection.execute("COMMIT")
+                    for key, *_ in answers:
+                        self._unwritten.pop(key, None)
                     time.sleep(0.0 if ended else _GATHER_SECONDS)
         except (sqlite3.Error, OSError) as error:
             self._error = error
