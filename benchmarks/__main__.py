@@ -18,6 +18,7 @@ MODULES = (
     "bench_navigation",
     "bench_export",
     "bench_svg",
+    "bench_serving",
     "bench_pipeline",
 )
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from .. import plugins
-from ..identity import digest
+from ..identity import canonical_json, digest
 from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from .config import env_config, environment
@@ -21,6 +21,7 @@ from .files import FileRecord, write_atomic, write_text_atomic
 from .schema import DATASET, DATASET_EPISODES, TableSchema
 from .split import SIDES
 from .store import Store
+from .usage import USAGE_HEADER, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
 
@@ -261,6 +262,13 @@ def _making_section(store: Store, run: Mapping[str, Any]) -> str:
     if stand_ins:
         lines.append(f"- **Stand-ins**: {'; '.join(stand_ins)}.")
     settings = {name: run.settings for name, run in config.environments.items()}
+    for title, part in (("Policy", config.policy), ("Teacher", config.teacher)):
+        if part.options:
+            lines.append(f"- {title} settings: `{canonical_json(part.options)}`.")
+    usage = usage_rows(store)
+    if usage:
+        lines += ["", "What the models took (requests answered by the call cache cost nothing):", ""]
+        lines.append(_table(USAGE_HEADER, usage))
     lines += ["", "Environment settings:", "", "```json", json.dumps(settings, indent=2, sort_keys=True), "```"]
     return "\n".join(lines)
 

@@ -11,13 +11,23 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import CertifyError, ConfigError
 from ..identity import digest
 from ..labeling.vocabulary import Vocabulary
+from ..rollouts.models.address import bare_url
 from ..solvers.base import Solver
 
 GROUP_SIZE = 8
@@ -31,6 +41,27 @@ class PartConfig(BaseModel):
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
+    """What decides the answers: model, revision, sampling. Part of ids and receipts."""
+    service: dict[str, Any] = Field(default_factory=dict)
+    """Where a model is and how hard it may be driven: address, limits, cache, prices. Decides no byte of an answer, so
+    it is in no id, and a store may be gone on with at another address. Kept in ``run.json``, without credentials."""
+
+    @field_validator("service")
+    @classmethod
+    def _strip_credentials(cls, service: dict[str, Any]) -> dict[str, Any]:
+        """Keep what an address tells about its user out of everything that is stored."""
+        return {name: bare_url(value) if name == "base_url" else value for name, value in service.items()}
+
+    @model_serializer(mode="wrap")
+    def _without_empty_service(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Say nothing about the service of a part that has none."""
+        data: dict[str, Any] = serialise(self)
+        return data if self.service else {key: value for key, value in data.items() if key != "service"}
+
+    @property
+    def answers_like(self) -> tuple[str, dict[str, Any]]:
+        """What two parts must share to give the same answers."""
+        return self.name, self.options
 
 
 class EnvRun(BaseModel):

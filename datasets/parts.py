@@ -31,6 +31,7 @@ def make_filters() -> list[Filter]:
 def _make(group: str, part: PartConfig) -> Any:
     kind = plugins.load(group, part.name)
     try:
-        return kind(**part.options)
+        service = part.service if kind.served else {}
+        return kind(**part.options, **service)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"options of {part.name!r} cannot be used: {error}; found {part.options}") from error

@@ -5,7 +5,8 @@ from typing import Any
 
 from ..errors import PolicyError
 from ..labeling.base import Guidance, GuidanceRequest, Teacher
-from ..rollouts.base import Policy, Reply, Turn
+from ..labeling.label import TEACHER
+from ..rollouts.base import Policy, PromptMessages, Reply, Turn
 from .tables import Rows
 
 
@@ -45,18 +46,53 @@ class StoredReplies(Policy):
 class StoredGuidance(Teacher):
     """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
 
-    def __init__(self, teacher: Teacher, texts: Mapping[str, str]) -> None:
-        """Repeat ``texts``, the guidance by episode."""
+    def __init__(self, teacher: Teacher, known: Mapping[str, Guidance]) -> None:
+        """Repeat ``known``, the guidance by episode."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
+        self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
+        self._teacher = teacher
         self._config = teacher.config
-        self._texts = texts
+        self._known = known
 
     @property
     def config(self) -> dict[str, Any]:
         """The config of the teacher that wrote the texts."""
         return self._config
 
+    def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
+        """Return what the teacher was shown: it is derived, not stored."""
+        return self._teacher.prompt(request)
+
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Give the stored texts, in order."""
-        return [Guidance(self._texts.get(request.episode.episode_id, "")) for request in requests]
+        return [self._known.get(request.episode.episode_id, Guidance("")) for request in requests]
+
+
+class KeptGuidance(StoredGuidance):
+    """Gives the stored guidance where there is some, and asks the teacher for the rest."""
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Answer ``requests``, in order; the errors are the teacher's."""
+        rest = [request for request in requests if request.episode.episode_id not in self._known]
+        fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
+        return [
+            self._known.get(request.episode.episode_id) or fresh[request.episode.episode_id] for request in requests
+        ]
+
+
+def stored_guidance(
+    labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Guidance]:
+    """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
+    spent: dict[str, list[Mapping[str, Any]]] = {}
+    for call in calls:
+        spent.setdefault(call["episode_id"], []).append(call)
+    found: dict[str, Guidance] = {}
+    for row in labels:
+        problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]
+        episode = row["episode_id"]
+        found[episode] = Guidance(
+            row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))
+        )
+    return found

@@ -269,6 +269,7 @@ LABELS = TableSchema(
         Column("solver_config", pa.string(), "Solver settings, JSON."),
         Column("teacher", pa.string(), "Who wrote the guidance; `template` is an embedded stand-in. Null for none."),
         Column("teacher_config", pa.string(), "Version, model, revision and sampling of the teacher, JSON."),
+        Column("teacher_prompt_hash", pa.string(), "What the teacher was shown; null for one that reads no prompt."),
         Column("prompt_hash", pa.string(), "Digest of the Analyzer prompt with its collage."),
         Column("image_hashes", STRINGS, "Names of the pictures that the prompt shows: the collage."),
     ),

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from .. import plugins
 from ..errors import ConfigError, PluginError, StoreError
 from .config import RunConfig, Shard, make_config, versions
 from .files import FileRecord, Receipt, file_record, read_json, write_json_atomic
@@ -90,8 +91,23 @@ class Store:
         return f"labels/v{self.config.label_version if version is None else version}"
 
     def label_prompts_file(self, shard: Shard) -> str:
-        """Relative path of the Analyzer prompts of a shard's current labels, a part of the ``prompts`` table."""
+        """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""
         return f"{PROMPTS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    def label_calls_file(self, shard: Shard) -> str | None:
+        """Relative path of the teacher's requests for a shard's current labels, a part of the ``calls`` table.
+
+        None where the teacher is no model: then there are no requests and no file.
+        """
+        if not plugins.load("teachers", self.config.teacher.name).served:
+            return None
+        return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    def label_files(self, shard: Shard) -> list[str]:
+        """Relative paths of all files that hold the current labels of a shard and what belongs to them."""
+        calls = self.label_calls_file(shard)
+        files = [self.table_file(LABELS, shard), self.label_prompts_file(shard)]
+        return files if calls is None else [*files, calls]
 
     def receipt_file(self, stage: str, shard: Shard) -> str:
         """Relative path of the receipt that a shard's stage leaves when it is done."""
@@ -119,7 +135,11 @@ class Store:
         """Relative paths of all files of a table, in order; of labels, those of the current version."""
         shards = self.config.shards()
         files = [self.table_file(schema, shard) for shard in shards]
-        return files + [self.label_prompts_file(shard) for shard in shards] if schema is PROMPTS else files
+        if schema is PROMPTS:
+            files += [self.label_prompts_file(shard) for shard in shards]
+        if schema is CALLS:
+            files += [name for shard in shards if (name := self.label_calls_file(shard)) is not None]
+        return files
 
     def check_files(self) -> None:
         """Check that every file of every table is whole, from the footers alone (under a millisecond a file).
@@ -173,6 +193,12 @@ class Store:
         """Write the manifest: from now on the store is complete."""
         entries = {name: asdict(files[name]) for name in sorted(files)}
         write_json_atomic(self.root, MANIFEST, {"files": entries})
+
+
+def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
+    """Return the encoded pictures of a shard by frame id."""
+    table = store.read(FRAMES, shard, ["frame_id", "image"])
+    return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def load_store(root: str | Path) -> StoreFrames:

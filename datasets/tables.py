@@ -258,6 +258,17 @@ def label_table(labels: Sequence[Label]) -> pa.Table:
     return LABELS.table([label.row() for label in labels])
 
 
+def label_prompt_table(labels: Sequence[Label]) -> pa.Table:
+    """Turn the prompts of labels, the Analyzer's and the teacher's, into rows of the ``prompts`` table."""
+    shown = [label.teacher_prompt for label in labels if label.teacher_prompt is not None]
+    return prompt_table([*(label.prompt for label in labels), *shown])
+
+
+def label_call_table(labels: Sequence[Label]) -> pa.Table:
+    """Turn the teacher's requests into rows of the ``calls`` table."""
+    return CALLS.table([_call_row(dict(call)) for label in labels for call in label.calls])
+
+
 def prompt_table(prompts: Sequence[PromptMessages]) -> pa.Table:
     """Turn rendered prompts into rows of the ``prompts`` table, once per hash."""
     distinct = {prompt.prompt_hash: prompt for prompt in prompts}

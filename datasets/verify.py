@@ -136,7 +136,7 @@ def _made_files(store: Store) -> set[str]:
 
 def _labels_of(name: str) -> int:
     """The label version that a file belongs to, 0 for any other file."""
-    found = re.fullmatch(r"labels/v(\d+)/.*|prompts/.*-labels-v(\d+)\.parquet", name)
+    found = re.fullmatch(r"labels/v(\d+)/.*|(?:prompts|calls)/.*-labels-v(\d+)\.parquet", name)
     return int(found[1] or found[2]) if found else 0
 
 

@@ -25,10 +25,10 @@ from .config import RunConfig, Shard, env_config, environment, make_solver
 from .export import dataset_file, dataset_tables
 from .parquet import read_table
 from .parts import make_filters, make_policy, make_teacher
-from .replay import StoredGuidance, StoredReplies
+from .replay import StoredGuidance, StoredReplies, stored_guidance
 from .schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from .store import DATASET_FOLDER, Store
-from .tables import failed_episodes, label_table, prompt_table, rollout_tables, shard_constants, steps_by_episode
+from .store import DATASET_FOLDER, Store, shard_frames
+from .tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
 
 
 @dataclass(slots=True)
@@ -137,19 +137,37 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
     stored = store.read(LABELS, shard)
     teacher = make_teacher(config.teacher)
     if not teacher.is_stand_in:
-        texts = zip(stored["episode_id"].to_pylist(), stored["failure_reason"].to_pylist(), strict=True)
-        teacher = StoredGuidance(teacher, {episode: text or "" for episode, text in texts})
+        teacher = StoredGuidance(teacher, stored_guidance(stored.to_pylist()))
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     solver = make_solver(shard.env, config.solvers.get(shard.env))
     labels = label_episodes(
-        episodes, solver, teacher, make_filters(), str(config.label_version), config.target_vocabulary
+        episodes,
+        solver,
+        teacher,
+        make_filters(),
+        str(config.label_version),
+        config.target_vocabulary,
+        shard_frames(store, shard) if teacher.needs_pictures else None,
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
     prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
-    derived = prompt_table([label.prompt for label in labels])
-    report.problems += differences("prompts", ["prompt_hash"], prompts, derived)
+    report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
+    report.problems += _teacher_call_problems(store, shard, stored)
     report.problems += _unproved(solver, stored.to_pylist(), episodes)
     report.checked["labels"] = stored.num_rows
+
+
+def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list[str]:
+    """Check that the requests of a teacher model belong to the shard's labels; what they cost cannot be derived."""
+    path = store.label_calls_file(shard)
+    if path is None:
+        return []
+    known = set(labels["episode_id"].to_pylist())
+    return [
+        f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
+        for call in read_table(store.root / path, CALLS).to_pylist()
+        if call["role"] != "teacher" or call["episode_id"] not in known
+    ]
 
 
 def _unproved(solver: Solver, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:

@@ -12,19 +12,21 @@ from typing import Any
 
 from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import assign_sides
 from ..datasets.files import FileRecord, exclusive
 from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
-from ..datasets.schema import PROMPTS, STORE_TABLES
+from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import StoreError
+from ..labeling.base import UNANSWERED
 from ..rollouts.plan import plan_tasks
 from .commit import roll_forward
-from .execution import Execute
+from .execution import Execute, InProcess, execute_with
+from .served import roll_out_served
 from .stages import (
     EXPORT,
     LABEL,
@@ -37,7 +39,7 @@ from .stages import (
     roll_out_shard,
 )
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "rows")
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", UNANSWERED, "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class BuildResult:
     def owed(self) -> int:
         """Episodes that ended in an error and will run again at the next build."""
         return sum(counts["owed"] for counts in self.environments.values())
+
+    @property
+    def unanswered(self) -> int:
+        """Labels whose teacher could not be asked; the next build asks for them again."""
+        return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
 def build_store(
@@ -77,8 +84,12 @@ def build_store(
         for name, run in config.environments.items():
             environment(name).check_ready(env_config(name, run.settings))
         _begin(store, refresh)
-        results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
-        results += label_and_export(store, execute, reporter, DATASET_FOLDER)
+        asking = _asking_anew(config) if refresh else config
+        if plugins.load("policies", config.policy.name).served:
+            results = _in_order(config, roll_out_served(root, asking, tasks, reporter))
+        else:
+            results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+        results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
         files = {name: record for result in results for name, record in result.files.items()}
         files |= write_card(store, DATASET_FOLDER)
         files[RUN] = store.write_run()
@@ -89,7 +100,7 @@ def build_store(
 
 def _check_parts(config: RunConfig) -> None:
     """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
-    make_policy(config.policy)
+    make_policy(config.policy).check()
     make_teacher(config.teacher)
     make_filters()
     for name in config.environments:
@@ -115,9 +126,27 @@ def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, Bu
     return store, None if refresh else _complete_result(store)
 
 
-def label_and_export(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
-    """Label every shard and write its part of the dataset under ``folder``."""
-    results = _run_stage(LABEL, label_shard, store, execute, reporter)
+def _asking_anew(config: RunConfig) -> RunConfig:
+    """Return the config for the stages of a run with ``refresh``: models are asked, whatever the call cache holds."""
+    parts: dict[str, PartConfig] = {}
+    for group, name in (("policies", "policy"), ("teachers", "teacher")):
+        part: PartConfig = getattr(config, name)
+        if plugins.load(group, part.name).served:
+            parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
+    return config.model_copy(update=parts)
+
+
+def label_and_export(
+    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False
+) -> list[ShardResult]:
+    """Label every shard and write its part of the dataset under ``folder``.
+
+    With ``refresh`` a teacher is asked anew, whatever the call cache holds.
+    """
+    asking = _asking_anew(store.config) if refresh else None
+    teacher = plugins.load("teachers", store.config.teacher.name)
+    label = execute_with(InProcess()) if teacher.one_process else execute
+    results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
@@ -151,8 +180,10 @@ def _run_stage(
     execute: Execute,
     reporter: Reporter,
     more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
+    *,
+    asking: RunConfig | None = None,
 ) -> list[ShardResult]:
-    config = store.config
+    config = asking or store.config
     shards = config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
     results: list[ShardResult] = []
@@ -160,7 +191,11 @@ def _run_stage(
         results.append(result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
-    order = {shard: place for place, shard in enumerate(shards)}
+    return _in_order(config, results)
+
+
+def _in_order(config: RunConfig, results: list[ShardResult]) -> list[ShardResult]:
+    order = {shard: place for place, shard in enumerate(config.shards())}
     return sorted(results, key=lambda result: order[result.shard])
 
 
@@ -185,7 +220,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name != "environments" and getattr(config, name) != getattr(old, name)
+        if name != "environments" and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -210,9 +245,17 @@ def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> lis
     return sorted(key for key in before if before[key] != after[key])
 
 
+def _deciding(value: Any) -> Any:
+    """Return what of a config field decides bytes: the service of a part does not."""
+    return value.answers_like if isinstance(value, PartConfig) else value
+
+
 def _complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
-    if not (store.root / DATABASE).is_file() or Store.open(store.root, complete=False).config != store.config:
+    old = Store.open(store.root, complete=False).config if (store.root / DATABASE).is_file() else None
+    if old is None or any(
+        _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
+    ):
         return None
     try:
         manifest = store.manifest()
@@ -223,7 +266,7 @@ def _complete_result(store: Store) -> BuildResult | None:
         if not path.is_file() or path.stat().st_size != record.bytes:
             return None
     result = result_of(store)
-    return None if result is None or result.owed else result
+    return None if result is None or result.owed or result.unanswered else result
 
 
 def result_of(store: Store) -> BuildResult | None:
@@ -257,7 +300,8 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     kept: list[Path] = []
     for version in range(1, store.config.label_version):
         kept += (store.root / store.labels_folder(version)).glob("*/*.parquet")
-        kept += (store.root / PROMPTS.name).glob(f"*/*-labels-v{version}.parquet")
+        for name in (PROMPTS.name, CALLS.name):
+            kept += (store.root / name).glob(f"*/*-labels-v{version}.parquet")
     return scan_files(store, sorted(path.relative_to(store.root).as_posix() for path in kept))
 
 

@@ -70,10 +70,10 @@ def _rollout_results(store: Store) -> list[ShardResult]:
 def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], keep_old: bool) -> None:
     """Prepare every file of the step and write its journal."""
     root = store.root
-    old_prompts = {old.label_prompts_file(shard) for shard in old.config.shards()}
+    beside = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
 
     def belongs_to_old_labels(name: str) -> bool:
-        return name.startswith(f"{old.labels_folder()}/") or name in old_prompts
+        return name.startswith(f"{old.labels_folder()}/") or name in beside
 
     files = {
         name: record
@@ -87,4 +87,4 @@ def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], kee
     files[RUN] = preparation.write_run()
     write_database(store, preparation.root / DATABASE)
     preparation.write_manifest(files)
-    bind(root, staged, [] if keep_old else [old.labels_folder(), *sorted(old_prompts)])
+    bind(root, staged, [] if keep_old else [old.labels_folder(), *sorted(beside)])

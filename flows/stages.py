@@ -5,7 +5,7 @@ digest of everything that decided their bytes. A shard whose receipt still holds
 resume, and it works the same with Prefect, in a process pool, or called by hand.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,29 @@ from .. import __version__, plugins
 from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.files import FileRecord, Receipt
-from ..datasets.parquet import write_tables
+from ..datasets.parquet import read_table, write_tables
 from ..datasets.parts import make_filters, make_policy, make_teacher
+from ..datasets.replay import KeptGuidance, stored_guidance
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
-from ..datasets.store import DATASET_FOLDER, Store
+from ..datasets.store import DATASET_FOLDER, Store, shard_frames
 from ..datasets.tables import (
     failed_episodes,
+    label_call_table,
+    label_prompt_table,
     label_table,
-    prompt_table,
     rollout_tables,
     shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
 from ..identity import digest
-from ..labeling.base import Label
-from ..labeling.label import label_episodes
-from ..rollouts.base import Status, TaskRollouts
+from ..labeling.base import UNANSWERED, Guidance, Label
+from ..labeling.label import TEACHER, label_episodes
+from ..rollouts.base import Policy, Status, TaskRollouts
 from ..rollouts.runner import roll_out_tasks
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -53,15 +55,39 @@ class ShardResult:
 # Roll out
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutJob:
+    """What is to be rolled out of one shard."""
+
+    shard: Shard
+    tasks: Sequence[Task]
+    inputs: str
+    """Digest of everything that decides the episodes."""
+    owed: frozenset[str] | None
+    """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
+
+
 def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
+    policy = make_policy(config.policy)
+    job = rollout_job(root, config, shard, tasks, policy)
+    if isinstance(job, ShardResult):
+        return job
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed)
+    return store_rollouts(root, config, job, policy, rollouts)
+
+
+def rollout_job(
+    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], policy: Policy
+) -> RolloutJob | ShardResult:
+    """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
     store = Store(root, config)
     env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    policy = make_policy(config.policy)
     prompt = plugins.load("prompts", shard.env)
     inputs = digest(
         {
@@ -77,19 +103,28 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
     known = receipt if receipt is not None and receipt.holds(root, inputs) else None
     if known is not None and not known.facts["owed"]:
         return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
-    if known is None:
-        rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
-    else:
+    return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
+
+
+def store_rollouts(
+    root: Path, config: RunConfig, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]
+) -> ShardResult:
+    """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
+
+    Raises:
+        StoreError: the shard cannot be written, or its stored rows cannot be read back.
+    """
+    store, shard = Store(root, config), job.shard
+    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
-        owed = set(known.facts["owed"])
-        new = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=owed)
-        rollouts = [_merged(before, after, owed) for before, after in zip(old, new, strict=True)]
+        rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
     tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
     files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
-    return _done(store, ROLLOUT, shard, inputs, files, _rollout_facts(rollouts))
+    return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
 
-def _merged(before: TaskRollouts, after: TaskRollouts, owed: set[str]) -> TaskRollouts:
+def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
     return TaskRollouts(
         task=before.task,
@@ -138,18 +173,33 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
     stage = label_stage(config)
     receipt = store.receipt(stage, shard)
     if receipt is not None and receipt.holds(root, inputs):
-        return ShardResult(shard, stage, True, receipt.files, receipt.facts)
+        if not receipt.facts[UNANSWERED]:
+            return ShardResult(shard, stage, True, receipt.files, receipt.facts)
+        teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    labels = label_episodes(episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary)
-    prompts = prompt_table([label.prompt for label in labels])
-    files = write_tables(
-        root,
-        [
-            (store.table_file(LABELS, shard), LABELS, label_table(labels)),
-            (store.label_prompts_file(shard), PROMPTS, prompts),
-        ],
+    frames = shard_frames(store, shard) if teacher.needs_pictures else None
+    labels = label_episodes(
+        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames
     )
+    tables = [
+        (store.table_file(LABELS, shard), LABELS, label_table(labels)),
+        (store.label_prompts_file(shard), PROMPTS, label_prompt_table(labels)),
+    ]
+    calls = store.label_calls_file(shard)
+    if calls is not None:
+        tables.append((calls, CALLS, label_call_table(labels)))
+    files = write_tables(root, tables)
     return _done(store, stage, shard, inputs, files, _label_facts(labels))
+
+
+def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str, Guidance]:
+    """Return the stored guidance of a shard, but for the labels whose teacher could not be asked."""
+    calls = store.label_calls_file(shard)
+    known = stored_guidance(
+        store.read(LABELS, shard).to_pylist(),
+        [] if calls is None else read_table(store.root / calls, CALLS).to_pylist(),
+    )
+    return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
 
 def label_stage(config: RunConfig) -> str:
@@ -162,7 +212,12 @@ def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
         "labels": len(labels),
         "accepted": sum(label.accepted for label in labels),
         "rejected": sum(not label.accepted for label in labels),
+        UNANSWERED: [label.episode_id for label in labels if _is_unanswered(label)],
     }
+
+
+def _is_unanswered(label: Label) -> bool:
+    return any(reason.name == TEACHER and reason.detail.startswith(f"{UNANSWERED}:") for reason in label.reject_reasons)
 
 
 # Export
@@ -182,7 +237,7 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
             "format": STORE_FORMAT,
             "pivot": __version__,
             "rollouts": _file_digests(store, ROLLOUT, shard, without=CALLS.name),
-            "labels": _file_digests(store, label_stage(config), shard),
+            "labels": _file_digests(store, label_stage(config), shard, without=CALLS.name),
             "include_infeasible": config.include_infeasible,
             "sides": sorted(sides.items()),
             "folder": folder,

@@ -27,11 +27,12 @@ def template_name(env: str) -> str:
     return f"analyzer.{env}"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return the text without line breaks and double spaces."""
     return " ".join(text.split())
 
 
-def _picture(profile: EnvProfile, num_steps: int) -> str:
+def how_to_read(profile: EnvProfile, num_steps: int) -> str:
     """Say how the collage is to be read."""
     tiles = episode_tiles(profile.tiles, range(num_steps + 1))
     columns, rows = grid_shape(len(tiles.frames))
@@ -61,13 +62,13 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: 
     modes = target_modes(profile, vocabulary)
     meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
     step, mode, reason = FIELDS
-    task = _one_line(profile.task_description)
-    instruction = _one_line(instruction)
+    task = one_line(profile.task_description)
+    instruction = one_line(instruction)
     context = [f"- Task description: {task}"]
     if instruction and instruction != task:
         context.append(f"- Instruction of this episode: {instruction}")
     lines = [
-        _picture(profile, num_steps),
+        how_to_read(profile, num_steps),
         "",
         "Work out where this episode was lost and why. Answer with JSON only: a single object with these three fields.",
         f"1. {step} (integer): the index of {words.pivot}.",

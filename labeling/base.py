@@ -85,15 +85,21 @@ class Label:
     """Who wrote the guidance; None when no teacher was asked."""
     teacher_config: str | None
     """Canonical JSON of what decides the guidance: version, model, revision, sampling, and whether it is a stand-in."""
+    teacher_prompt_hash: str | None
+    """Hash of what the teacher was shown; None for one that reads no prompt."""
     prompt_hash: str
     """Hash of the rendered Analyzer prompt."""
     image_hashes: tuple[str, ...]
     """Ids of the frames that the prompt shows: the tiles of the collage."""
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
+    teacher_prompt: PromptMessages | None = field(default=None, repr=False)
+    """What the teacher was shown; stored like ``prompt``."""
+    calls: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """Rows of the ``calls`` table: every request that the guidance took."""
 
     def row(self) -> dict[str, Any]:
-        """Return the columns of the ``labels`` row as plain values; ``prompt`` is left out."""
+        """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
         row: dict[str, Any] = {name: getattr(self, name) for name in _ROW_COLUMNS}
         certificate = self.certificate
         if certificate is not None:
@@ -105,7 +111,9 @@ class Label:
         return row
 
 
-_ROW_COLUMNS = tuple(column.name for column in fields(Label) if column.name != "prompt")
+_ROW_COLUMNS = tuple(
+    column.name for column in fields(Label) if column.name not in ("prompt", "teacher_prompt", "calls")
+)
 _CERTIFICATE_FIELDS = tuple(column.name for column in fields(Certificate))
 _LIST_COLUMNS = ("secondary_modes", "witness", "feasible_actions", "image_hashes")
 
@@ -125,6 +133,12 @@ class GuidanceRequest:
     prompt: PromptMessages
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
+    frames: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Encoded pictures by frame id, at least those of the episode; empty for a teacher without ``needs_pictures``."""
+
+
+UNANSWERED = "unanswered"
+"""First word of the objection to a label whose teacher could not be asked; the next run asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +146,10 @@ class Guidance:
     """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
 
     text: str
-    call: Mapping[str, Any] = field(default_factory=dict)
-    """Columns of the ``calls`` table that the teacher knows: attempts, latency, usage, cost, cache_hit."""
+    problem: str | None = None
+    """Why the answer gives no guidance, a typed word and a colon first; the label is then rejected by ``teacher``."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Rows of the ``calls`` table: one a request to a model."""
 
 
 class Teacher(ABC):
@@ -142,11 +158,31 @@ class Teacher(ABC):
     name: ClassVar[str]
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
+    served: ClassVar[bool] = False
+    """True for a teacher that waits for a model; the service settings of the config (address, limits, cache: what
+    decides no byte) are then passed to its constructor together with the options."""
+
+    one_process: ClassVar[bool] = False
+    """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
+    needs_pictures: ClassVar[bool] = False
+    """Whether requests have to bring the frames of their episodes."""
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
+
+    def check(self) -> None:  # noqa: B027 - most teachers need nothing
+        """See whether everything that the teacher needs is installed, before a long run starts.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+
+    def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
+        """Return what the teacher is shown of a request; None when it reads the facts and no prompt."""
+        del request
+        return None
 
     @abstractmethod
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:

@@ -1,4 +1,4 @@
-"""What a guidance text claims about a fall, the turn budget, scored drawings and a target reached, by word lists.
+"""What a guidance text claims about falls, the turn budget, outcomes, scored drawings and a target reached, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
@@ -8,6 +8,7 @@ meant to be loose: it misses rather than invents.
 """
 
 import re
+from collections.abc import Sequence
 
 _HOLE = r"(?:the |a |an? open |that |this )?(?:ice )?holes?"
 
@@ -67,6 +68,31 @@ _CONDITION = re.compile(
 )
 """What makes the statement that follows it in a sentence a wish, a plan or a condition."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_AGENT = r"\b(?:you|it|he|she|they|the (?:agent|player|person|model|episode|attempt))"
+_SUCCESS = re.compile(
+    rf"{_AGENT} (?:(?:has|have|had|was|were|successfully|finally|then|eventually|correctly) )*"
+    r"(?:succeeded|won|(?:reached|arrived at|got to|made it to) the (?:goal|target|destination)"
+    r"|(?:solved|finished|completed) the (?:task|room|puzzle|level|lake|episode|maze))\b"
+    r"|\b(?:the )?(?:task|room|puzzle|level|episode|attempt) (?:was|is|has been|had been) "
+    r"(?:(?:successfully|correctly) )?(?:solved|completed|successful|a success|won)\b"
+)
+_DEAD = re.compile(
+    r"\b(?:box|room|puzzle|level) (?:was|is|became|got|had become|has become) (?:now |then )?"
+    r"(?:stuck|deadlocked|trapped|unsolvable|jammed|lost for good)\b"
+    r"|\b(?:can|could) (?:never|no longer) be (?:solved|pushed (?:out|away|back)|brought|moved)\b"
+)
+_REFUSAL = re.compile(
+    r"\b(?:i|we)(?:'m| am| are)? (?:sorry|afraid|unable to|not able to|not allowed to)\b"
+    r"|\b(?:i|we) (?:can ?not|can't|won't|will not|must decline|have to decline) "
+    r"(?:\w+ )?(?:help|assist|comply|answer|provide|do (?:that|this)|see|view|process|fulfil|fulfill|discuss)\b"
+    r"|\bas an? (?:ai|artificial intelligence|language model|assistant)\b"
+)
+_ADVICE_VERB = (
+    r"(?:move|go|push|step|walk|head|choose|answer|take|turn|try|play|pick|select|use|reply(?: with)?|go on with)"
+)
+_NOT_ADVISED = re.compile(
+    r"\b(?:not|never|avoid|without|instead of|rather than|don't|stop|than|no)\b(?: \w+){0,2}$|n't$"
+)
 _NEGATION = re.compile(r"\b(?:not|never|no|nor|without|n't)\b(?: \w+)?$|n't(?: \w+)?$")
 
 
@@ -111,3 +137,36 @@ def claims_arrival(text: str, target: str) -> bool:
         and _CONDITION.search(plain[max(0, match.start() - 80) : match.start()]) is None
         for match in re.finditer(pattern, plain)
     )
+
+
+def outcome_claims(text: str) -> frozenset[str]:
+    """Return which of ``success`` and ``dead`` (a box or room lost for good) the text claims."""
+    plain = _plain(text)
+    lists = {"success": _SUCCESS, "dead": _DEAD}
+    return frozenset(
+        name
+        for name, words in lists.items()
+        if any(not _negated(plain, match.start()) for match in words.finditer(plain))
+    )
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the first words of a text decline to answer: an apology, an inability, or talk about being a model."""
+    return _REFUSAL.search(_plain(text[:300])) is not None
+
+
+def advised_action(text: str, step: int, actions: Sequence[str]) -> str | None:
+    """Return the first of ``actions`` that a sentence about step ``step`` tells to take; None where none does.
+
+    A command is a verb such as "move" or "push" shortly before the action, and not "do not move" or "instead of".
+    """
+    names = "|".join(map(re.escape, actions))
+    command = re.compile(
+        rf"\b{_ADVICE_VERB}\b(?: (?:the|a|one|to|box|person|cell|step|it|straight)){{0,3}} ({names})\b"
+    )
+    for sentence in re.split(r"(?<=[.!?])\s", _plain(text)):
+        if re.search(rf"\bstep[ \-_]?0*{step}\b", sentence):
+            for match in command.finditer(sentence):
+                if not _NOT_ADVISED.search(sentence[: match.start()].rstrip()):
+                    return match[1]
+    return None

@@ -15,7 +15,7 @@ from .. import plugins
 from ..environments.base import EnvProfile
 from ..solvers.base import Case, Solver, Verdict
 from .base import Draft, FailedEpisode, Filter
-from .claims import claims, claims_arrival, drawing_claims
+from .claims import advised_action, claims, claims_arrival, drawing_claims, is_refusal, outcome_claims
 from .replay import DisagreementError, replayer_for
 from .target import BadTargetError, Target, parse_target
 from .vocabulary import target_mode
@@ -68,8 +68,13 @@ class ReplayFilter(Filter):
         return None
 
 
+def names_pivot(step: int, action: str, text: str) -> bool:
+    """Whether a text names step ``step`` or the action logged there."""
+    return _pivot_pattern(step, action).search(text) is not None
+
+
 @lru_cache(maxsize=4096)
-def _names_pivot(step: int, action: str) -> re.Pattern[str]:
+def _pivot_pattern(step: int, action: str) -> re.Pattern[str]:
     """Match the step by number, or the logged action: verbatim, or any word of it (``pick`` of ``pick(1,2,3)``)."""
     words = [re.escape(action), *re.findall(r"[^\W\d_]{2,}", action)]
     return re.compile(rf"\bstep[ \-_]?0*{step}\b|(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
@@ -91,7 +96,7 @@ class GuidanceFilter(Filter):
             return "empty: the teacher gave no text"
         step = draft.verdict.pivot_step
         action = episode.actions[step]
-        if _names_pivot(step, action).search(draft.guidance):
+        if names_pivot(step, action, draft.guidance):
             return None
         return f"unrelated: the text names neither step {step} nor the action {action!r}"
 
@@ -173,6 +178,69 @@ class FrozenLakeFactsFilter(Filter):
             return "claims_fall: the text says that the player fell into a hole, but it never did"
         if "no_fall" in claimed and fell:
             return "denies_fall: the text says that the player did not fall, but it did"
+        return None
+
+
+class OutcomeFilter(Filter):
+    """Guidance neither declines to be guidance nor calls the failed episode a success."""
+
+    name: ClassVar[str] = "outcome"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``refusal`` or ``claims_success``."""
+        text = draft.guidance or ""
+        if is_refusal(text):
+            return "refusal: the text declines to answer"
+        if "success" in outcome_claims(text):
+            return "claims_success: the text says that the task was done, but the episode failed"
+        return None
+
+
+class GridAdviceFilter(Filter):
+    """Guidance does not advise an action at ``t*`` that loses the goal, as the solver proved.
+
+    The advised action is the one that :func:`~pivot.labeling.claims.advised_action` reads from a sentence about step
+    ``t*``. Where no action keeps the goal in reach, any advice passes.
+    """
+
+    name: ClassVar[str] = "grid_advice"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban", "frozenlake"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``bad_action``."""
+        verdict, good = draft.verdict, draft.verdict.feasible_actions or ()
+        if not draft.guidance or not good:
+            return None
+        advised = advised_action(draft.guidance, verdict.pivot_step, ("up", "down", "left", "right"))
+        if advised is None or advised in good:
+            return None
+        return f"bad_action: the text advises {advised} at step {verdict.pivot_step}, but only {', '.join(good)} held"
+
+
+class SokobanFactsFilter(Filter):
+    """Guidance does not contradict whether turns were left at a deadlock, nor call a room dead that never was.
+
+    A box may be lost after an earlier timeout, so the claim is held against the state in which the episode ended.
+    """
+
+    name: ClassVar[str] = "sokoban_facts"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``claims_budget`` or ``claims_dead``."""
+        verdict, text = draft.verdict, draft.guidance or ""
+        left = verdict.certificate.budget_after
+        if "budget" in claims(text) and verdict.failure_mode == "deadlock" and left > 0:
+            return f"claims_budget: the text says the turns ran out, but {left} were left at the deadlock"
+        if "dead" not in outcome_claims(text) or verdict.failure_mode == "deadlock":
+            return None
+        try:
+            state = replayer_for(episode).state_after(episode, episode.num_steps)
+        except DisagreementError:
+            return None
+        answer = _verdict_on(draft.solver, state)
+        if isinstance(answer, Verdict) and answer.failure_mode != "deadlock":
+            return "claims_dead: the text says that a box or the room was lost for good, but it could still be solved"
         return None
 
 

@@ -4,7 +4,7 @@ A pure function of the stored rows, the solver, the teacher and the filters: lab
 equal inputs give equal labels in the order of the episodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import plugins
@@ -14,9 +14,12 @@ from ..identity import canonical_json
 from ..rollouts.base import PromptMessages
 from ..solvers.base import Case, Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
-from .base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, RejectReason, Teacher, judge
+from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, Label, RejectReason, Teacher, judge
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
+
+TEACHER = "teacher"
+"""Name of the reason against a label whose teacher gave no usable guidance."""
 
 
 def label_episodes(
@@ -26,6 +29,7 @@ def label_episodes(
     filters: Sequence[Filter],
     label_version: str,
     vocabulary: Vocabulary = "certificate",
+    frames: Mapping[str, bytes] | None = None,
 ) -> list[Label]:
     """Return one label per episode, in order.
 
@@ -36,6 +40,7 @@ def label_episodes(
         filters: all of them judge every label with a verdict; one without carries the solver's reason alone.
         label_version: stored with every label.
         vocabulary: whose words for failure modes targets and prompts use; the labels keep the solver's.
+        frames: encoded pictures by frame id, for a teacher that needs them.
 
     Raises:
         StoreError: the rows of an episode do not belong together.
@@ -54,15 +59,15 @@ def label_episodes(
         analyzer_prompt(profile, episode, vocabulary) for profile, episode in zip(profiles, episodes, strict=True)
     ]
     solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
-    guidance: dict[int, str] = {}
+    guidance: dict[int, tuple[Guidance, PromptMessages | None]] = {}
     if teacher is not None and solved:
         requests = [
-            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index], vocabulary)
+            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index], vocabulary, frames or {})
             for index, answer in enumerate(answers)
             if isinstance(answer, Verdict)
         ]
-        texts = [_storable(written.text) for written in teacher.write(requests)]
-        guidance = dict(zip(solved, texts, strict=True))
+        shown = [teacher.prompt(request) for request in requests]
+        guidance = dict(zip(solved, zip(teacher.write(requests), shown, strict=True), strict=True))
     maker = _Maker(solver, teacher, label_version, vocabulary)
     return [
         maker.unsolved(episode, prompt, answer)
@@ -92,13 +97,17 @@ class _Maker:
         episode: FailedEpisode,
         prompt: PromptMessages,
         verdict: Verdict,
-        guidance: str | None,
+        answer: tuple[Guidance, PromptMessages | None] | None,
         filters: Sequence[Filter],
     ) -> Label:
+        written, shown = answer or (None, None)
+        guidance = None if written is None else _storable(written.text)
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
         target = build_target(verdict.pivot_step, mode, guidance or "")
         draft = Draft(verdict, guidance, target, self._solver, self._vocabulary)
         reasons = judge(episode, draft, filters)
+        if written is not None and written.problem is not None:
+            reasons = (RejectReason(TEACHER, _storable(written.problem)), *reasons)
         return Label(
             episode_id=episode.episode_id,
             pivot_step=verdict.pivot_step,
@@ -113,9 +122,12 @@ class _Maker:
             target=target,
             accepted=not reasons,
             reject_reasons=reasons,
+            teacher_prompt_hash=None if shown is None else shown.prompt_hash,
             prompt_hash=prompt.prompt_hash,
             image_hashes=shown_frames(prompt),
             prompt=prompt,
+            teacher_prompt=shown,
+            calls=() if written is None else written.calls,
             **self._constant,
         )
 
@@ -134,6 +146,7 @@ class _Maker:
             target=None,
             accepted=False,
             reject_reasons=(RejectReason(answer.reason, answer.detail),),
+            teacher_prompt_hash=None,
             prompt_hash=prompt.prompt_hash,
             image_hashes=shown_frames(prompt),
             prompt=prompt,

@@ -111,11 +111,26 @@ class Policy(ABC):
     name: ClassVar[str]
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
+    served: ClassVar[bool] = False
+    """True for a policy that waits for a model, in another process or on a device. All shards of a build are then
+    rolled out in one event loop, so that the model is kept busy across them, and the service settings of the config
+    (address, limits, cache: what decides no byte) are passed to the constructor together with the options."""
+    episodes_in_flight: int = 64
+    """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
+    episode_seconds: float | None = None
+    """Longest time that all replies of one episode may take together; None for no limit."""
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
+
+    def check(self) -> None:  # noqa: B027 - most policies need nothing
+        """See whether everything that the policy needs is installed, before a long run starts.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
 
     @abstractmethod
     async def reply(self, turn: Turn) -> Reply:
@@ -123,7 +138,11 @@ class Policy(ABC):
 
         Raises:
             PolicyError: no answer could be had; the episode becomes an ``error`` record and is owed again.
+            ServerGoneError: nobody will get an answer; the run stops.
         """
+
+    async def aclose(self) -> None:  # noqa: B027 - most policies hold nothing
+        """Let go of connections and models when the last episode is over; called in the loop that ran them."""
 
 
 @dataclass(slots=True)

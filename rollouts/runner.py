@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import plugins
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
-from ..errors import ConfigError, PluginError
+from ..errors import ConfigError, PluginError, PolicyError, ServerGoneError
 from .base import (
     INFO_KEYS,
     Episode,
@@ -41,6 +41,9 @@ from .prompts.render import PromptCache
 
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; a server's error page may be of any length."""
+
+ENDS_THE_RUN = (ConfigError, PluginError, ServerGoneError)
+"""Errors that every other episode would meet too: the run has to stop and say so."""
 
 
 def roll_out_tasks(
@@ -109,7 +112,7 @@ async def run_tasks(
         ConfigError: the policy or the environment cannot work with these settings.
     """
     student = prompt if prompt is not None else plugins.load("prompts", env_type.profile.name)
-    runs = [_TaskRun(env_type, config, task, policy, student) for task in tasks]
+    runs = [TaskRun(env_type, config, task, policy, student) for task in tasks]
     wanted = [(run, sample) for run in runs for sample in range(rollouts) if only is None or run.id_of(sample) in only]
     queue = iter(wanted)
     in_flight = min(concurrency, len(wanted), config.most_instances or concurrency)
@@ -123,7 +126,7 @@ async def run_tasks(
     return [run.collected() for run in runs]
 
 
-async def _work(queue: Iterator[tuple["_TaskRun", int]]) -> None:
+async def _work(queue: Iterator[tuple["TaskRun", int]]) -> None:
     """Run the next episode of the shared queue until there is none; keep the environment as long as it is sound."""
     env: PivotEnv | None = None
     try:
@@ -140,7 +143,7 @@ async def _work(queue: Iterator[tuple["_TaskRun", int]]) -> None:
             env.close()
 
 
-class _TaskRun:
+class TaskRun:
     """What the episodes of one task share, and how one of them is run."""
 
     def __init__(
@@ -180,26 +183,37 @@ class _TaskRun:
         try:
             outcome = await self._play(env, episode, calls)
         except _PolicyFailedError as failure:
-            _break(episode, StopReason.POLICY_ERROR, failure.cause)
-        except (ConfigError, PluginError):
-            raise  # wrong for every episode: the run has to stop and say so
+            break_off(episode, StopReason.POLICY_ERROR, failure.cause)
+        except ENDS_THE_RUN:
+            raise
         except Exception as error:  # noqa: BLE001 - a broken simulator is data: the record says what happened
-            _break(episode, StopReason.ENV_ERROR, error)
+            break_off(episode, StopReason.ENV_ERROR, error)
         else:
             episode.stop_reason, episode.success = outcome
             episode.failed = not episode.success
         return episode
 
+    def give_up(self, sample: int, error: Exception) -> None:
+        """Make an error record of an episode that will not be finished, or was not begun; a finished one stays."""
+        episode = self._episodes.get(sample)
+        if episode is None:
+            episode = self._episodes[sample] = Episode(self.id_of(sample), self._group_id, sample, self.task)
+            self._calls[sample] = []
+        if episode.status is Status.COMPLETE and episode.stop_reason is None:
+            break_off(episode, StopReason.POLICY_ERROR, error)
+
     async def _play(self, env: PivotEnv, episode: Episode, calls: list[dict[str, Any]]) -> tuple[StopReason, bool]:
         """Append the steps of the episode; return why it ended and whether it succeeded."""
         task, horizon = self.task, self.config.horizon
+        limit = self.policy.episode_seconds
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
         frame, info = env.reset(options={"state": task.initial_state, "instruction": task.instruction})
         frame_id = self._frames.id_of(env, frame)
         history: list[HistoryEntry] = []
         for t in range(horizon):
             observation = str(info.get("observation_text", ""))
             prompt = self._prompts.at(t, frame_id, history, observation)
-            reply, text, parsed = await self._ask(env, episode.episode_id, t, prompt, calls)
+            reply, text, parsed = await self._ask(env, episode.episode_id, t, prompt, calls, deadline)
             name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
             payload = parsed.action.payload if parsed.action is not None else None
             frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
@@ -235,18 +249,31 @@ class _TaskRun:
         raise RuntimeError(f"the environment neither terminated nor truncated within its horizon of {horizon} turns")
 
     async def _ask(
-        self, env: PivotEnv, episode: str, t: int, prompt: PromptMessages, calls: list[dict[str, Any]]
+        self,
+        env: PivotEnv,
+        episode: str,
+        t: int,
+        prompt: PromptMessages,
+        calls: list[dict[str, Any]],
+        deadline: float | None,
     ) -> tuple[Reply, str, ParsedReply]:
         """Return the reply, its text as it is stored, and what the grammar makes of it."""
         turn = Turn(episode, t, turn_seed(episode, t), prompt, self._frames.frames, self.task, env)
         started = perf_counter()
+        wall_clock = asyncio.timeout_at(deadline)
         try:
-            reply = await self.policy.reply(turn)
+            async with wall_clock:
+                reply = await self.policy.reply(turn)
             text = cut_reply(reply.text, self.profile.reply_limit)
-        except (ConfigError, PluginError):
+        except ENDS_THE_RUN:
             raise
         except Exception as error:
-            raise _PolicyFailedError(error) from error
+            cause = error
+            if isinstance(error, TimeoutError) and wall_clock.expired():
+                cause = PolicyError(f"the episode took longer than {self.policy.episode_seconds:g} s (step {t})")
+            if isinstance(cause, PolicyError) and cause.call:
+                calls.append(_call_row(episode, t, perf_counter() - started, cause.call))
+            raise _PolicyFailedError(cause) from error
         calls.append(_call_row(episode, t, perf_counter() - started, reply.call))
         profile = self.profile
         parsed = parse_reply(
@@ -283,7 +310,8 @@ class _PolicyFailedError(Exception):
         self.cause = cause
 
 
-def _break(episode: Episode, reason: StopReason, error: Exception) -> None:
+def break_off(episode: Episode, reason: StopReason, error: Exception) -> None:
+    """Turn the record into one of an episode that ended in ``error``."""
     episode.status = Status.ERROR
     episode.stop_reason = reason
     episode.error = cut_reply(f"{type(error).__name__}: {error}", ERROR_LIMIT_BYTES)

@@ -19,6 +19,7 @@ from pivot.labeling.base import (
     count_reject_reasons,
     judge,
 )
+from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
 from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
@@ -313,6 +314,75 @@ def test_a_later_fall_may_be_told_of_a_timeout() -> None:
     assert reasons == []
 
 
+# What texts advise and claim
+
+DIRECTIONS = ("up", "down", "left", "right")
+
+
+@pytest.mark.parametrize(
+    ("text", "advised"),
+    [
+        ("Avoid corners. At step 3, do not push down; move up instead.", "up"),
+        ("At step 3, push the box left.", "left"),
+        ("At step 3, instead of moving left, go up.", "up"),
+        ("At step 3, do not move left but go up.", "up"),
+        ("At step 3, move right and then up.", "right"),
+        ("At step 3 don't go left.", None),
+        ("At step 3, never push up.", None),
+        ("At step 2, move left.", None),
+        ("At step 31, move left.", None),
+        ("Move left early.", None),
+        ("The box left of you is stuck at step 3.", None),
+    ],
+)
+def test_advice_is_the_first_command_about_the_step(text: str, advised: str | None) -> None:
+    assert advised_action(text, 3, DIRECTIONS) == advised
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The agent reached the goal.", {"success"}),
+        ("You never reached the goal.", set()),
+        ("The puzzle was solved at the end.", {"success"}),
+        ("Before this push 3 moves solved the room.", set()),
+        ("Then the box was stuck in the corner.", {"dead"}),
+        ("The room could no longer be solved.", {"dead"}),
+        ("The box was not stuck.", set()),
+        ("Avoid pushing it where it can get stuck.", set()),
+    ],
+)
+def test_outcomes_are_claimed_in_the_past(text: str, found: set[str]) -> None:
+    assert outcome_claims(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "declines"),
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("As an AI assistant I do not play.", True),
+        ("I am unable to see the picture.", True),
+        ("I cannot view images.", True),
+        ("The box cannot be pulled.", False),
+        ("Avoid being sorry: at step 3, move up.", False),
+    ],
+)
+def test_refusals(text: str, declines: bool) -> None:
+    assert is_refusal(text) == declines
+
+
+def test_a_room_that_dies_after_a_timeout_may_be_called_dead() -> None:
+    """The claim is held against the end of the episode, not against the pivot."""
+    alive = room("left", "up")
+    label, reasons = labels_of(alive, FixedTeacher("At step 3 left turns were wasted; the box was stuck for good."))
+    assert label.failure_mode == "timeout"
+    assert [reason.split(": ")[:2] for reason in reasons if "facts" in reason] == [["sokoban_facts", "claims_dead"]]
+    dies = played("sokoban", ROOM, *["left"] * 7, "right", "up")
+    label, reasons = labels_of(dies, FixedTeacher("The box was stuck for good, and left wasted turns."))
+    assert label.failure_mode == "timeout"
+    assert not [reason for reason in reasons if "facts" in reason]
+
+
 # Counts
 
 
@@ -333,6 +403,9 @@ def test_counts_equal_what_was_planted() -> None:
         (late, FixedTeacher("Think harder."), None, ["guidance"]),
         (dead, None, LyingSolver(replace(honest, pivot_step=1), solver_of("sokoban")), ["sokoban_deadlock"]),
         (fall, FixedTeacher(f"It timed out at step {step}."), None, ["frozenlake_facts"]),
+        (dead, FixedTeacher("At step 3 the agent ran out of turns."), None, ["sokoban_facts"]),
+        (dead, FixedTeacher("At step 3, push the box up."), None, ["grid_advice"]),
+        (late, FixedTeacher(f"After step {late_step} the agent solved the room."), None, ["outcome"]),
         (replace(fall, rewards=at(fall.rewards, 0, 0.0)), FixedTeacher(" "), None, ["guidance", "replay"]),
     ]
     labels = []
@@ -347,8 +420,11 @@ def test_counts_equal_what_was_planted() -> None:
         "guidance": 2,
         "sokoban_deadlock": 1,
         "frozenlake_facts": 1,
+        "sokoban_facts": 1,
+        "grid_advice": 1,
+        "outcome": 1,
     }
-    assert [label.accepted for label in labels] == [True, True] + [False] * 7
+    assert [label.accepted for label in labels] == [True, True] + [False] * 10
     # The other rules are planted where their episodes are made (test_svg_labelling.py, test_navigation_labelling.py).
     assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {"svg_facts", "navigation_facts"}
     rejected = labels[-1].row()["reject_reasons"]
@@ -360,4 +436,12 @@ def test_a_rule_is_silent_about_other_environments() -> None:
     assert names["sokoban_deadlock"] == {"sokoban"}
     assert names["frozenlake_facts"] == {"frozenlake"}
     assert names["svg_facts"] == {"svg"}
-    assert [name for name, envs in names.items() if envs is None] == ["guidance", "mode", "replay", "target"]
+    assert names["sokoban_facts"] == {"sokoban"}
+    assert names["grid_advice"] == {"sokoban", "frozenlake"}
+    assert [name for name, envs in names.items() if envs is None] == [
+        "guidance",
+        "mode",
+        "outcome",
+        "replay",
+        "target",
+    ]

@@ -85,7 +85,7 @@ def test_row_is_plain_and_complete(batches: list[list[FailedEpisode]]) -> None:
     for episodes in batches:
         for made in label(episodes[:20]):
             row = made.row()
-            assert set(row) == {column.name for column in fields(Label)} - {"prompt"}
+            assert set(row) == {column.name for column in fields(Label)} - {"prompt", "teacher_prompt", "calls"}
             again = json.loads(json.dumps(row))
             assert again == row
             assert Certificate(**again["certificate"]) == made.certificate

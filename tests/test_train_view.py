@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.tests.tiny_vlm import ImageTextProcessor, save_tiny_vlm
+from pivot.rollouts.models.processors import image_text_class
+from pivot.tests.tiny_vlm import save_tiny_vlm
 
 from datasets import load_dataset
 
@@ -50,7 +51,7 @@ class Recorder:
 
 
 def _trainer(model_folder: Path, out: Path, train: Any, validation: Any = None) -> Any:
-    processor = ImageTextProcessor.from_pretrained(model_folder)
+    processor = image_text_class("qwen2_5_vl").from_pretrained(model_folder)
     model = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(model_folder)
     arguments = trl.SFTConfig(
         output_dir=str(out),

@@ -10,9 +10,11 @@ import typer
 from ... import __version__
 from ...errors import PivotError
 from ..server import quiet_prefect
+from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
 from .make import build, relabel
+from .serving import serve_command
 from .show import peek, stats, verify
 
 INTERRUPTED = 130
@@ -27,8 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, peek, relabel, doctor):
+for command in (build, verify, stats, peek, relabel, doctor, cache):
     app.command()(command)
+app.command("serve-command")(serve_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,40 +1,60 @@
 """``pivot doctor``: what is installed, what is missing, and how to get it."""
 
 import platform
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
 
 from rich.markup import escape
 
 from ... import __version__, plugins
-from ...errors import PluginError
+from ...errors import ConfigError, PluginError
+from ...rollouts.models.address import bare_url
+from ...rollouts.models.extras import install_line
 from ..execution import available_cores
 from .console import out, show_table
+from .server_check import check_server
 
 OK, MISSING, BROKEN = "[green]ok[/]", "[yellow]missing[/]", "[red]broken[/]"
 
 OPTIONAL = (
-    ("torch", "torch", "training", "pip install 'pivot-vlm[train]'"),
-    ("transformers", "transformers", "training", "pip install 'pivot-vlm[train]'"),
-    ("trl", "trl", "training", "pip install 'pivot-vlm[train]'"),
-    ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", "pip install 'pivot-vlm[thor]'"),
+    ("openai", "openai", "models behind a server", install_line("openai")),
+    ("torch", "torch", "models in this process, training", install_line("transformers")),
+    ("transformers", "transformers", "models in this process, training", install_line("transformers")),
+    ("vllm", "vllm", "a vLLM engine in this process", install_line("vllm")),
+    ("trl", "trl", "training", install_line("train")),
+    ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
 )
 """Module, distribution, what it is for, how to get it."""
 
 
-def doctor() -> None:
-    """Say what is installed, what is missing and how to get it.
+def doctor(
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The model that the server shall have.")] = None,
+) -> None:
+    """Say what is installed, what is missing and how to get it; or whether a model server can do what a run needs.
 
     The exit status is 1 when something that PIVOT needs is broken.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
     pivot doctor
+
+    pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
     """
+    if base_url is not None or model is not None:
+        _server(base_url, model)
+        return
     show_table("System", ["what", "found"], _system())
     plugin_rows, broken = _plugins()
     show_table("Plugins", ["group", "name", "state", "fix"], plugin_rows)
@@ -44,6 +64,22 @@ def doctor() -> None:
     if broken or any(state == BROKEN for _, state, _ in checks):
         raise PluginError("something that PIVOT needs is broken; see the tables above")
     out.print("ready: pivot build sokoban frozenlake --out runs/first")
+
+
+def _server(base_url: str | None, model: str | None) -> None:
+    """Check a model server."""
+    if model is None:
+        raise ConfigError("no model named; give the name that the server uses with --model")
+    findings = check_server(base_url, model)
+    states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
+    rows = [[each.check, states[each.state], escape(each.found), escape(each.advice)] for each in findings]
+    show_table("Model server", ["check", "state", "found", "what to do"], rows)
+    broken = [each for each in findings if each.state == "broken"]
+    if broken:
+        raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].found}; {broken[0].advice}")
+    line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
+    line += [] if base_url is None else ["--base-url", bare_url(base_url)]
+    out.print(f"ready: {shlex.join(line)}", soft_wrap=True, markup=False)
 
 
 def _system() -> list[list[str]]:

@@ -10,13 +10,16 @@ import typer
 
 from ... import plugins
 from ...datasets.config import RunConfig, env_config, environment, load_config, make_config
+from ...datasets.parts import make_policy, make_teacher
 from ...datasets.store import Store
+from ...datasets.usage import USAGE_HEADER, usage_rows
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
 from ..pipeline import BuildResult, finished_build
 from ..relabel import relabel_store
 from ..server import start_server
+from . import model_flags as flags
 from .console import ProgressBars, err, out, percent, show_table
 
 
@@ -44,6 +47,24 @@ def build(
     teacher: Annotated[
         str | None, _option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
     ] = None,
+    model: flags.Model = None,
+    base_url: flags.BaseUrl = None,
+    revision: flags.Revision = None,
+    temperature: flags.Temperature = None,
+    top_p: flags.TopP = None,
+    top_k: flags.TopK = None,
+    max_tokens: flags.MaxTokens = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    request_timeout: flags.RequestTimeout = None,
+    episode_timeout: flags.EpisodeTimeout = None,
+    patience: flags.Patience = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
+    price_in: flags.PriceIn = None,
+    price_out: flags.PriceOut = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
     split: Annotated[
         str | None, _option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
     ] = None,
@@ -86,12 +107,33 @@ def build(
     pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
 
     pivot build --config runs/first/run.json --out runs/copy
+
+    pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
+    --base-url http://localhost:8000/v1
     """
+    options = {
+        "model": model,
+        "revision": revision,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+    }
+    service = {
+        "base_url": base_url,
+        "max_concurrency": max_concurrency,
+        "request_seconds": request_timeout,
+        "episode_seconds": episode_timeout,
+        "patience_seconds": patience,
+        "cache": "" if no_cache else cache,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
     changes = {
         "rollouts": rollouts,
         "seed": seed,
-        "policy": policy,
-        "teacher": teacher,
+        "policy": flags.Change(policy, flags.given(options), flags.given(service)),
+        "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
         "split": split,
         "target_vocabulary": target_vocabulary,
     }
@@ -157,11 +199,13 @@ def resolve_config(
             run["tasks"] = _default_tasks(name, run["settings"])
     raw = base | {"environments": chosen, "solvers": solver_settings(base.get("solvers", {}), solvers, chosen)}
     for key, value in changes.items():
-        if value is not None:
-            raw[key] = {"name": value} if key in ("policy", "teacher") else value
+        if isinstance(value, flags.Change):
+            raw[key] = value.apply(key, raw.get(key) or RunConfig.model_fields[key].default.model_dump())
+        elif value is not None:
+            raw[key] = value
     resolved = make_config(raw)
-    for group, part in (("policies", resolved.policy), ("teachers", resolved.teacher)):
-        plugins.load(group, part.name)
+    make_policy(resolved.policy).check()
+    make_teacher(resolved.teacher).check()
     return resolved
 
 
@@ -257,10 +301,17 @@ def show_result(result: BuildResult) -> None:
     root = result.root
     title = f"{root} (already complete)" if result.already_complete else str(root)
     show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
+    usage = usage_rows(Store.open(root))
+    if usage:
+        show_table("Models", USAGE_HEADER, usage)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
     if result.owed:
         out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
+    if result.unanswered:
+        out.print(
+            f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
+        )
     first = next(iter(result.environments))
     hints = {
         f"pivot stats {root}": "failure modes, groups, rejects",
@@ -277,6 +328,12 @@ def show_result(result: BuildResult) -> None:
 def relabel(
     root: StorePath,
     teacher: Annotated[str | None, _option("Another teacher.", "--teacher")] = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
     split: Annotated[str | None, _option("Another split: task or episode.", "--split")] = None,
     target_vocabulary: Annotated[
         str | None, _option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
@@ -302,21 +359,26 @@ def relabel(
     pivot relabel runs/first --infeasible --keep-old
 
     pivot relabel runs/rooms --solver navigation.threshold=1.0
+
+    pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
+    --teacher-base-url http://localhost:8000/v1
     """
+    config = Store.open(root, complete=False).config
     changes: dict[str, Any] = {}
-    if teacher is not None:
-        plugins.load("teachers", teacher)
-        changes["teacher"] = {"name": teacher}
+    if any(given is not None for given in (teacher, teacher_model, teacher_base_url, teacher_revision)):
+        service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
+        change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
+        changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
+        make_teacher(make_config(config.model_dump(mode="json") | changes).teacher).check()
     if split is not None:
         changes["split"] = split
     if target_vocabulary is not None:
         changes["target_vocabulary"] = target_vocabulary
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
-    old = Store.open(root, complete=False).config
-    environments = list(old.environments)
+    environments = list(config.environments)
     if solver:
-        changes["solvers"] = solver_settings(old.solvers, solver, environments)
+        changes["solvers"] = solver_settings(config.solvers, solver, environments)
     with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
     show_result(result)

@@ -1,0 +1,169 @@
+"""Rollouts against a model server of 64 slots and 200 ms a reply: are its slots kept full, and what does it cost us?
+
+The server counts. Our side is the whole rollout stage of a build of several shards: pictures, prompts, encoding,
+parsing, the writing of shards. The baseline is the least that one can do with the same SDK: 64 coroutines that send one
+ready-made request with a picture over and over again. Both run in turn on the same machine; the server, in a process of
+its own, is an embedded stand-in for a model.
+"""
+
+import asyncio
+import base64
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import openai
+from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
+from pivot.datasets.config import make_config
+from pivot.datasets.progress import Silent
+from pivot.environments.sokoban import SokobanEnv
+from pivot.flows.pipeline import plan
+from pivot.flows.served import roll_out_served
+from pivot.images import encode_png
+
+SLOTS = 64
+LATENCY = 0.2  # seconds
+TASKS = 60  # of 8 rollouts and up to 9 turns: 4,000 requests in 4 shards
+BARE_REQUESTS = 2000
+BUSY_REQUIRED = 0.95
+THROUGHPUT_REQUIRED = 0.95
+CPU_REQUIRED = 0.003  # seconds a request
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: share of slots busy and requests a second between the first and the last 64, and cost."""
+
+    busy: float
+    per_second: float
+    cpu: float
+    """Seconds of processor time of the client a request."""
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows: busy slots, throughput and processor time, ours against the bare loop."""
+    with latency_server(SLOTS, LATENCY) as server:
+        _ours(server, 4)  # compiles, imports, connects
+        bare = [_bare(server)]
+        ours = [_ours(server, TASKS)]
+        bare.append(_bare(server))
+    busy = mean(run.busy for run in ours), mean(run.busy for run in bare)
+    throughput = mean(run.per_second for run in ours), mean(run.per_second for run in bare)
+    cpu = mean(run.cpu for run in ours), mean(run.cpu for run in bare)
+    where = f"server of {SLOTS} slots, {LATENCY * 1000:.0f} ms a reply; baseline: bare loop of the same SDK"
+    return [
+        {
+            "name": "slots busy while rolling out",
+            "ours": busy[0],
+            "baseline": busy[1],
+            "ratio": busy[0] / busy[1],
+            "required": BUSY_REQUIRED,
+            "passed": busy[0] >= BUSY_REQUIRED,
+            "note": f"share, counted by the server; {where}",
+        },
+        {
+            "name": "requests a second while rolling out",
+            "ours": throughput[0],
+            "baseline": throughput[1],
+            "ratio": throughput[0] / throughput[1],
+            "required": THROUGHPUT_REQUIRED,
+            "passed": throughput[0] >= THROUGHPUT_REQUIRED * throughput[1],
+            "note": f"at most {SLOTS / LATENCY:.0f}",
+        },
+        {
+            "name": "processor time of a request",
+            "ours": cpu[0],
+            "baseline": cpu[1],
+            "ratio": cpu[1] / cpu[0],
+            "required": CPU_REQUIRED,
+            "passed": cpu[0] <= CPU_REQUIRED,
+            "note": "seconds; with pictures, prompts, encoding, parsing and writing; `required` is the most",
+        },
+    ]
+
+
+def _measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measured:
+    """Judge a run from the server's count; ``ends`` are the times at which its episodes (or requests) ended."""
+    changes = server.changes()
+    starts = [when for when, change in changes if change > 0]
+    first, last = starts[SLOTS - 1], sorted(ends)[-SLOTS - 1]
+    area, busy, before = 0.0, 0, first
+    answered = 0
+    for when, change in changes:
+        if first < when <= last:
+            area += busy * (when - before)
+            before = when
+            answered += change < 0
+        busy += change
+    area += busy * (last - before) if before < last else 0.0
+    return Measured(area / (SLOTS * (last - first)), answered / (last - first), cpu / len(starts))
+
+
+class _Clock(Silent):
+    """Notes when each episode ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def advance(self, stage: str, amount: int) -> None:
+        """Note the time."""
+        self.ends += [time.monotonic()] * amount
+
+
+def _ours(server: LatencyServer, tasks: int) -> Measured:
+    config = make_config(
+        {
+            "environments": {"sokoban": {"tasks": tasks, "settings": {}}},
+            "policy": {
+                "name": "openai",
+                "options": {"model": MODEL, "logprobs": False},
+                "service": {"base_url": server.url, "cache": ""},
+            },
+        }
+    )
+    levels = plan(config, Silent())
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.process_time()
+        roll_out_served(Path(folder), config, levels, clock)
+        cpu = time.process_time() - started
+    if len(clock.ends) <= 2 * SLOTS:
+        server.changes()
+        return Measured(0.0, 0.0, 0.0)
+    return _measured(server, clock.ends, cpu)
+
+
+def _bare(server: LatencyServer) -> Measured:
+    frame, _ = SokobanEnv().reset(seed=0)
+    url = "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
+    content: list[Any] = [
+        {"type": "text", "text": "Push the box onto the target. " * 30},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": "Reply with <think>...</think><action>...</action>."},
+    ]
+    ends: list[float] = []
+
+    async def ask(client: openai.AsyncOpenAI, numbers: Any) -> None:
+        for number in numbers:
+            answer = await client.chat.completions.create(
+                model=MODEL,
+                messages=[{"role": "user", "content": content}],
+                temperature=1.0,
+                max_tokens=512,
+                seed=number,
+            )
+            assert answer.choices[0].message.content
+            ends.append(time.monotonic())
+
+    async def run() -> None:
+        async with openai.AsyncOpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
+            numbers = iter(range(BARE_REQUESTS))
+            await asyncio.gather(*(ask(client, numbers) for _ in range(SLOTS)))
+
+    started = time.process_time()
+    asyncio.run(run())
+    return _measured(server, ends, time.process_time() - started)

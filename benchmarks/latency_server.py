@@ -1,0 +1,140 @@
+"""A chat server of fixed latency and a fixed number of slots, in a process of its own, that counts its busy slots.
+
+An embedded stand-in for a model: every request holds a slot for the same time and gets one of four moves. Requests
+beyond the slots wait in line, as they do in vLLM. It is written on bare protocols, so that it takes little of the
+processor that client and server share here.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+MODEL = "fixed-latency"
+
+_MOVES = ("up", "down", "left", "right")
+
+
+def _completion(move: str) -> bytes:
+    message = {"role": "assistant", "content": f"<think>I shall try {move} now.</think><action>{move}</action>"}
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": MODEL,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "usage": {"prompt_tokens": 320, "completion_tokens": 20, "total_tokens": 340},
+    }
+    return _http(json.dumps(body).encode())
+
+
+def _http(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+_ANSWERS = [_completion(move) for move in _MOVES]
+_MODELS = _http(json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode())
+
+
+class _Slots:
+    def __init__(self, slots: int, latency: float) -> None:
+        self.free, self.latency = slots, latency
+        self.waiting: deque[_Client] = deque()
+        self.changes: list[tuple[float, int]] = []
+        """When a slot was taken (+1) or freed (-1), on the clock that all processes of the machine share."""
+        self.answered = 0
+
+    def ask(self, client: "_Client") -> None:
+        if self.free:
+            self.free -= 1
+            self._take(client)
+        else:
+            self.waiting.append(client)
+
+    def _take(self, client: "_Client") -> None:
+        self.changes.append((time.monotonic(), +1))
+        asyncio.get_running_loop().call_later(self.latency, self._done, client)
+
+    def _done(self, client: "_Client") -> None:
+        self.changes.append((time.monotonic(), -1))
+        self.answered += 1
+        client.answer(_ANSWERS[self.answered * 2654435761 % 2**32 >> 30])
+        if self.waiting:
+            self._take(self.waiting.popleft())
+        else:
+            self.free += 1
+
+
+class _Client(asyncio.Protocol):
+    def __init__(self, slots: _Slots) -> None:
+        self.slots, self.buffer, self.missing = slots, bytearray(), 0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self.buffer[:end]).lower()
+        start = head.find(b"content-length:")
+        size = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
+        if len(self.buffer) < end + 4 + size:
+            return
+        self.buffer.clear()
+        if head.startswith(b"get"):
+            self.answer(_MODELS)
+        else:
+            self.slots.ask(self)
+
+    def answer(self, raw: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(raw)
+
+
+async def _serve(connection: Any, slots: int, latency: float) -> None:
+    state = _Slots(slots, latency)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Client(state), "127.0.0.1", 0, backlog=1024)
+    connection.send(server.sockets[0].getsockname()[1])
+    while await loop.run_in_executor(None, connection.recv) == "changes":
+        connection.send(state.changes)
+        state.changes = []
+
+
+def _run(connection: Any, slots: int, latency: float) -> None:
+    asyncio.run(_serve(connection, slots, latency))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyServer:
+    """A running server."""
+
+    url: str
+    slots: int
+    connection: Any
+
+    def changes(self) -> list[tuple[float, int]]:
+        """Return and forget when slots were taken and freed."""
+        self.connection.send("changes")
+        return self.connection.recv()
+
+
+@contextmanager
+def latency_server(slots: int, latency: float) -> Iterator[LatencyServer]:
+    """Run a server; ``latency`` in seconds."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs, slots, latency), daemon=True)
+    process.start()
+    try:
+        yield LatencyServer(f"http://127.0.0.1:{ours.recv()}/v1", slots, ours)
+    finally:
+        ours.send("stop")
+        process.join(10)
+        process.kill()

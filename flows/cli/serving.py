@@ -1,0 +1,113 @@
+"""``pivot serve-command``: the line that serves a model with vLLM on this machine, and why each flag is there.
+
+Two of the flags decide data: without ``--generation-config vllm`` a server mixes the checkpoint's own sampling defaults
+into every reply, and log-probabilities must be those of the model, not of the sampler. The rest is room for pictures.
+"""
+
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from .console import err, out
+
+CONTEXT_TOKENS = 8192
+"""Prompt and reply: a collage of 25 renders takes about 3,100 tokens, text 1,500, a reply 512."""
+
+IMAGES_A_PROMPT = 4
+"""The most that a prompt of ours shows is two; the rest is room for your own."""
+
+PORT = 8000
+GIB_A_BILLION = 2.0
+"""Weights in bfloat16, two bytes a parameter."""
+
+ROOM = 0.65
+"""Share of a GPU that weights may take, so that the rest holds keys and values of many requests."""
+
+_SIZE = re.compile(r"(?:^|[^0-9A-Za-z])(\d+(?:\.\d+)?)[bB](?![0-9A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of this machine."""
+
+    name: str
+    memory_gib: float
+
+
+def gpus() -> list[Gpu]:
+    """Return the GPUs that ``nvidia-smi`` knows; none where there is no such command."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [line.rsplit(",", 1) for line in found.splitlines() if "," in line]
+    return [Gpu(name.strip(), float(memory) / 1024) for name, memory in rows if memory.strip().isdigit()]
+
+
+def billions(model: str) -> float | None:
+    """Return the size that a model's name tells, such as 3 for ``Qwen2.5-VL-3B-Instruct``; None where it tells none."""
+    found = _SIZE.findall(model)
+    return float(found[-1]) if found else None
+
+
+def tensor_parallel(model: str, machine: list[Gpu]) -> int:
+    """Return over how many GPUs a model has to be spread: the fewest, a power of two, whose memory holds it."""
+    size = billions(model)
+    if size is None or not machine:
+        return 1
+    smallest = min(gpu.memory_gib for gpu in machine)
+    count = 1
+    while size * GIB_A_BILLION > ROOM * smallest * count and 2 * count <= len(machine):
+        count *= 2
+    return count
+
+
+def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | None = None) -> list[str]:
+    """Return the command, word by word, for a machine with these GPUs."""
+    spread = tensor_parallel(model, machine)
+    copies = len(machine) // spread
+    words = ["vllm", "serve", model, "--served-model-name", name or model, "--port", str(port)]
+    words += ["--max-model-len", str(CONTEXT_TOKENS)]
+    words += ["--limit-mm-per-prompt", f'{{"image": {IMAGES_A_PROMPT}, "video": 0}}']
+    words += ["--generation-config", "vllm", "--logprobs-mode", "raw_logprobs", "--max-logprobs", "5"]
+    if not machine:
+        return [*words, "--dtype", "float32", "--enforce-eager"]
+    if spread > 1:
+        words += ["--tensor-parallel-size", str(spread)]
+    if copies > 1:
+        words += ["--data-parallel-size", str(copies)]
+    return [*words, "--gpu-memory-utilization", "0.9", "--max-num-seqs", "256"]
+
+
+def serve_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub id or saved folder of the model.")],
+    port: Annotated[int, typer.Option("--port", help="Port of the server.", min=1, max=65535)] = PORT,
+    name: Annotated[str | None, typer.Option("--name", help="Name for requests (default: the model as given).")] = None,
+) -> None:
+    """Print the vLLM command that serves a model on this machine, ready to paste.
+
+    The command is all that goes to standard output; what was found goes to standard error.
+
+    [bold]Example[/]
+
+    pivot serve-command Qwen/Qwen2.5-VL-3B-Instruct
+    """
+    machine = gpus()
+    line = serve_line(model, machine, port, name)
+    if machine:
+        err.print(f"{len(machine)} GPU(s): {', '.join(f'{gpu.name} {gpu.memory_gib:.0f} GiB' for gpu in machine)}")
+        size = billions(model)
+        held = tensor_parallel(model, machine) * min(gpu.memory_gib for gpu in machine)
+        if size is not None and size * GIB_A_BILLION > held:
+            err.print(f"[yellow]{size:g} billion parameters do not fit: {size * GIB_A_BILLION:.0f} GiB of weights[/]")
+    else:
+        err.print("no GPU found (no nvidia-smi): the line is for vLLM's CPU build, good for trying things out")
+    out.print(shlex.join(line), soft_wrap=True, markup=False)
+    url = f"http://localhost:{port}/v1"
+    served = shlex.quote(name or model)
+    err.print(f"when it is up: pivot doctor --base-url {url} --model {served}", soft_wrap=True, markup=False)

@@ -1,0 +1,272 @@
+"""A chat completions server for tests: replies are a function of the request, faults a function of request and try.
+
+It speaks plain HTTP/1.1 on asyncio streams, so that it can do what no framework lets one do: cut a body short, send it
+a byte at a time, hang up, never answer, or disappear for a while. It can also hold requests for a fixed time in a fixed
+number of slots, and counts how many of them were busy.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+MODEL = "tiny"
+
+FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
+"""What a try may meet in place of an answer; ``slow`` is an answer, a piece at a time."""
+
+
+def number_of(*parts: Any) -> int:
+    """A number that is a function of the parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
+
+
+def key_of(body: dict[str, Any]) -> str:
+    """What a reply may depend on: the messages, the seed and the sampling."""
+    parts = {name: body.get(name) for name in ("messages", "seed", "temperature", "top_p", "max_tokens")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def walker(body: dict[str, Any]) -> dict[str, Any]:
+    """A grid player that draws a direction, and now and then forgets its manners."""
+    number = number_of(key_of(body))
+    action = ("up", "down", "left", "right")[number % 4]
+    text = f"<think>try {action}</think><action>{action}</action>"
+    if number % 17 == 0:
+        text = f"I would go {action}."
+    tokens = [number % 1000 + index for index in range(5)]
+    return {"text": text, "token_ids": tokens, "logprobs": [-0.25 * (index + 1) for index in range(5)]}
+
+
+@dataclass
+class ServerLog:
+    """What the server saw."""
+
+    requests: int = 0
+    answered: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    most_in_flight: int = 0
+    busy: list[tuple[float, int]] = field(default_factory=list)
+    """When the number of busy slots changed, and to what."""
+    started: list[float] = field(default_factory=list)
+    """When each answered request got its slot."""
+
+
+class ChatServer:
+    """The server, on a thread of its own."""
+
+    def __init__(
+        self,
+        reply: Callable[[dict[str, Any]], dict[str, Any]] = walker,
+        *,
+        fault: Callable[[str, int], str | None] = lambda key, tried: None,
+        latency: float = 0.0,
+        slots: int = 10_000,
+        unknown_fields: frozenset[str] = frozenset(),
+        retry_after: str = "0.05",
+        key: str | None = None,
+        prefix: str = "/v1",
+        keeps_bodies: bool = True,
+    ) -> None:
+        self.reply, self.fault, self.latency, self.slots = reply, fault, latency, slots
+        self.unknown_fields, self.retry_after, self.key, self.prefix = unknown_fields, retry_after, key, prefix
+        self.keeps_bodies = keeps_bodies
+        self.log = ServerLog()
+        self.models = [MODEL]
+        self._tried: Counter[str] = Counter()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._slots = asyncio.Semaphore(slots)
+        self._busy = self._in_flight = 0
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return f"http://127.0.0.1:{self._port}{self.prefix}"
+
+    def __enter__(self) -> "ChatServer":
+        self._thread.start()
+        self._call(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self._vanish())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**24, backlog=1024)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _vanish(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Drop every connection and take no new one."""
+        self._call(self._vanish())
+
+    def start(self) -> None:
+        """Listen again at the same address."""
+        self._call(self._listen())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client, or this server, hung up
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, _ = head[0].split(" ", 2)
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        raw = await reader.readexactly(int(headers.get("content-length", 0)))
+        if self.key is not None and headers.get("authorization") != self.key:
+            shown = headers.get("authorization", "nothing")
+            return await self._send(
+                writer, 401, {"error": {"message": f"wrong key: {shown}", "code": "invalid_api_key"}}
+            )
+        if (method, path) == ("GET", f"{self.prefix}/models"):
+            return await self._send(writer, 200, {"data": [{"id": name} for name in self.models]})
+        if (method, path) != ("POST", f"{self.prefix}/chat/completions"):
+            return await self._send(writer, 404, {"detail": "Not Found"})
+        body = json.loads(raw)
+        self.log.requests += 1
+        if self.keeps_bodies:
+            self.log.bodies.append(body)
+            self.log.headers.append(headers)
+        unknown = sorted(self.unknown_fields & set(body))
+        if unknown:
+            return await self._send(writer, 400, {"error": {"message": f"unrecognised argument: {unknown[0]}"}})
+        self._in_flight += 1
+        self.log.most_in_flight = max(self.log.most_in_flight, self._in_flight)
+        try:
+            return await self._answer(body, writer)
+        finally:
+            self._in_flight -= 1
+
+    async def _answer(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+        key = key_of(body)
+        self._tried[key] += 1
+        fault = self.fault(key, self._tried[key])
+        if fault is not None:
+            self.log.faults[fault] += 1
+            if fault != "slow":
+                return await self._misbehave(fault, body, writer)
+        async with self._slots:
+            self._count(+1)
+            self.log.started.append(time.monotonic())
+            try:
+                await asyncio.sleep(self.latency)
+            finally:
+                self._count(-1)
+        self.log.answered += 1
+        return await self._send(writer, 200, completion(self.reply(body)), slow=fault == "slow")
+
+    def _count(self, change: int) -> None:
+        self._busy += change
+        self.log.busy.append((time.monotonic(), self._busy))
+
+    async def _misbehave(self, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+        if fault.isdigit():
+            extra = {"Retry-After": self.retry_after} if fault == "429" else {}
+            return await self._send(writer, int(fault), {"error": {"message": f"status {fault} on purpose"}}, extra)
+        if fault == "hang":
+            await asyncio.sleep(30)
+            return False
+        whole = json.dumps(completion(self.reply(body))).encode()
+        if fault == "cut body":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[: len(whole) // 2])
+            await writer.drain()
+        elif fault == "reset":
+            writer.transport.abort()
+        elif fault == "wrong json":
+            return await self._raw(writer, 200, whole[:-7])
+        elif fault == "html":
+            return await self._raw(writer, 200, b"<html><body>Bad gateway</body></html>")
+        elif fault == "no choices":
+            return await self._send(writer, 200, {"choices": [], "usage": None})
+        writer.close()
+        return False  # "drop" and the rest: hang up
+
+    async def _send(
+        self,
+        writer: asyncio.StreamWriter,
+        status: int,
+        data: dict[str, Any],
+        extra: dict[str, str] | None = None,
+        *,
+        slow: bool = False,
+    ) -> bool:
+        return await self._raw(writer, status, json.dumps(data).encode(), extra, slow=slow)
+
+    async def _raw(
+        self,
+        writer: asyncio.StreamWriter,
+        status: int,
+        body: bytes,
+        extra: dict[str, str] | None = None,
+        *,
+        slow: bool = False,
+    ) -> bool:
+        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in (extra or {}).items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        for start in range(0, len(body), 40) if slow else [0]:
+            writer.write(body[start : start + 40] if slow else body)
+            await writer.drain()
+            if slow:
+                await asyncio.sleep(0.01)
+        return True
+
+
+def completion(reply: dict[str, Any]) -> dict[str, Any]:
+    """A chat completion as vLLM sends it."""
+    message = {"role": "assistant", "content": reply["text"]} | reply.get("message", {})
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.get("finish_reason", "stop")}
+    if reply.get("logprobs") is not None:
+        choice["logprobs"] = {"content": [{"token": "x", "logprob": value} for value in reply["logprobs"]]}
+    if reply.get("token_ids") is not None:
+        choice["token_ids"] = reply["token_ids"]
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    return {"id": "x", "object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
+
+
+def pictures_of(body: dict[str, Any]) -> list[bytes]:
+    """The pictures that a request shows."""
+    parts = [part for message in body["messages"] for part in message["content"] if part["type"] == "image_url"]
+    return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts]
+
+
+@contextlib.contextmanager
+def served(*arguments: Any, **settings: Any) -> Iterator[ChatServer]:
+    """Run a server."""
+    with ChatServer(*arguments, **settings) as server:
+        yield server
