@@ -1,4 +1,4 @@
-"""What a guidance text claims about falls, the turn budget, outcomes, scored drawings and a target reached, by word lists.
+"""What a guidance text claims about falls, budgets, outcomes, drawings and a target reached, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")

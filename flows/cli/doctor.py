@@ -13,8 +13,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from rich.markup import escape
-
 from ... import __version__, plugins
 from ...errors import ConfigError, PluginError
 from ...rollouts.models.address import bare_url
