@@ -14,6 +14,7 @@ import math
 from collections.abc import Hashable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
@@ -48,6 +49,8 @@ UNUSABLE_INDEX = len(ACTIONS)
 class NavigationConfig(EnvConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
+    locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "thor"] = "embedded"
@@ -74,6 +77,7 @@ class NavigationConfig(EnvConfig):
             return values
         files = values.get("task_files") or ()
         names = (files,) if isinstance(files, str) else tuple(files)
+        names = tuple(str(Path(str(name)).expanduser().absolute()) for name in names)
         if values.get("backend") != THOR:
             if names:
                 raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
@@ -81,7 +85,7 @@ class NavigationConfig(EnvConfig):
         filled = {"thor_version": values.get("thor_version") or _installed_thor(), "task_files": names}
         if names and not values.get("task_digest"):
             try:
-                filled["task_digest"] = files_digest(tuple(map(str, names)))
+                filled["task_digest"] = files_digest(names)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
