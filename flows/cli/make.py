@@ -14,7 +14,7 @@ from ...datasets.store import Store
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
-from ..pipeline import BuildResult, finished_build
+from ..pipeline import BuildResult, check_ready, finished_build
 from ..relabel import relabel_store
 from ..server import start_server
 from .console import ProgressBars, err, out, percent, show_table
@@ -109,6 +109,7 @@ def build(
     if done is not None:
         show_result(done)
         return
+    check_ready(resolved)
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
