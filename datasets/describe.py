@@ -63,6 +63,8 @@ class EpisodeView:
             return facts
         if label["certificate"] is not None:
             facts.append(("certificate", certificate_text(label["certificate"])))
+            if (reference := reference_text(label["certificate"])) is not None:
+                facts.append(("by the true way", reference))
         if label["witness"]:
             facts.append(("a plan that still worked before the pivot", " ".join(label["witness"])))
         if label["feasible_actions"]:
@@ -100,9 +102,24 @@ def certificate_text(certificate: dict[str, Any]) -> str:
     def needed(amount: float | None) -> str:
         return "the goal is out of reach" if amount is None else f"{amount:g} {unit} are needed"
 
+    least = "at least " if certificate["kind"] == "lower_bound" else ""
     return (
-        f"before the action {needed(certificate['before'])} with {certificate['budget_before']} turns left; "
-        f"after it {needed(certificate['after'])} with {certificate['budget_after']} ({certificate['kind']})"
+        f"before the action {least}{needed(certificate['before'])} with {certificate['budget_before']} turns left; "
+        f"after it {least}{needed(certificate['after'])} with {certificate['budget_after']} ({certificate['kind']})"
+    )
+
+
+def reference_text(certificate: dict[str, Any]) -> str | None:
+    """State in one sentence what the better reference beside a bound says; None without one."""
+    if certificate["reference_pivot"] is None:
+        return None
+    before, after = (
+        "the goal is out of reach" if amount is None else f"{amount:g} {certificate['unit']} are needed"
+        for amount in (certificate["reference_before"], certificate["reference_after"])
+    )
+    return (
+        f"the task was lost at step {certificate['reference_pivot']}; before the pivot action {before}, after it "
+        f"{after} ({certificate['reference_kind']})"
     )
 
 

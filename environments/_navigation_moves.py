@@ -35,6 +35,7 @@ class Floor:
     def __init__(self, room: Room) -> None:
         """Take the footprints of the parts that reach into the agent's height."""
         self._width, _, self._depth = room.size
+        self._steps: dict[tuple[Cell, Cell], Cell | None] = {}
         self._obstacles = sorted(
             {
                 (part.low[0], part.low[2], part.high[0], part.high[2])
@@ -57,6 +58,13 @@ class Floor:
 
     def step(self, cell: Cell, heading: Cell) -> Cell | None:
         """Return where a translation of one step leads; None when it is blocked."""
+        # Rollouts come back to the same few places: what was found once is remembered.
+        key = cell, heading
+        if key not in self._steps:
+            self._steps[key] = self._find_step(cell, heading)
+        return self._steps[key]
+
+    def _find_step(self, cell: Cell, heading: Cell) -> Cell | None:
         x, z = cell
         new_x, new_z = x + STEP * heading[0], z + STEP * heading[1]
         free = self.is_free(

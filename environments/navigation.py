@@ -12,7 +12,7 @@ arithmetic and are equal on every machine; those of the JPEG also depend on the 
 import json
 import math
 from collections.abc import Hashable
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
@@ -217,9 +217,9 @@ class NavigationEnv(PivotEnv):
 
     @classmethod
     def check_ready(cls, config: Any) -> None:
-        """Start AI2-THOR once and look at a picture of it; see the base class."""
+        """Start AI2-THOR and look at a picture of it, once in a process; see the base class."""
         if config.backend != EMBEDDED:
-            check_health()
+            _check_thor()
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -392,6 +392,11 @@ def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
     """Return the tasks of one state: the one with this seed, or one that the seed picks."""
     number = next((task.seed for task in tasks if task.seed == seed), tasks[seed % len(tasks)].seed)
     return tuple(task for task in tasks if task.seed == number)
+
+
+@cache
+def _check_thor() -> None:
+    check_health()
 
 
 def _installed_thor() -> str:

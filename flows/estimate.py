@@ -15,10 +15,12 @@ _ROW_BYTES = 2500
 def estimate_bytes(config: RunConfig, env: str) -> int:
     """Estimate the bytes of one environment's part of a store.
 
-    Only embedded policies are sampled; a model is never called for an estimate.
+    Only embedded policies and environments are sampled; no model is called and no simulator started for an estimate.
     """
     run = config.environments[env]
     env_type, settings = environment(env), env_config(env, run.settings)
+    if not settings.repeats_exactly:
+        settings = type(settings)(horizon=settings.horizon)
     tasks = plan_tasks(env_type, settings, config.seed, min(_SAMPLE_TASKS, run.tasks))
     policy = make_policy(config.policy)
     if not policy.is_stand_in:

@@ -81,8 +81,7 @@ def build_store(
             return done
         config = store.config
         tasks = plan(config, reporter)
-        for name, run in config.environments.items():
-            environment(name).check_ready(env_config(name, run.settings))
+        check_ready(config)
         _begin(store, refresh)
         asking = _asking_anew(config) if refresh else config
         if plugins.load("policies", config.policy.name).served:
@@ -106,6 +105,16 @@ def _check_parts(config: RunConfig) -> None:
     for name in config.environments:
         make_solver(name, config.solvers.get(name))
         plugins.load("prompts", name)
+
+
+def check_ready(config: RunConfig) -> None:
+    """Find out whether what runs behind the environments works, once in a process.
+
+    Raises:
+        ConfigError: a simulator cannot be used; nothing has been written then.
+    """
+    for name, run in config.environments.items():
+        environment(name).check_ready(env_config(name, run.settings))
 
 
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:

@@ -33,8 +33,8 @@ TURN_OF_MOVE = {"moveahead": 0, "moveright": 90, "moveback": 180, "moveleft": 27
 _VECTORS = {0: (0, 1), 90: (1, 0), 180: (0, -1), 270: (-1, 0)}
 """Steps in x and z by direction."""
 
-MAX_CELLS = 1_000_000
-"""Places of the largest room that is searched: half a kilometre on a side."""
+MAX_CELLS = 50_000
+"""Places of the largest room that is searched, a good 100 m on a side: the worst of mazes then takes a few seconds."""
 MAX_STATE_CHARS = 1 << 22
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.describe import certificate_text, find_episode
+from pivot.datasets.describe import certificate_text, find_episode, reference_text
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.labeling.base import Guidance
@@ -95,6 +95,20 @@ def test_a_certificate_in_words() -> None:
         "before the action 3 moves are needed with 5 turns left; after it the goal is out of reach with 4 (exact)"
     )
     assert "4.5 moves are needed with 4 (exact)" in certificate_text(facts | {"after": 4.5})
+    bound = facts | {"kind": "lower_bound", "unit": "turns", "after": 5.0}
+    assert certificate_text(bound) == (
+        "before the action at least 3 turns are needed with 5 turns left; after it at least 5 turns are needed with 4 "
+        "(lower_bound)"
+    )
+
+
+def test_a_reference_in_words() -> None:
+    facts = {"unit": "turns", "reference_pivot": 3, "reference_kind": "exact", "reference_before": 6.0}
+    assert reference_text(facts | {"reference_after": None}) == (
+        "the task was lost at step 3; before the pivot action 6 turns are needed, after it the goal is out of reach "
+        "(exact)"
+    )
+    assert reference_text({"reference_pivot": None}) is None
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])

@@ -19,11 +19,14 @@ from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes
 from pivot.datasets.verify import verify_store
+from pivot.environments import navigation
 from pivot.environments._navigation_thor import ThorWorld, check_health
 from pivot.environments._thor_process import START_SECONDS, STEP_SECONDS, ThorProcess
 from pivot.environments.navigation import NavigationConfig, NavigationEnv
 from pivot.errors import ConfigError, GenerationError
 from pivot.flows.cli.make import resolve_config
+from pivot.flows.estimate import estimate_bytes
+from pivot.flows.pipeline import check_ready
 from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
@@ -172,6 +175,7 @@ def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
     monkeypatch.setattr("pivot.environments.navigation.check_health", lambda: check_health(lambda: ThorProcess(made)))
     monkeypatch.setattr(NavigationPlayer, "reply", stumble)
     replay._replayer.cache_clear()
+    navigation._check_thor.cache_clear()
     return made
 
 
@@ -241,6 +245,20 @@ def test_an_unfit_simulator_stops_the_run_before_it_begins(
     with pytest.raises(ConfigError, match="no build exists"):
         build(files, tmp_path / "store")
     assert not list((tmp_path / "store").glob("episodes/**/*.parquet"))
+
+
+def test_an_estimate_starts_no_simulator(unity: StandInUnity, files: list[str]) -> None:
+    config = make_config({"environments": {"navigation": thor_run(files, 6)}, "rollouts": 2})
+    assert 12 * 50_000 < estimate_bytes(config, "navigation") < 12 * 2_000_000
+    assert unity.controllers == []
+
+
+def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[str]) -> None:
+    config = make_config({"environments": {"navigation": thor_run(files, 6)}})
+    check_ready(config)
+    check_ready(config)
+    assert len(unity.controllers) == 1
+    assert unity.alive == 0
 
 
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:

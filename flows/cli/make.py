@@ -16,7 +16,7 @@ from ...datasets.usage import USAGE_HEADER, usage_rows
 from ...errors import ConfigError
 from ..estimate import estimate_bytes
 from ..execution import available_cores, execute_with, worker_pool
-from ..pipeline import BuildResult, finished_build
+from ..pipeline import BuildResult, check_ready, finished_build
 from ..relabel import relabel_store
 from ..server import start_server
 from . import model_flags as flags
@@ -151,6 +151,7 @@ def build(
     if done is not None:
         show_result(done)
         return
+    check_ready(resolved)
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",

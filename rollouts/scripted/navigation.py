@@ -41,7 +41,7 @@ class NavigationHabits(PlayerHabits):
     """How the stand-in walks. Rates are probabilities a turn unless said otherwise."""
 
     # Tuned at 120 tasks to the success and all-fail rates of the paper's untrained model (43.0 % and 5.8 %).
-    skill: float = -1.15
+    skill: float = -0.85
     """Mean of the skill score; a score x means a move that leads on with probability ``(1 + x / (1 + abs(x))) / 2``."""
     level_spread: float = Field(default=0.1, ge=0)
     """Standard deviation of the part of the score that belongs to the level."""
@@ -53,6 +53,8 @@ class NavigationHabits(PlayerHabits):
     """Share of the other turns that are spent on looking around."""
     pushing: float = Field(default=0.3, ge=0, le=1)
     """Share of the other turns that walk into something, where there is something."""
+    levelling: float = Field(default=0.35, ge=0, le=1)
+    """Turns with a tilted view that are spent on looking ahead again."""
     lost_heart: float = Field(default=0.45, ge=0, le=1)
     """Share of rollouts that give up at some turn and go on with one fault."""
 
@@ -109,6 +111,8 @@ class NavigationPlayer(Player):
             stuck[fault] = tuple(blocked)
         if fault in stuck:
             return pick(stuck[fault], draws[8])
+        if state.pose.horizon and draws[3] < self._habits.levelling:
+            return _looks(state.pose.horizon)[0]
         if 2 * draws[7] < 1 + self._score(turn):
             return self._way_on(floor, state, here, arrivals, draws[8])
         if draws[9] < self._habits.turning:
