@@ -112,10 +112,10 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
     store = load_store(root)
     episodes, steps, labels = store.episodes.collect(), store.steps.collect(), store.labels.collect()
     assert set(episodes["status"]) == {"complete"}
-    assert steps["response"].str.len_chars().max() > 10  # pyright: ignore[reportOptionalOperand]
+    assert max(map(len, steps["response"])) > 10
     assert steps["response_token_ids"].null_count() == steps["response_logprobs"].null_count() == 0
     assert steps["response_token_ids"].list.len().equals(steps["response_logprobs"].list.len())
-    assert steps["response_logprobs"].list.max().max() <= 1e-6  # pyright: ignore[reportOperatorIssue]
+    assert max(map(max, steps["response_logprobs"])) <= 1e-6
     # A random model ends few replies; those that it does not end were cut at the limit.
     assert set(steps["finish_reason"]) <= {"stop", "length"} and "length" in set(steps["finish_reason"])
     if tokenizer is not None:
