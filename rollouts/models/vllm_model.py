@@ -6,6 +6,7 @@ itself, before temperature. For several machines, or to keep a model loaded betw
 """
 
 import asyncio
+import atexit
 import json
 import threading
 from collections.abc import Coroutine
@@ -70,6 +71,7 @@ class Engine:
             self._tokenizer = self._engine.get_tokenizer()
             if asyncio.iscoroutine(self._tokenizer):
                 self._tokenizer = self._run(self._tokenizer)
+            atexit.register(self._engine.shutdown)
         except Exception as error:
             raise ConfigError(f"vLLM cannot serve {model} here: {type(error).__name__}: {error}") from error
 
