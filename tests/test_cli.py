@@ -15,7 +15,7 @@ from pivot.tests.flow_runs import pivot as command
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
-COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor")
+COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor", "cache")
 
 
 @pytest.fixture(scope="module")
