@@ -64,6 +64,8 @@ class Engine:
             # The checkpoint's own sampling defaults would draw from another distribution than asked for.
             "generation_config": "vllm",
             "disable_log_stats": True,
+            # The CPU build fails to compile its kernels into graphs; on a GPU that is most of the speed.
+            "enforce_eager": not need("torch", EXTRA).cuda.is_available(),
             **json.loads(settings),
         }
         try:
@@ -168,6 +170,7 @@ class VllmModel(ChatModel):
         self._dtype: DType = dtype
         self._settings = json.dumps(engine or {}, sort_keys=True)
         self._starting = asyncio.Lock()
+        self._failure: ConfigError | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -177,7 +180,13 @@ class VllmModel(ChatModel):
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Answer one request; the engine batches it with whatever else is in work."""
         async with self._starting:
-            engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
+            if self._failure is not None:
+                raise self._failure  # a start takes a minute: it is not tried once an episode
+            try:
+                engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
+            except ConfigError as error:
+                self._failure = error
+                raise
         return await engine.answer(request)
 
 
