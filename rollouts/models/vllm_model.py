@@ -64,7 +64,7 @@ class Engine:
             # The checkpoint's own sampling defaults would draw from another distribution than asked for.
             "generation_config": "vllm",
             "disable_log_stats": True,
-            # The CPU build fails to compile its kernels into graphs; on a GPU that is most of the speed.
+            # CUDA graphs are most of the speed on a GPU; without one there is nothing to capture.
             "enforce_eager": not need("torch", EXTRA).cuda.is_available(),
             **json.loads(settings),
         }
