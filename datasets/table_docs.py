@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .schema import (
     ALL_TABLES,
+    CALLS,
     CERTIFICATE,
     DATASET,
     DATASET_EPISODES,
@@ -28,7 +29,8 @@ MARKER = "<!-- Everything below is made by: python -m pivot.datasets.table_docs 
 
 _FOLDERS = {
     LABELS: "`labels/v<N>/<environment>/<shard>.parquet`, N counted up by `pivot relabel`",
-    PROMPTS: "`prompts/<environment>/<shard>.parquet`, and those of the Analyzer beside them with `-labels-v<N>`",
+    PROMPTS: "`prompts/<environment>/<shard>.parquet`, beside them with `-labels-v<N>` those of Analyzer and teacher",
+    CALLS: "`calls/<environment>/<shard>.parquet`, beside them with `-labels-v<N>` those of a teacher that is a model",
     DATASET: "`dataset/<environment>/<side>-<shard>.parquet`",
     DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
 }
@@ -52,7 +54,7 @@ CERTIFICATE_DOCS = {
 VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
     "episodes": ("The table `episodes`, all shards.", {}),
     "steps": ("The table `steps`, all shards.", {}),
-    "prompts": ("The table `prompts`, all shards: Student and Analyzer prompts.", {}),
+    "prompts": ("The table `prompts`, all shards: Student, Analyzer and teacher prompts.", {}),
     "labels": ("The table `labels` in its current version, all shards.", {}),
     "failures": ("Every label with its episode: the columns of `labels`, then those of `episodes`.", {}),
     "blocks": (

@@ -89,7 +89,8 @@ def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
 def _parse(text: str) -> GuidanceAnswer | Unusable:
     fenced = _FENCE.match(text)
     try:
-        value: Any = json.loads(fenced[1] if fenced else text)
+        # Grammars of structured output let line breaks through inside a string; they become spaces below.
+        value: Any = json.loads(fenced[1] if fenced else text, strict=False)
     except (ValueError, RecursionError) as error:
         return Unusable("not_json", f"{type(error).__name__}: {_excerpt(str(error))}; expected one JSON object")
     try:

@@ -112,20 +112,25 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
     store = load_store(root)
     episodes, steps, labels = store.episodes.collect(), store.steps.collect(), store.labels.collect()
     assert set(episodes["status"]) == {"complete"}
-    assert steps["response"].str.len_chars().max() > 10  # pyright: ignore[reportOptionalOperand]
+    assert max(map(len, steps["response"])) > 10
     assert steps["response_token_ids"].null_count() == steps["response_logprobs"].null_count() == 0
     assert steps["response_token_ids"].list.len().equals(steps["response_logprobs"].list.len())
-    assert steps["response_logprobs"].list.max().max() <= 1e-6  # pyright: ignore[reportOperatorIssue]
+    assert max(map(max, steps["response_logprobs"])) <= 1e-6
     # A random model ends few replies; those that it does not end were cut at the limit.
     assert set(steps["finish_reason"]) <= {"stop", "length"} and "length" in set(steps["finish_reason"])
     if tokenizer is not None:
         for row in steps.to_dicts():
-            assert tokenizer.decode(row["response_token_ids"], skip_special_tokens=True) == row["response"]
+            assert readable(tokenizer, row["response_token_ids"]) == row["response"].replace("\ufffd", "")
     assert labels.height == episodes["failed"].sum() > 0
     assert labels["pivot_step"].null_count() == 0
     calls = store.calls.collect()
     assert calls.filter(pl.col("role") == "student").height == steps.height
     return labels
+
+
+def readable(tokenizer: Any, token_ids: Any) -> str:
+    """The text of tokens without what is half a character: engines that decode as they go leave its mark off."""
+    return tokenizer.decode(token_ids, skip_special_tokens=True).replace("\ufffd", "")
 
 
 def chat_of(engine: Engine) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -15,7 +15,7 @@ from pivot.tests.flow_runs import pivot as command
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
-COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor")
+COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor", "cache")
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_version() -> None:
         (("sokoban", "--set", "sokoban.boxs=2"), ConfigError, "unknown setting sokoban.boxs; known: horizon, rows"),
         (("sokoban", "--set", "sokoban.boxes=lots"), ConfigError, "setting sokoban.boxes"),
         (("sokoban", "--set", "frozenlake.size=5"), ConfigError, "'frozenlake' is not part of this build (sokoban)"),
-        (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: scripted"),
-        (("sokoban", "--teacher", "human"), PluginError, "unknown teacher 'human'; registered: template"),
+        (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: openai, scripted"),
+        (("sokoban", "--teacher", "human"), PluginError, "unknown teacher 'human'; registered: openai, template"),
         (("sokoban", "--split", "level"), ConfigError, "split: Input should be 'task' or 'episode' (found 'level')"),
         (("--config", "missing.json", "--out", "x"), ConfigError, "cannot read config file missing.json: No such file"),
         (("--config", ".", "--out", "x"), ConfigError, "cannot read config file"),

@@ -159,9 +159,9 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         (config_of(1, rollouts=0), ConfigError, "rollouts"),
         (config_of(1, split="level"), ConfigError, "split"),
         (config_of({"chess": 1}), PluginError, "unknown environment 'chess'; registered: frozenlake, sokoban"),
-        (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: scripted"),
+        (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: openai, scripted"),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),
-        (config_of(1, teacher={"name": "human"}), PluginError, "unknown teacher 'human'; registered: template"),
+        (config_of(1, teacher={"name": "human"}), PluginError, "unknown teacher 'human'; registered: openai, template"),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxs": 2}}}},
             ConfigError,

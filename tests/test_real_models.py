@@ -72,7 +72,8 @@ def test_replies_follow_seed_and_sample(engine: Engine) -> None:
 
 def test_log_probabilities_are_those_of_the_model(engine: Engine) -> None:
     """Of the raw scores: neither temperature nor nucleus shows in them."""
-    for sampling in ({}, {"temperature": 0.4}, {"top_p": 0.5}, {"top_k": 3}, {"temperature": 0.0}):
+    settings: list[dict[str, Any]] = [{}, {"temperature": 0.4}, {"top_p": 0.5}, {"top_k": 3}, {"temperature": 0.0}]
+    for sampling in settings:
         (answer,) = answers(engine, request_of(3, **sampling))
         assert answer.logprobs == pytest.approx(
             recomputed(engine, request_of(3), list(answer.token_ids or ())), abs=1e-4
@@ -86,9 +87,10 @@ def test_tokens_are_drawn_from_the_model_s_distribution(engine: Engine) -> None:
     chances: dict[int, float] = {}
     for first in range(0, 400, 50):
         for answer in answers(engine, *requests[first : first + 50]):
-            (token,), (logprob,) = answer.token_ids or (), answer.logprobs or ()
-            drawn[token] += 1
-            chances[token] = math.exp(logprob)
+            assert answer.token_ids is not None and answer.logprobs is not None
+            assert len(answer.token_ids) == len(answer.logprobs) == 1
+            drawn[answer.token_ids[0]] += 1
+            chances[answer.token_ids[0]] = math.exp(answer.logprobs[0])
     assert 2 <= len(drawn) <= 4
     total = sum(chances.values())
     for token, count in drawn.items():
@@ -181,7 +183,7 @@ def local_part(folder: Path, **options: Any) -> dict[str, Any]:
 def test_the_pipeline_with_the_model_in_this_process(folder: Path, engine: Engine, tmp_path: Path) -> None:
     config = config_of(
         {"sokoban": 2, "frozenlake": 2},
-        rollouts=3,
+        rollouts=2,
         policy=local_part(folder, batch_size=12),
         teacher=local_part(folder, batch_size=12, max_tokens=40, temperature=1.0),
     )
@@ -217,7 +219,7 @@ def test_the_pipeline_with_the_model_behind_a_server(engine: Engine, tmp_path: P
         service = {"base_url": server.url, "cache": "", "max_concurrency": 8}
         config = config_of(
             {"sokoban": 2, "frozenlake": 2},
-            rollouts=3,
+            rollouts=2,
             policy={"name": "openai", "options": {"model": MODEL, "max_tokens": 16}, "service": service},
             teacher={
                 "name": "openai",

@@ -1,5 +1,9 @@
 """A server that fails in every way it can: no episode is lost or made twice, and the data does not show it."""
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +16,7 @@ import pytest
 from pivot.datasets.store import load_store
 from pivot.errors import ServerGoneError
 from pivot.tests.chat_server import FAULTS, MODEL, ChatServer, number_of, served
-from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
+from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 
 QUICK: dict[str, Any] = {
     "cache": "",
@@ -111,7 +115,7 @@ def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> Non
 
 
 def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    tasks = {"sokoban": 15}
+    tasks = {"sokoban": 9}
     with served() as whole:
         pivot.build(config_at(whole, tasks), tmp_path / "whole")
     with served(latency=0.05, slots=16) as server:
@@ -134,6 +138,31 @@ def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tm
     assert answered > 0
     # Only what was in flight when the server went away is asked again; without a call cache, too.
     assert server.log.answered < steps + answered
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(tmp_path: Path, how: signal.Signals) -> None:
+    tasks = {"sokoban": 6}
+    with served(latency=0.02, slots=8) as server:
+        config = config_at(server, tasks, max_concurrency=8)
+        code = "import json, sys, pivot; pivot.build(json.loads(sys.argv[1]), sys.argv[2])"
+        root = tmp_path / "store"
+        child = subprocess.Popen([sys.executable, "-c", code, json.dumps(config), str(root)], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not list(root.glob(".receipts/**/*.json")):
+            time.sleep(0.02)
+        child.send_signal(how)
+        child.wait(30)
+        assert not (root / "manifest.json").exists(), "it was too late to kill it"
+        assert_nothing_is_torn(root)
+        answered = server.log.answered
+        server.latency = 0.0
+        assert pivot.build(config, root).owed == 0
+        again = server.log.answered - answered
+        pivot.build(config, tmp_path / "whole")
+    assert tables_of(root) == tables_of(tmp_path / "whole")
+    assert again < len(load_store(root).steps.collect())
+    assert_whole(root)
 
 
 def test_an_episode_that_outlives_its_wall_clock_is_owed(tmp_path: Path) -> None:

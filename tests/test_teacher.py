@@ -175,6 +175,7 @@ FORGIVEN = {
     "plain fence": f"```\n{answer()}\n```",
     "space around": f"\n  {answer()} \n",
     "line breaks in a field": answer(avoid="Avoid pushing the box\nagainst the  wall above it."),
+    "raw line break": answer(avoid="Avoid pushing the box~against the wall above it.").replace("~", "\n"),
     "capital action": answer(action=GOOD.upper()),
     "no full stop": answer(avoid=AVOID[:-1]),
 }

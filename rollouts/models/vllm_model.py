@@ -6,6 +6,7 @@ itself, before temperature. For several machines, or to keep a model loaded betw
 """
 
 import asyncio
+import atexit
 import json
 import threading
 from collections.abc import Coroutine
@@ -63,6 +64,8 @@ class Engine:
             # The checkpoint's own sampling defaults would draw from another distribution than asked for.
             "generation_config": "vllm",
             "disable_log_stats": True,
+            # CUDA graphs are most of the speed on a GPU; without one there is nothing to capture.
+            "enforce_eager": not need("torch", EXTRA).cuda.is_available(),
             **json.loads(settings),
         }
         try:
@@ -70,6 +73,7 @@ class Engine:
             self._tokenizer = self._engine.get_tokenizer()
             if asyncio.iscoroutine(self._tokenizer):
                 self._tokenizer = self._run(self._tokenizer)
+            atexit.register(self._engine.shutdown)
         except Exception as error:
             raise ConfigError(f"vLLM cannot serve {model} here: {type(error).__name__}: {error}") from error
 
@@ -166,6 +170,7 @@ class VllmModel(ChatModel):
         self._dtype: DType = dtype
         self._settings = json.dumps(engine or {}, sort_keys=True)
         self._starting = asyncio.Lock()
+        self._failure: ConfigError | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -175,7 +180,13 @@ class VllmModel(ChatModel):
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Answer one request; the engine batches it with whatever else is in work."""
         async with self._starting:
-            engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
+            if self._failure is not None:
+                raise self._failure  # a start takes a minute: it is not tried once an episode
+            try:
+                engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
+            except ConfigError as error:
+                self._failure = error
+                raise
         return await engine.answer(request)
 
 
