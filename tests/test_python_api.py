@@ -87,7 +87,11 @@ def test_a_level_that_was_lost_from_the_start() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
-        (("chess", ROOM, ["up"], 9), PluginError, "unknown solver 'chess'; registered: frozenlake, sokoban"),
+        (
+            ("chess", ROOM, ["up"], 9),
+            PluginError,
+            "unknown solver 'chess'; registered: frozenlake, navigation",
+        ),
         (("sokoban", ROOM, ["right", "right"], 9), CertifyError, "not_a_failure"),
         (("sokoban", ROOM, [], 9), CertifyError, "no actions"),
         (("sokoban", ROOM, ["up"] * 3, 2), CertifyError, "3 actions, more than its horizon of 2"),
@@ -158,7 +162,11 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         (config_of(1, colour="red"), ConfigError, "unknown config field colour; known: environments, rollouts, seed"),
         (config_of(1, rollouts=0), ConfigError, "rollouts"),
         (config_of(1, split="level"), ConfigError, "split"),
-        (config_of({"chess": 1}), PluginError, "unknown environment 'chess'; registered: frozenlake, sokoban"),
+        (
+            config_of({"chess": 1}),
+            PluginError,
+            "unknown environment 'chess'; registered: frozenlake, navigation, sokoban",
+        ),
         (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: openai, scripted"),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),
         (config_of(1, teacher={"name": "human"}), PluginError, "unknown teacher 'human'; registered: openai, template"),
