@@ -41,8 +41,9 @@ def label(
 
 @pytest.fixture(scope="module")
 def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
-    """One episode of each mode; of ``format`` one that sent a broken document."""
-    found = {made.failure_mode or "": episode for episode, made in zip(episodes, label(episodes), strict=True)}
+    """One episode of each mode, if possible with a document in every turn; of ``format`` one that sent a broken one."""
+    made = sorted(zip(episodes, label(episodes), strict=True), key=lambda pair: set(pair[0].actions) == {"svg"})
+    found = {label.failure_mode or "": episode for episode, label in made}
     broken = (e for e in episodes if e.actions[-1] == "svg" and not e.infos[-1]["valid_svg"])
     return found | {"format": next(broken)}
 
