@@ -8,7 +8,6 @@ excluded on both sides: ours is the second flow of the process.
 """
 
 import io
-import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pivot.datasets.schema import EPISODES
 from pivot.datasets.store import Store
 from pivot.environments.base import PivotEnv
 from pivot.flows.execution import WorkerPool, worker_pool
+from pivot.flows.server import quiet_prefect, start_server
 
 REQUIRED = 3.0
 WORKERS = 2
@@ -34,11 +34,10 @@ ACTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 def rows() -> list[dict[str, Any]]:
     """Return the measured ratio; episodes a second on either side, at the default task counts."""
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    quiet_prefect()
+    start_server().wait()
     small, full = _config(16, 16), _config(180, 216)
     with tempfile.TemporaryDirectory() as folder, worker_pool(WORKERS, list(full.environments)) as pool:
-        os.environ["PREFECT_HOME"] = str(Path(folder) / "prefect")
         _build(small, Path(folder) / "small", pool)
         episodes = _stored_episodes(Path(folder) / "small")
         before = _baseline_speed(episodes, Path(folder) / "before")
