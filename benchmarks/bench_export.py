@@ -1,6 +1,8 @@
 """Export of image rows: our Parquet writer against ``Dataset.from_generator`` and ``to_parquet``, same encoded bytes.
 
 2,000 rows of 30 KB go to disk on both sides; ours flushes every file and its folder (``fsync``), the baseline does not.
+Each side starts with a settled disk: otherwise our flushes would also wait for what the baseline left unflushed, and for
+the deletion of its files.
 """
 
 import os
@@ -15,7 +17,7 @@ from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import DATASET
 from pivot.solvers.base import FAILURE_MODES
 
-ROWS, ROW_BYTES, SHARD_ROWS, ROUNDS = 2_000, 30_000, 128, 3
+ROWS, ROW_BYTES, SHARD_ROWS, ROUNDS = 2_000, 30_000, 128, 5
 REQUIRED = 3.0
 
 
@@ -78,6 +80,7 @@ def _record(index: int) -> dict[str, Any]:
 
 
 def _timed(write: Any, records: list[dict[str, Any]], folder: Path) -> float:
+    os.sync()
     start = perf_counter()
     write(records, folder)
     return perf_counter() - start

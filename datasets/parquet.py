@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,9 +44,11 @@ def write_table(
     compression = {path: "none" if path in images else "zstd" for path in schema.leaf_paths}
     dictionary = [path for path in schema.leaf_paths if path not in images or repeats]
 
-    def fill(sink: object) -> None:
+    def fill(sink: IO[bytes]) -> None:
+        # In memory first, without a call into Python for every page: the file's threads then hardly hold each other up.
+        encoded = pa.BufferOutputStream()
         with pq.ParquetWriter(
-            sink,
+            encoded,
             table.schema,
             compression=compression,  # pyright: ignore[reportArgumentType] - the stubs know one setting for all columns
             use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]
@@ -56,6 +59,7 @@ def write_table(
             # A row group of no rows is legal, but the Hugging Face reader stops at one.
             if table.num_rows:
                 writer.write_table(table, row_group_size=ROW_GROUP)
+        sink.write(encoded.getvalue())
 
     return write_atomic(root, relative, fill, settle_folder=settle_folder)
 
