@@ -23,7 +23,7 @@ from pivot.images import Frame, decode, encode_png
 TILES = 9
 REQUIRED = 15.0
 ROUNDS = 12
-RUN = 8  # pictures of one side in a row, as a pipeline makes them
+RUN = 32  # pictures of one side in a row, as a pipeline makes them
 LEVELS = 4
 
 

@@ -1,8 +1,8 @@
 """Export of image rows: our Parquet writer against ``Dataset.from_generator`` and ``to_parquet``, same encoded bytes.
 
 2,000 rows of 30 KB go to disk on both sides; ours flushes every file and its folder (``fsync``), the baseline does not.
-Each side starts with a settled disk: otherwise our flushes would also wait for what the baseline left unflushed, and for
-the deletion of its files.
+Each side starts with a settled disk: otherwise our flushes would also wait for what the baseline left unflushed, and
+for the deletion of its files.
 """
 
 import os
