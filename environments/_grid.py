@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from ..errors import ConfigError, GenerationError, LevelError
+from ..errors import GenerationError, LevelError
 from ..identity import derive_seed
 from .base import NO_FRAME, EnvConfig, Frame, ParsedAction, PivotEnv, Task
 
@@ -150,16 +150,9 @@ class GridEnv(PivotEnv):
             GenerationError: no level was found.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := sorted(set(options) - {"state", "instruction"}):
-            raise ConfigError(f"unknown reset options {unknown}; known: instruction, state")
-        text = options.get("state")
-        if text is None:
-            if seed is None:
-                seed = int(self.np_random.integers(2**63 - 1))
-            text = self.find_level(self.config, seed)[1]
+        text, instruction = self.asked_level(seed, options)
         self._load(text)
-        self.task_instruction = options.get("instruction") or self.instruction
+        self.task_instruction = instruction or self.instruction
         self._start_at(0)
         return self._frame(), {"remaining_turns": self.config.horizon, "success": self._is_solved()}
 

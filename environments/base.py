@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..errors import ConfigError
 from ..identity import digest
 from ..images import Frame, encode_png
 
@@ -222,6 +223,26 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     @abstractmethod
     def restore(self, snapshot: bytes) -> Frame:
         """Return to a snapshot of the same level and give its frame; what follows is identical to the first time."""
+
+    def asked_level(self, seed: int | None, options: dict[str, Any] | None) -> tuple[str, str | None]:
+        """Return state text and instruction that ``reset`` is asked for; for use after ``super().reset(seed=seed)``.
+
+        The text is ``options["state"]``, or the level of ``seed`` (drawn when None); the instruction is None unless
+        given.
+
+        Raises:
+            ConfigError: ``options`` has an unknown key.
+            GenerationError: no level was found.
+        """
+        options = options or {}
+        if unknown := sorted(set(options) - {"state", "instruction"}):
+            raise ConfigError(f"unknown reset options {unknown}; known: instruction, state")
+        text = options.get("state")
+        if text is None:
+            if seed is None:
+                seed = int(self.np_random.integers(2**63 - 1))
+            text = self.make_task(self.config, seed).initial_state
+        return text, options.get("instruction")
 
     def frame_key(self) -> Hashable | None:
         """Return a key that is equal only for equal frames of this level, or None to hash every frame."""

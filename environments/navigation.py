@@ -247,17 +247,10 @@ class NavigationEnv(PivotEnv):
             GenerationError: no level was found.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := sorted(set(options) - {"state", "instruction"}):
-            raise ConfigError(f"unknown reset options {unknown}; known: instruction, state")
-        text = options.get("state")
-        if text is None:
-            if seed is None:
-                seed = int(self.np_random.integers(2**63 - 1))
-            text = self.find_level(self.config, seed)[1]
+        text, instruction = self.asked_level(seed, options)
         state = _checked_state(text)
         self._begin(state)
-        self.task_instruction = options.get("instruction") or base_instruction(state.target.type)
+        self.task_instruction = instruction or base_instruction(state.target.type)
         info = {"dist": self._distance(), "remaining_turns": self.config.horizon, "success": self._is_near()}
         return self._frame(), info
 

@@ -226,16 +226,9 @@ class SvgEnv(PivotEnv):
             GenerationError: no target was found.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := sorted(set(options) - {"state", "instruction"}):
-            raise ConfigError(f"unknown reset options {unknown}; known: instruction, state")
-        text = options.get("state")
-        if text is None:
-            if seed is None:
-                seed = int(self.np_random.integers(2**63 - 1))
-            text = self.find_level(self.config, seed)[1]
+        text, instruction = self.asked_level(seed, options)
         self._load(*_parse_state(text))
-        self.task_instruction = options.get("instruction") or self.instruction
+        self.task_instruction = instruction or self.instruction
         self._start_at(0)
         return self._frame(), {"remaining_turns": self.config.horizon}
 

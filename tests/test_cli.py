@@ -9,10 +9,9 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.errors import ConfigError, PivotError, PluginError
-from pivot.flows.cli import app
+from pivot.tests.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
-from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor", "cache")
@@ -30,21 +29,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(built: Path, tmp_path: Path) -> Path:
     """A copy of the store that a test may change."""
     return Path(shutil.copytree(built, tmp_path / "copy"))
-
-
-def run(*arguments: str | Path) -> str:
-    """Run a command in this process and return what it shows."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def error_of(*arguments: str | Path) -> PivotError:
-    """The error that a command ends with; ``main`` shows it as one line and exits with status 1."""
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert isinstance(result.exception, PivotError), result.output
-    assert "\n" not in str(result.exception)
-    return result.exception
 
 
 # Help

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 from pivot import plugins
 from pivot.datasets.store import Store, load_store
-from pivot.errors import ConfigError, PivotError, PluginError, StoreError
+from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.flows.cli import app
+from pivot.tests.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
 from typer.testing import CliRunner
 
@@ -34,21 +35,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(built: Path, tmp_path: Path) -> Path:
     """A copy of the store that a test may change."""
     return Path(shutil.copytree(built, tmp_path / "copy"))
-
-
-def run(*arguments: str | Path) -> str:
-    """Run a command in this process and return what it shows."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def error_of(*arguments: str | Path) -> PivotError:
-    """The error that a command ends with; ``main`` shows it as one line and exits with status 1."""
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert isinstance(result.exception, PivotError), result.output
-    assert "\n" not in str(result.exception)
-    return result.exception
 
 
 # Stats
