@@ -36,9 +36,9 @@ Good to know:
 - Points outside the workspace limits are moved to its border.
 - A command that is misspelt or has a wrong number of coordinates is dropped, and so is what follows it in the turn.
 
-An example, of another table: the picture shows a blue cube on the left and a yellow one on the right, both 40 mm, and the
-positions are [(30,-120,20),(-15,90,20)]. The blue one must be (30,-120,20), because its y is smaller. To put it on the
-yellow one, with some air below: pick(30,-120,20)|place(-15,90,75)
+An example, of another table: the picture shows a blue cube on the left and a yellow one on the right, each of 40 mm,
+and the positions are [(30,-120,20),(-15,90,20)]. The blue one must be (30,-120,20), because its y is smaller. To put it
+on the yellow one, with some air below: pick(30,-120,20)|place(-15,90,75)
 """
 
 
