@@ -12,7 +12,9 @@ from ...environments._primitiveskill_tasks import (
     ALIGN_TOLERANCE,
     CLOSED,
     CUBE,
+    DRAWER_BOXES,
     TARGETS,
+    TRAY_CLOSED,
     Point,
     Scene,
     TaskKind,
@@ -30,8 +32,12 @@ SPOTS_X, SPOTS_Y = range(-80, 141, 20), range(-180, 181, 20)
 """Where a cube may be put that has to go out of the way."""
 BESIDE = (0, 20, -20, 40, -40)
 """How far from the middle of a target, in x and y, a cube may be put when something lies there."""
-FRONT, HAND = 110, 40
-"""From the tray's centre to the drawer's front, and how far before it a push begins."""
+FRONT = round(DRAWER_BOXES[-1][1][1] - TRAY_CLOSED[1])
+"""From the tray's centre to the outer face of the drawer's front, along y."""
+BEFORE, FINGER = 55, 15
+"""How far before the front a push begins, and how far before it the middle of the closed hand is when they meet."""
+PUSH_HEIGHT = round(DRAWER_BOXES[-1][1][2]) - 20
+"""Just below the upper edge of the front: there the body of the hand passes over it."""
 PUSHED_TO = 30
 """Opening that a push aims at: closed, with some room for whatever the front's thickness adds."""
 WELL_INSIDE = 45
@@ -52,7 +58,7 @@ def expert_action(kind: TaskKind, scene: Scene) -> str:
     thing = scene.held or _next_thing(kind, scene)
     if thing is None:
         return _idle(kind)
-    place = Primitive("place", _destination(kind, scene, thing))
+    place = _place(kind, scene, thing, _destination(kind, scene, thing))
     if scene.held is not None:
         return join((place, *_follow_up(kind, scene, thing)))
     return join((_pick(scene.positions[thing]), place))
@@ -61,8 +67,9 @@ def expert_action(kind: TaskKind, scene: Scene) -> str:
 def _drawer(kind: TaskKind, scene: Scene) -> str:
     opening = scene.opening or 0.0
     x, y, z = (round(value) for value in tray_centre(opening))
-    into = Primitive("place", (x, y, z + INTO_TRAY))
-    shut = Primitive("push", (x, y + FRONT + HAND, z, x, round(tray_centre(PUSHED_TO)[1]) + FRONT, z))
+    into = _place(kind, scene, "apple", (x, y, z + INTO_TRAY))
+    end = round(tray_centre(PUSHED_TO)[1]) + FRONT + FINGER
+    shut = Primitive("push", (x, y + FRONT + BEFORE, PUSH_HEIGHT, x, end, PUSH_HEIGHT))
     if scene.held == "apple":
         return join((into, shut))
     if _apple_is_in(kind, scene):
@@ -202,6 +209,14 @@ def _close(point: Point, target: Point) -> bool:
 
 def _target(thing: str) -> Point:
     return TARGETS["left target" if thing == "red cube" else "right target"]
+
+
+def _place(kind: TaskKind, scene: Scene, thing: str, there: tuple[int, int, int]) -> Primitive:
+    """Return the call that brings ``thing`` there, whether it hangs off the middle of the hand or is to be grasped."""
+    if scene.held != thing:
+        return Primitive("place", there)
+    off = (here - home for here, home in zip(scene.positions[thing], kind.home, strict=True))
+    return Primitive("place", tuple(round(to - by) for to, by in zip(there, off, strict=True)))
 
 
 def _pick(at: Point) -> Primitive:
