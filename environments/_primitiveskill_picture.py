@@ -48,12 +48,12 @@ def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int32]]:
 
     Solids are counted through :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind.
     """
-    fixed, background, keys = _background(kind.name)
-    frame, keys = background.copy(), keys.copy()
+    fixed, *background = _background(kind.name)
     solids = array_of([*fixed, *moving_solids(kind, scene)])
+    frame, depths, keys = (layer.copy() for layer in background)
     dirty = np.zeros((SIDE, SIDE), np.bool_)
-    mark(solids, len(fixed), _CAMERA, dirty)
-    draw(solids, _targets(kind), _CAMERA, dirty, frame, np.empty((SIDE, SIDE)), keys)
+    mark(solids, len(fixed), _CAMERA, depths, keys, dirty)
+    draw(solids, _targets(kind), _CAMERA, dirty, frame, depths, keys)
     return frame, keys // ZONES + WALL
 
 
@@ -77,17 +77,17 @@ def moving_solids(kind: TaskKind, scene: Scene) -> list[Solid]:
     return [*solids, *fingers(kind.home, opening)]
 
 
-def _drawn(kind: TaskKind, solids: list[Solid]) -> tuple[Frame, NDArray[np.int32]]:
-    """Return frame and keys of solids, every pixel drawn."""
-    frame, keys = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE), np.int32)
-    everywhere = np.ones((SIDE, SIDE), np.bool_)
-    draw(array_of(solids), _targets(kind), _CAMERA, everywhere, frame, np.empty((SIDE, SIDE)), keys)
-    return frame, keys
+def _drawn(kind: TaskKind, solids: list[Solid]) -> tuple[Frame, NDArray[np.float64], NDArray[np.int32]]:
+    """Return frame, depths and keys of solids, every pixel drawn."""
+    frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
+    keys = np.empty((SIDE, SIDE), np.int32)
+    draw(array_of(solids), _targets(kind), _CAMERA, np.ones((SIDE, SIDE), np.bool_), frame, depths, keys)
+    return frame, depths, keys
 
 
 @cache
-def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.int32]]:
-    """Return the solids of a task that never move, their frame, and its keys."""
+def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.float64], NDArray[np.int32]]:
+    """Return the solids of a task that never move, and what :func:`_drawn` makes of them."""
     fixed = fixed_solids(KINDS[name])
     return fixed, *_drawn(KINDS[name], fixed)
 
