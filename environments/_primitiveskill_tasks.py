@@ -35,10 +35,7 @@ DRAWER_TRAVEL = 300.0
 START_OPENING = 180.0
 """60 %."""
 TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
-"""Centre of the tray of a closed drawer, at its rim; it slides towards +y by the opening."""
-HOME: Point = (-150.0, 0.0, 350.0)
-"""Where the tool centre rests between primitives."""
-DRAWER_HOME: Point = (-250.0, 100.0, 480.0)
+"""Centre of the tray of a closed drawer; it slides towards +y by the opening."""
 
 
 @dataclass(frozen=True, slots=True)
