@@ -17,6 +17,9 @@ CUBE = 40.0
 """Side of a cube."""
 APPLE = 70.0
 """Diameter of the apple."""
+TABLE_HOME: Point = (-150.0, 0.0, 350.0)
+DRAWER_HOME: Point = (-250.0, 100.0, 480.0)
+"""Where the middle between the fingertips is after every primitive, at a free table and at the drawer."""
 ALIGN_TOLERANCE = 10.0
 ON_TABLE = 50.0
 """A thing whose centre is no higher than this, and no lower than minus this, lies on the table."""
@@ -36,6 +39,24 @@ START_OPENING = 180.0
 """60 %."""
 TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
 """Centre of the tray of a closed drawer; it slides towards +y by the opening."""
+
+Box = tuple[Point, Point]
+"""Lowest and highest corner."""
+DRAWER_BOXES: tuple[Box, ...] = (
+    ((-420.0, -480.0, 100.0), (-180.0, -240.0, 110.0)),  # floor of the tray
+    ((-420.0, -480.0, 110.0), (-410.0, -240.0, 200.0)),  # its sides
+    ((-190.0, -480.0, 110.0), (-180.0, -240.0, 200.0)),
+    ((-410.0, -480.0, 110.0), (-190.0, -470.0, 200.0)),  # its back
+    ((-450.0, -240.0, 90.0), (-150.0, -220.0, 220.0)),  # the front that is pushed to close it
+)
+"""What slides, closed. Without a handle: whatever reaches the front from outside closes the drawer."""
+CABINET_BOXES: tuple[Box, ...] = (
+    ((-450.0, -500.0, 0.0), (-150.0, -240.0, 90.0)),  # below the tray
+    ((-450.0, -500.0, 90.0), (-425.0, -240.0, 220.0)),  # left and right of it
+    ((-175.0, -500.0, 90.0), (-150.0, -240.0, 220.0)),
+    ((-425.0, -500.0, 90.0), (-175.0, -490.0, 220.0)),  # behind it
+    ((-450.0, -500.0, 220.0), (-150.0, -240.0, 240.0)),  # the top
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +82,11 @@ class TaskKind:
     instruction: str
     stages: tuple[str, ...]
     """What each stage asks for, in the order of ``achieved``."""
+
+    @property
+    def home(self) -> Point:
+        """Where the tool centre is between primitives."""
+        return DRAWER_HOME if self.name == "drawer" else TABLE_HOME
 
 
 _TABLE: Limits = ((-100, 150), (-200, 200), (10, 200))
