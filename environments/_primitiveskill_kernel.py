@@ -1,9 +1,10 @@
 """The compiled ray caster of the tabletop: boxes, ellipsoids and cylinders turned any way, with soft shadows.
 
 A solid is a centre and three half axes at right angles; a ray is cast in the solid's own coordinates, where every solid
-has size one. Only pixels that are asked for are drawn, so what never moves is drawn once. Shadows ask sixteen places of a
-round lamp, and pixels on an edge are cast again eight times. All of it is plain IEEE arithmetic (+ - * / and square
-roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels on every machine.
+has size one. Only pixels that are asked for are drawn, so what never moves is drawn once. A shadow asks sixteen places
+of a round lamp, and pixels on an edge are cast again eight times among the solids around them. All of it is plain IEEE
+arithmetic (+ - * / and square roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels
+on every machine.
 """
 
 import numpy as np
@@ -26,9 +27,9 @@ ZONES = 8
 TABLE_X, TABLE_Y = (-735.0, 475.0), (-1210.0, 1210.0)
 """The table top at z = 0."""
 
-_LIGHT = (3.0 / 13.0, -4.0 / 13.0, 12.0 / 13.0)
+_LIGHT = (4.0 / 13.0, -3.0 / 13.0, 12.0 / 13.0)
 """Towards the lamp: high, so that a shadow lies nearly below what throws it."""
-_ACROSS, _BESIDE = (0.8, 0.6, 0.0), (-36.0 / 65.0, 48.0 / 65.0, 25.0 / 65.0)
+_ACROSS, _BESIDE = (0.6, 0.8, 0.0), (-48.0 / 65.0, 36.0 / 65.0, 25.0 / 65.0)
 _LAMP_RADIUS = 0.07
 """Of the lamp, seen from the table, radians."""
 _LAMP = (
@@ -55,7 +56,9 @@ _SAMPLES_X = (0.5625, 0.4375, 0.8125, 0.3125, 0.1875, 0.0625, 0.6875, 0.9375)
 _SAMPLES_Y = (0.3125, 0.6875, 0.5625, 0.1875, 0.8125, 0.4375, 0.9375, 0.0625)
 # Columns of what is worked out for each solid: inverse axes (world to own coordinates), eye in own coordinates, centre
 # and radius of a ball around it, directions to the lamp's places in own coordinates, and one over each of these.
-_EYE, _BALL, _RADIUS, _LAMPS, _OVER, _WORKED = 9, 12, 15, 16, 16 + 3 * _PLACES, 16 + 6 * _PLACES
+_EYE, _BALL, _RADIUS = 9, 12, 15
+_LAMP_X, _LAMP_Y, _LAMP_Z = 16, 16 + _PLACES, 16 + 2 * _PLACES
+_OVER_X, _OVER_Y, _OVER_Z, _WORKED = 16 + 3 * _PLACES, 16 + 4 * _PLACES, 16 + 5 * _PLACES, 16 + 6 * _PLACES
 
 
 @compiled
@@ -150,11 +153,9 @@ def _work_out(solids, eye):
         for place in range(_PLACES):
             lx, ly, lz = _towards_lamp(place)
             x, y, z = _own(worked, solid, lx, ly, lz)
-            at = 3 * place
-            worked[solid, _LAMPS + at], worked[solid, _LAMPS + at + 1], worked[solid, _LAMPS + at + 2] = x, y, z
-            worked[solid, _OVER + at] = 1.0 / _safe(x)
-            worked[solid, _OVER + at + 1] = 1.0 / _safe(y)
-            worked[solid, _OVER + at + 2] = 1.0 / _safe(z)
+            worked[solid, _LAMP_X + place], worked[solid, _OVER_X + place] = x, 1.0 / _safe(x)
+            worked[solid, _LAMP_Y + place], worked[solid, _OVER_Y + place] = y, 1.0 / _safe(y)
+            worked[solid, _LAMP_Z + place], worked[solid, _OVER_Z + place] = z, 1.0 / _safe(z)
     return worked
 
 
@@ -268,22 +269,19 @@ def _background(eye, dx, dy, dz, targets):
 
 
 @compiled
-def _lit(solids, worked, own, x, y, z):
-    """Return how much of the lamp a point sees, 0 to 1; the solid that it lies on hides nothing."""
-    hidden = 0  # a bit for each place of the lamp
-    everything = (1 << _PLACES) - 1
+def _lit(solids, worked, own, x, y, z, hidden):
+    """Return how much of the lamp a point sees, 0 to 1; the solid that it lies on hides nothing.
+
+    ``hidden`` is working memory, one byte for each place of the lamp.
+    """
+    hidden[:] = 0
     for solid in range(len(solids)):
         if solid != own and _can_shade(worked, solid, x, y, z):
-            hidden = _hide(int(solids[solid, KIND]), worked[solid], hidden, x, y, z)
-            if hidden == everything:
-                return 0.0
-    if hidden == 0:
-        return 1.0
-    free = _PLACES
-    while hidden:
-        hidden &= hidden - 1
-        free -= 1
-    return free / _PLACES
+            _hide(int(solids[solid, KIND]), worked[solid], x, y, z, hidden)
+    seen = _PLACES
+    for place in range(_PLACES):
+        seen -= hidden[place]
+    return seen / _PLACES
 
 
 @compiled
@@ -299,30 +297,27 @@ def _can_shade(worked, solid, x, y, z):
 
 
 @compiled
-def _hide(kind, worked, hidden, x, y, z):
-    """Return the bits of ``hidden`` and those of the lamp's places that a solid hides from a point."""
+def _hide(kind, worked, x, y, z, hidden):
+    """Set ``hidden`` for the places of the lamp that a solid hides from a point."""
     x, y, z = x - worked[_BALL], y - worked[_BALL + 1], z - worked[_BALL + 2]
     ox = worked[0] * x + worked[1] * y + worked[2] * z
     oy = worked[3] * x + worked[4] * y + worked[5] * z
     oz = worked[6] * x + worked[7] * y + worked[8] * z
+    if kind != BOX:
+        for place in range(_PLACES):
+            lx, ly, lz = worked[_LAMP_X + place], worked[_LAMP_Y + place], worked[_LAMP_Z + place]
+            if hidden[place] == 0 and _enter(kind, ox, oy, oz, lx, ly, lz, 0.0)[0] < FAR:
+                hidden[place] = 1
+        return
+    # Most solids are boxes: for them without branches, so that several places are asked at once.
     for place in range(_PLACES):
-        bit = 1 << place
-        if hidden & bit:
-            continue
-        at = 3 * place
-        if kind == BOX:
-            ix, iy, iz = worked[_OVER + at], worked[_OVER + at + 1], worked[_OVER + at + 2]
-            xa, xb = (-1.0 - ox) * ix, (1.0 - ox) * ix
-            ya, yb = (-1.0 - oy) * iy, (1.0 - oy) * iy
-            za, zb = (-1.0 - oz) * iz, (1.0 - oz) * iz
-            near = max(min(xa, xb), min(ya, yb), min(za, zb))
-            if 0.0 < near <= min(max(xa, xb), max(ya, yb), max(za, zb)):
-                hidden |= bit
-        else:
-            lx, ly, lz = worked[_LAMPS + at], worked[_LAMPS + at + 1], worked[_LAMPS + at + 2]
-            if _enter(kind, ox, oy, oz, lx, ly, lz, 0.0)[0] < FAR:
-                hidden |= bit
-    return hidden
+        ix, iy, iz = worked[_OVER_X + place], worked[_OVER_Y + place], worked[_OVER_Z + place]
+        xa, xb = (-1.0 - ox) * ix, (1.0 - ox) * ix
+        ya, yb = (-1.0 - oy) * iy, (1.0 - oy) * iy
+        za, zb = (-1.0 - oz) * iz, (1.0 - oz) * iz
+        near = max(min(xa, xb), min(ya, yb), min(za, zb))
+        far = min(max(xa, xb), max(ya, yb), max(za, zb))
+        hidden[place] |= (near > 0.0) & (near <= far)
 
 
 @compiled
@@ -392,6 +387,22 @@ def _wall(v):
 
 
 @compiled
+def _neighbours(keys, row, column, around):
+    """Write the solids that a pixel and its eight neighbours show into ``around``; return how many there are."""
+    found, side = 0, keys.shape[0]
+    for y in range(max(0, row - 1), min(side, row + 2)):
+        for x in range(max(0, column - 1), min(side, column + 2)):
+            other = keys[y, x] // ZONES + WALL
+            known = other < 0
+            for index in range(found):
+                known = known or around[index] == other
+            if not known:
+                around[found] = other
+                found += 1
+    return found
+
+
+@compiled
 def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912, PLR0915
     """Draw the pixels that are ``dirty``.
 
@@ -402,13 +413,12 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
         dirty: bool (side, side); other pixels of the arrays below stay as they are, and must be right.
         frame: uint8 (side, side, 3), RGB.
         depths: float64 (side, side), working memory.
-        keys: int32 (side, side), what each pixel's middle shows, see :data:`ZONES`.
+        keys: int16 (side, side), what each pixel's middle shows, see :data:`ZONES`.
     """
     side = frame.shape[0]
     pixel = 2.0 * HALF_VIEW / side
     eye = camera[0]
     worked = _work_out(solids, eye)
-    rectangles = np.empty((len(solids), 4), np.int64)
     for row in range(side):
         v = HALF_VIEW - (row + 0.5) * pixel
         for column in range(side):
@@ -420,7 +430,6 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                 depths[row, column], keys[row, column] = _background(eye, dx, dy, dz, targets)
     for solid in range(len(solids)):
         left, top, right, bottom = _rectangle(solids, solid, camera, side, False)
-        rectangles[solid, 0], rectangles[solid, 1], rectangles[solid, 2], rectangles[solid, 3] = left, top, right, bottom
         for row in range(top, bottom):
             v = HALF_VIEW - (row + 0.5) * pixel
             for column in range(left, right):
@@ -433,7 +442,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                     if t < depths[row, column]:
                         depths[row, column] = t
                         keys[row, column] = ZONES * (solid - WALL) + face
-    around = np.empty(len(solids), np.int64)
+    around, hidden = np.empty(9, np.int64), np.empty(_PLACES, np.uint8)
     last = side - 1
     for row in range(side):
         for column in range(side):
@@ -450,14 +459,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
             lit, lit_key = 1.0, -1
             samples, found = 1, 0
             if not inner:
-                samples = _SAMPLES
-                for solid in range(len(solids)):
-                    if (
-                        rectangles[solid, 0] <= column < rectangles[solid, 2]
-                        and rectangles[solid, 1] <= row < rectangles[solid, 3]
-                    ):
-                        around[found] = solid
-                        found += 1
+                samples, found = _SAMPLES, _neighbours(keys, row, column, around)
             for sample in range(samples):
                 a = b = 0.5
                 if not inner:
@@ -480,7 +482,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                     nx, ny, nz = _normal(solids, worked, here, x, y, z)
                     # One look at the lamp serves all samples of a pixel on the same face.
                     if here != lit_key and nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2] > 0.0:
-                        lit, lit_key = _lit(solids, worked, here // ZONES + WALL, x, y, z), here
+                        lit, lit_key = _lit(solids, worked, here // ZONES + WALL, x, y, z, hidden), here
                     r, g, b = _shade(solids, here, lit, nx, ny, nz, y, dx, dy, dz)
                 red, green, blue = red + min(r, 255.0), green + min(g, 255.0), blue + min(b, 255.0)
             share = 1.0 / samples
