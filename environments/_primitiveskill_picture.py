@@ -30,7 +30,7 @@ from ._primitiveskill_tasks import (
 )
 from ._primitiveskill_world import EYE, LOOKED_AT, SIDE
 
-CUBE_COLOURS = {"red cube": "#dc2a2e", "green cube": "#28a548", "purple cube": "#8b3fc4"}
+CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
 APPLE_COLOUR = "#e0242e"
 _APPLE_GLOSS = 0.5
 _STALK, _LEAF = "#5a3d22", "#3f9a3a"
