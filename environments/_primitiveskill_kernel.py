@@ -1,9 +1,10 @@
 """The compiled ray caster of the tabletop: boxes, ellipsoids and cylinders turned any way, with soft shadows.
 
 A solid is a centre and three half axes at right angles; a ray is cast in the solid's own coordinates, where every solid
-has size one. Only pixels that are asked for are drawn, so what never moves is drawn once. Shadows ask sixteen places of a
-round lamp, and pixels on an edge are cast again eight times. All of it is plain IEEE arithmetic (+ - * / and square
-roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels on every machine.
+has size one. Only pixels that are asked for are drawn, so what never moves is drawn once. A shadow asks sixteen places
+of a round lamp, and pixels on an edge are cast again eight times among the solids around them. All of it is plain IEEE
+arithmetic (+ - * / and square roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels
+on every machine.
 """
 
 import numpy as np
@@ -26,9 +27,9 @@ ZONES = 8
 TABLE_X, TABLE_Y = (-735.0, 475.0), (-1210.0, 1210.0)
 """The table top at z = 0."""
 
-_LIGHT = (3.0 / 13.0, -4.0 / 13.0, 12.0 / 13.0)
+_LIGHT = (4.0 / 13.0, -3.0 / 13.0, 12.0 / 13.0)
 """Towards the lamp: high, so that a shadow lies nearly below what throws it."""
-_ACROSS, _BESIDE = (0.8, 0.6, 0.0), (-36.0 / 65.0, 48.0 / 65.0, 25.0 / 65.0)
+_ACROSS, _BESIDE = (0.6, 0.8, 0.0), (-48.0 / 65.0, 36.0 / 65.0, 25.0 / 65.0)
 _LAMP_RADIUS = 0.07
 """Of the lamp, seen from the table, radians."""
 _LAMP = (
@@ -53,9 +54,11 @@ _PLACES = len(_LAMP)
 _SAMPLES = 8
 _SAMPLES_X = (0.5625, 0.4375, 0.8125, 0.3125, 0.1875, 0.0625, 0.6875, 0.9375)
 _SAMPLES_Y = (0.3125, 0.6875, 0.5625, 0.1875, 0.8125, 0.4375, 0.9375, 0.0625)
-# Columns of what is worked out for each solid: inverse axes (world to own coordinates), eye and lamp places in own
-# coordinates, centre and radius of a ball around it.
-_INVERSE, _EYE, _BALL, _RADIUS, _LAMPS, _WORKED = 0, 9, 12, 15, 16, 16 + 3 * _PLACES
+# Columns of what is worked out for each solid: inverse axes (world to own coordinates), eye in own coordinates, centre
+# and radius of a ball around it, directions to the lamp's places in own coordinates, and one over each of these.
+_EYE, _BALL, _RADIUS = 9, 12, 15
+_LAMP_X, _LAMP_Y, _LAMP_Z = 16, 16 + _PLACES, 16 + 2 * _PLACES
+_OVER_X, _OVER_Y, _OVER_Z, _WORKED = 16 + 3 * _PLACES, 16 + 4 * _PLACES, 16 + 5 * _PLACES, 16 + 6 * _PLACES
 
 
 @compiled
@@ -150,8 +153,9 @@ def _work_out(solids, eye):
         for place in range(_PLACES):
             lx, ly, lz = _towards_lamp(place)
             x, y, z = _own(worked, solid, lx, ly, lz)
-            at = _LAMPS + 3 * place
-            worked[solid, at], worked[solid, at + 1], worked[solid, at + 2] = x, y, z
+            worked[solid, _LAMP_X + place], worked[solid, _OVER_X + place] = x, 1.0 / _safe(x)
+            worked[solid, _LAMP_Y + place], worked[solid, _OVER_Y + place] = y, 1.0 / _safe(y)
+            worked[solid, _LAMP_Z + place], worked[solid, _OVER_Z + place] = z, 1.0 / _safe(z)
     return worked
 
 
@@ -205,11 +209,39 @@ def _rectangle(solids, solid, camera, side, with_shadow):
 
 
 @compiled
-def mark(solids, first, camera, dirty):
-    """Set ``dirty`` where solids from ``first`` on, or their shadows, can change a pixel."""
+def mark(solids, first, camera, depths, keys, dirty):
+    """Set ``dirty`` where solids from ``first`` on, or their shadows, can change a pixel drawn without them.
+
+    ``depths`` and ``keys`` are those of the drawing without them.
+    """
+    side = dirty.shape[0]
+    pixel = 2.0 * HALF_VIEW / side
+    last = side - 1
+    worked = _work_out(solids, camera[0])
     for solid in range(first, len(solids)):
-        left, top, right, bottom = _rectangle(solids, solid, camera, dirty.shape[0], True)
+        left, top, right, bottom = _rectangle(solids, solid, camera, side, False)
         dirty[top:bottom, left:right] = True
+        left, top, right, bottom = _rectangle(solids, solid, camera, side, True)
+        for row in range(top, bottom):
+            v = HALF_VIEW - (row + 0.5) * pixel
+            for column in range(left, right):
+                key = keys[row, column]
+                if dirty[row, column] or key == 0:
+                    continue
+                if (
+                    key != keys[row, max(0, column - 1)]
+                    or key != keys[row, min(last, column + 1)]
+                    or key != keys[max(0, row - 1), column]
+                    or key != keys[min(last, row + 1), column]
+                ):  # it shows several places
+                    dirty[row, column] = True
+                    continue
+                u = (column + 0.5) * pixel - HALF_VIEW
+                t = depths[row, column]
+                x = camera[0, 0] + t * (camera[3, 0] + v * camera[2, 0] + u * camera[1, 0])
+                y = camera[0, 1] + t * (camera[3, 1] + v * camera[2, 1] + u * camera[1, 1])
+                z = camera[0, 2] + t * (camera[3, 2] + v * camera[2, 2] + u * camera[1, 2])
+                dirty[row, column] = _can_shade(worked, solid, x, y, z)
 
 
 @compiled
@@ -237,59 +269,66 @@ def _background(eye, dx, dy, dz, targets):
 
 
 @compiled
-def _lit(solids, worked, own, x, y, z):
-    """Return how much of the lamp a point sees, 0 to 1; the solid that it lies on hides nothing."""
-    seen = 0
-    near = np.empty(len(solids), np.int64)
-    count = 0
+def _lit(solids, worked, own, x, y, z, hidden):
+    """Return how much of the lamp a point sees, 0 to 1; the solid that it lies on hides nothing.
+
+    ``hidden`` is working memory, one byte for each place of the lamp.
+    """
+    hidden[:] = 0
     for solid in range(len(solids)):
-        a, b, c = worked[solid, _BALL] - x, worked[solid, _BALL + 1] - y, worked[solid, _BALL + 2] - z
-        along = a * _LIGHT[0] + b * _LIGHT[1] + c * _LIGHT[2]
-        reach = worked[solid, _RADIUS]
-        if solid == own or along < -reach:
-            continue
-        reach += 1.1 * _LAMP_RADIUS * max(0.0, along)
-        if a * a + b * b + c * c - along * along < reach * reach:
-            near[count] = solid
-            count += 1
-    if count == 0:
-        return 1.0
+        if solid != own and _can_shade(worked, solid, x, y, z):
+            _hide(int(solids[solid, KIND]), worked[solid], x, y, z, hidden)
+    seen = _PLACES
     for place in range(_PLACES):
-        at = _LAMPS + 3 * place
-        free = True
-        for index in range(count):
-            solid = near[index]
-            ox, oy, oz = _own(
-                worked, solid, x - worked[solid, _BALL], y - worked[solid, _BALL + 1], z - worked[solid, _BALL + 2]
-            )
-            t, _ = _enter(
-                int(solids[solid, KIND]),
-                ox,
-                oy,
-                oz,
-                worked[solid, at],
-                worked[solid, at + 1],
-                worked[solid, at + 2],
-                0.0,
-            )
-            if t < FAR:
-                free = False
-                break
-        seen += free
+        seen -= hidden[place]
     return seen / _PLACES
 
 
 @compiled
-def _paint(solids, key, x, y, z):
+def _can_shade(worked, solid, x, y, z):
+    """Return whether the ball around a solid touches the cone from a point to the lamp."""
+    a, b, c = worked[solid, _BALL] - x, worked[solid, _BALL + 1] - y, worked[solid, _BALL + 2] - z
+    along = a * _LIGHT[0] + b * _LIGHT[1] + c * _LIGHT[2]
+    reach = worked[solid, _RADIUS]
+    if along < -reach:
+        return False
+    reach += 1.1 * _LAMP_RADIUS * max(0.0, along)
+    return a * a + b * b + c * c - along * along < reach * reach
+
+
+@compiled
+def _hide(kind, worked, x, y, z, hidden):
+    """Set ``hidden`` for the places of the lamp that a solid hides from a point."""
+    x, y, z = x - worked[_BALL], y - worked[_BALL + 1], z - worked[_BALL + 2]
+    ox = worked[0] * x + worked[1] * y + worked[2] * z
+    oy = worked[3] * x + worked[4] * y + worked[5] * z
+    oz = worked[6] * x + worked[7] * y + worked[8] * z
+    if kind != BOX:
+        for place in range(_PLACES):
+            lx, ly, lz = worked[_LAMP_X + place], worked[_LAMP_Y + place], worked[_LAMP_Z + place]
+            if hidden[place] == 0 and _enter(kind, ox, oy, oz, lx, ly, lz, 0.0)[0] < FAR:
+                hidden[place] = 1
+        return
+    # Most solids are boxes: for them without branches, so that several places are asked at once.
+    for place in range(_PLACES):
+        ix, iy, iz = worked[_OVER_X + place], worked[_OVER_Y + place], worked[_OVER_Z + place]
+        xa, xb = (-1.0 - ox) * ix, (1.0 - ox) * ix
+        ya, yb = (-1.0 - oy) * iy, (1.0 - oy) * iy
+        za, zb = (-1.0 - oz) * iz, (1.0 - oz) * iz
+        near = max(min(xa, xb), min(ya, yb), min(za, zb))
+        far = min(max(xa, xb), max(ya, yb), max(za, zb))
+        hidden[place] |= (near > 0.0) & (near <= far)
+
+
+@compiled
+def _paint(solids, key, y):
     """Return red, green, blue (0 to 255, before light) and the strength of highlights at a point."""
     solid = key // ZONES + WALL
     if solid == TABLE:
         zone = key % ZONES
-        if zone == 1:
-            return 38.0, 84.0, 178.0, 0.0
         if zone == 2:
             return 242.0, 242.0, 240.0, 0.0
-        if zone == 3:
+        if zone > 0:
             return 38.0, 84.0, 178.0, 0.0
         board = int((y - TABLE_Y[0]) / 110.0)
         tone = 0.975 + 0.01 * ((7 * board) % 6)
@@ -322,14 +361,13 @@ def _normal(solids, worked, key, x, y, z):
 
 
 @compiled
-def _shade(solids, worked, key, lit, x, y, z, dx, dy, dz):
+def _shade(solids, key, lit, nx, ny, nz, y, dx, dy, dz):
     """Return the colour (red, green, blue, 0 to 255 and above) that a point shows, given how much lamp it sees."""
-    red, green, blue, gloss = _paint(solids, key, x, y, z)
-    nx, ny, nz = _normal(solids, worked, key, x, y, z)
+    red, green, blue, gloss = _paint(solids, key, y)
     facing = nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2]
     # A weak light from the camera's side throws no shadow, so no face that is seen is black.
     fill = 0.77 * nx + 0.40 * ny + 0.50 * nz
-    light = 0.36 + 0.10 * nz + 0.20 * max(0.0, fill) + 0.50 * lit * max(0.0, facing)
+    light = 0.42 + 0.07 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
     shine = 0.0
     if gloss > 0.0 and facing > 0.0:
         length = np.sqrt(dx * dx + dy * dy + dz * dz)
@@ -349,6 +387,22 @@ def _wall(v):
 
 
 @compiled
+def _neighbours(keys, row, column, around):
+    """Write the solids that a pixel and its eight neighbours show into ``around``; return how many there are."""
+    found, side = 0, keys.shape[0]
+    for y in range(max(0, row - 1), min(side, row + 2)):
+        for x in range(max(0, column - 1), min(side, column + 2)):
+            other = keys[y, x] // ZONES + WALL
+            known = other < 0
+            for index in range(found):
+                known = known or around[index] == other
+            if not known:
+                around[found] = other
+                found += 1
+    return found
+
+
+@compiled
 def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912, PLR0915
     """Draw the pixels that are ``dirty``.
 
@@ -359,13 +413,12 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
         dirty: bool (side, side); other pixels of the arrays below stay as they are, and must be right.
         frame: uint8 (side, side, 3), RGB.
         depths: float64 (side, side), working memory.
-        keys: int32 (side, side), what each pixel's middle shows, see :data:`ZONES`.
+        keys: int16 (side, side), what each pixel's middle shows, see :data:`ZONES`.
     """
     side = frame.shape[0]
     pixel = 2.0 * HALF_VIEW / side
     eye = camera[0]
     worked = _work_out(solids, eye)
-    rectangles = np.empty((len(solids), 4), np.int64)
     for row in range(side):
         v = HALF_VIEW - (row + 0.5) * pixel
         for column in range(side):
@@ -377,7 +430,6 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                 depths[row, column], keys[row, column] = _background(eye, dx, dy, dz, targets)
     for solid in range(len(solids)):
         left, top, right, bottom = _rectangle(solids, solid, camera, side, False)
-        rectangles[solid, 0], rectangles[solid, 1], rectangles[solid, 2], rectangles[solid, 3] = left, top, right, bottom
         for row in range(top, bottom):
             v = HALF_VIEW - (row + 0.5) * pixel
             for column in range(left, right):
@@ -390,6 +442,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                     if t < depths[row, column]:
                         depths[row, column] = t
                         keys[row, column] = ZONES * (solid - WALL) + face
+    around, hidden = np.empty(9, np.int64), np.empty(_PLACES, np.uint8)
     last = side - 1
     for row in range(side):
         for column in range(side):
@@ -404,7 +457,9 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
             )
             red = green = blue = 0.0
             lit, lit_key = 1.0, -1
-            samples = 1 if inner else _SAMPLES
+            samples, found = 1, 0
+            if not inner:
+                samples, found = _SAMPLES, _neighbours(keys, row, column, around)
             for sample in range(samples):
                 a = b = 0.5
                 if not inner:
@@ -416,21 +471,19 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                 t, here = depths[row, column], key
                 if not inner:
                     t, here = _background(eye, dx, dy, dz, targets)
-                    for solid in range(len(solids)):
-                        if (
-                            rectangles[solid, 0] <= column < rectangles[solid, 2]
-                            and rectangles[solid, 1] <= row < rectangles[solid, 3]
-                        ):
-                            depth, face = _cast(solids, worked, solid, dx, dy, dz)
-                            if depth < t:
-                                t, here = depth, ZONES * (solid - WALL) + face
+                    for index in range(found):
+                        depth, face = _cast(solids, worked, around[index], dx, dy, dz)
+                        if depth < t:
+                            t, here = depth, ZONES * (around[index] - WALL) + face
                 if here == 0:
                     r, g, b = _wall(v)
                 else:
                     x, y, z = eye[0] + t * dx, eye[1] + t * dy, eye[2] + t * dz
-                    if here != lit_key:  # one look at the lamp serves all samples of a pixel on the same face
-                        lit, lit_key = _lit(solids, worked, here // ZONES + WALL, x, y, z), here
-                    r, g, b = _shade(solids, worked, here, lit, x, y, z, dx, dy, dz)
+                    nx, ny, nz = _normal(solids, worked, here, x, y, z)
+                    # One look at the lamp serves all samples of a pixel on the same face.
+                    if here != lit_key and nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2] > 0.0:
+                        lit, lit_key = _lit(solids, worked, here // ZONES + WALL, x, y, z, hidden), here
+                    r, g, b = _shade(solids, here, lit, nx, ny, nz, y, dx, dy, dz)
                 red, green, blue = red + min(r, 255.0), green + min(g, 255.0), blue + min(b, 255.0)
             share = 1.0 / samples
             frame[row, column, 0] = int(red * share + 0.5)

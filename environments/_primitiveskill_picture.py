@@ -1,7 +1,7 @@
 """The picture of the embedded tabletop: from a scene to solids, and from these to a frame.
 
-The camera is that of both backends (``_primitiveskill_world``). What never moves (robot, cabinet, table) is drawn once a
-task and process; a frame copies that and draws anew where fingers, things, the tray, or their shadows can be seen,
+The camera is that of both backends (``_primitiveskill_world``). What never moves (robot, cabinet, table) is drawn once
+a task and process; a frame copies that and draws anew where fingers, things, the tray, or their shadows can be seen,
 which gives the same pixels as drawing everything.
 """
 
@@ -30,7 +30,7 @@ from ._primitiveskill_tasks import (
 )
 from ._primitiveskill_world import EYE, LOOKED_AT, SIDE
 
-CUBE_COLOURS = {"red cube": "#dc2a2e", "green cube": "#28a548", "purple cube": "#8b3fc4"}
+CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
 APPLE_COLOUR = "#e0242e"
 _APPLE_GLOSS = 0.5
 _STALK, _LEAF = "#5a3d22", "#3f9a3a"
@@ -43,16 +43,16 @@ def draw_scene(kind: TaskKind, scene: Scene) -> Frame:
     return draw_parts(kind, scene)[0]
 
 
-def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int32]]:
+def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
     """Return the frame, and which solid the middle of each pixel shows.
 
     Solids are counted through :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind.
     """
-    fixed, background, keys = _background(kind.name)
-    frame, keys = background.copy(), keys.copy()
+    fixed, background, depths, keys = _background(kind.name)
     solids = array_of([*fixed, *moving_solids(kind, scene)])
     dirty = np.zeros((SIDE, SIDE), np.bool_)
-    mark(solids, len(fixed), _CAMERA, dirty)
+    mark(solids, len(fixed), _CAMERA, depths, keys, dirty)
+    frame, keys = background.copy(), keys.copy()
     draw(solids, _targets(kind), _CAMERA, dirty, frame, np.empty((SIDE, SIDE)), keys)
     return frame, keys // ZONES + WALL
 
@@ -77,17 +77,17 @@ def moving_solids(kind: TaskKind, scene: Scene) -> list[Solid]:
     return [*solids, *fingers(kind.home, opening)]
 
 
-def _drawn(kind: TaskKind, solids: list[Solid]) -> tuple[Frame, NDArray[np.int32]]:
-    """Return frame and keys of solids, every pixel drawn."""
-    frame, keys = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE), np.int32)
-    everywhere = np.ones((SIDE, SIDE), np.bool_)
-    draw(array_of(solids), _targets(kind), _CAMERA, everywhere, frame, np.empty((SIDE, SIDE)), keys)
-    return frame, keys
+def _drawn(kind: TaskKind, solids: list[Solid]) -> tuple[Frame, NDArray[np.float64], NDArray[np.int16]]:
+    """Return frame, depths and keys of solids, every pixel drawn."""
+    frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
+    keys = np.empty((SIDE, SIDE), np.int16)
+    draw(array_of(solids), _targets(kind), _CAMERA, np.ones((SIDE, SIDE), np.bool_), frame, depths, keys)
+    return frame, depths, keys
 
 
 @cache
-def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.int32]]:
-    """Return the solids of a task that never move, their frame, and its keys."""
+def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.float64], NDArray[np.int16]]:
+    """Return the solids of a task that never move, and what :func:`_drawn` makes of them."""
     fixed = fixed_solids(KINDS[name])
     return fixed, *_drawn(KINDS[name], fixed)
 

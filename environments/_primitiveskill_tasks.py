@@ -38,24 +38,27 @@ DRAWER_TRAVEL = 300.0
 START_OPENING = 180.0
 """60 %."""
 TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
-"""Centre of the tray of a closed drawer; it slides towards +y by the opening."""
+"""Centre of the tray of a closed drawer, at its rim; it slides towards +y by the opening."""
 
 Box = tuple[Point, Point]
 """Lowest and highest corner."""
 DRAWER_BOXES: tuple[Box, ...] = (
-    ((-420.0, -480.0, 100.0), (-180.0, -240.0, 110.0)),  # floor of the tray
-    ((-420.0, -480.0, 110.0), (-410.0, -240.0, 200.0)),  # its sides
-    ((-190.0, -480.0, 110.0), (-180.0, -240.0, 200.0)),
-    ((-410.0, -480.0, 110.0), (-190.0, -470.0, 200.0)),  # its back
-    ((-450.0, -240.0, 90.0), (-150.0, -220.0, 220.0)),  # the front that is pushed to close it
+    ((-420.0, -480.0, 70.0), (-180.0, -240.0, 80.0)),  # floor of the tray
+    ((-420.0, -480.0, 80.0), (-410.0, -240.0, 150.0)),  # its sides
+    ((-190.0, -480.0, 80.0), (-180.0, -240.0, 150.0)),
+    ((-410.0, -480.0, 80.0), (-190.0, -470.0, 150.0)),  # its back
+    ((-450.0, -240.0, 65.0), (-150.0, -220.0, 165.0)),  # the front that is pushed to close it
 )
-"""What slides, closed. Without a handle: whatever reaches the front from outside closes the drawer."""
+"""What slides, closed. Without a handle: whatever reaches the front from outside closes the drawer.
+
+Its heights follow from the hand and the apple: fingers that push at z = 150 have the hand above the front and the
+top, and an apple on the floor lies above z = 100, from where it counts as in the drawer, and below the top."""
 CABINET_BOXES: tuple[Box, ...] = (
-    ((-450.0, -500.0, 0.0), (-150.0, -240.0, 90.0)),  # below the tray
-    ((-450.0, -500.0, 90.0), (-425.0, -240.0, 220.0)),  # left and right of it
-    ((-175.0, -500.0, 90.0), (-150.0, -240.0, 220.0)),
-    ((-425.0, -500.0, 90.0), (-175.0, -490.0, 220.0)),  # behind it
-    ((-450.0, -500.0, 220.0), (-150.0, -240.0, 240.0)),  # the top
+    ((-450.0, -500.0, 0.0), (-150.0, -250.0, 60.0)),  # below the tray
+    ((-450.0, -500.0, 60.0), (-425.0, -250.0, 160.0)),  # left and right of it
+    ((-175.0, -500.0, 60.0), (-150.0, -250.0, 160.0)),
+    ((-425.0, -500.0, 60.0), (-175.0, -490.0, 160.0)),  # behind it
+    ((-450.0, -500.0, 160.0), (-150.0, -250.0, 170.0)),  # the top
 )
 
 
