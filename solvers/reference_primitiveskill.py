@@ -113,7 +113,9 @@ class _Log:
         words = []
         for call in action.split("|"):
             word, _, rest = call.partition("(")
-            if not rest.endswith(")") or len([int(number) for number in rest[:-1].split(",")]) != _NUMBERS[word]:
+            numbers = rest[:-1].split(",")
+            plain = all(str(int(number)) == number for number in numbers)
+            if not plain or not rest.endswith(")") or len(numbers) != _NUMBERS[word]:
                 raise ValueError(f"action {action[:80]!r}")
             words.append(word)
         if len(words) > 2:
