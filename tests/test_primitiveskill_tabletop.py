@@ -474,6 +474,25 @@ def test_names_do_not_matter(case: tuple[SkillState, list[Primitive]]) -> None:
         assert cubes(one.scene) == list(reversed(cubes(other.scene)))
 
 
+corners = (
+    st.tuples(st.integers(-100, 150), st.integers(-200, -110)),
+    st.tuples(st.integers(-100, 150), st.integers(110, 200)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(*corners, *corners, st.booleans())
+def test_what_is_done_on_either_side_does_not_depend_on_the_order(
+    left: tuple[int, int], right: tuple[int, int], to_left: tuple[int, int], to_right: tuple[int, int], pushes: bool
+) -> None:
+    verb = "push({},{},30,{},{},30)" if pushes else "pick({},{},20)|place({},{},60)"
+    before = 60 if pushes else 0
+    one = verb.format(left[0] - before, left[1], *to_left)
+    other = verb.format(right[0] - before, right[1], *to_right)
+    start = ((float(left[0]), float(left[1]), 20.0), (float(right[0]), float(right[1]), 20.0))
+    assert do(table("align", *start), f"{one}|{other}") == do(table("align", *start), f"{other}|{one}")
+
+
 def small_steps(places: list[Point], hand: Point, end: Point, steps: int) -> list[Point]:
     """Push cubes the slow way: move the hand a little, then everything that is touched, and so on."""
     way = [(b - a) / steps for a, b in zip(hand, end, strict=True)]
