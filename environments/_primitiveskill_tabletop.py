@@ -252,7 +252,6 @@ class Table:
             if name not in moving:
                 yield name, self._box(name)
         if self._opening is not None:
-            # What the drawer slides in does not stop it.
             if "drawer" not in moving:
                 yield from (("drawer", box) for box in self._drawer())
             yield from (("cabinet", box) for box in CABINET_BOXES)
