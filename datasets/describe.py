@@ -100,31 +100,38 @@ def certificate_text(certificate: dict[str, Any]) -> str:
         before = "there was none before" if earlier is None else f"the one before {earlier:.4f}"
         return f"the last submission scored {certificate['raw_after']:.4f}, {before} (convention)"
 
-    def needed(amount: float | None) -> str:
-        if amount is None:
-            return "the goal is out of reach"
-        return f"{amount:g} {unit} are {'open' if unit == 'stages' else 'needed'}"
-
     least = "at least " if certificate["kind"] == "lower_bound" else ""
+    verb = "open" if unit == "stages" else "needed"
+    before, after = (_amount(certificate[side], unit, verb, least) for side in ("before", "after"))
+    turns = _counted(certificate["budget_before"], "turns")
     return (
-        f"before the action {least}{needed(certificate['before'])} with {certificate['budget_before']} turns left; "
-        f"after it {least}{needed(certificate['after'])} with {certificate['budget_after']} ({certificate['kind']})"
+        f"before the action {before} with {turns} left; after it {after} with {certificate['budget_after']} "
+        f"({certificate['kind']})"
     )
 
 
 def reference_text(certificate: dict[str, Any]) -> str | None:
-    """State in one sentence what the better reference beside a bound says; None without one."""
+    """State in one sentence what the better reference beside a certificate says; None without one."""
     if certificate["reference_pivot"] is None:
         return None
     latest, least = (" at the latest", "at least ") if certificate["reference_kind"] == "lower_bound" else ("", "")
     before, after = (
-        "the goal is out of reach" if amount is None else f"{least}{amount:g} turns are needed"
-        for amount in (certificate["reference_before"], certificate["reference_after"])
+        _amount(certificate[side], "turns", "needed", least) for side in ("reference_before", "reference_after")
     )
     return (
         f"the task was lost at step {certificate['reference_pivot']}{latest}; before the pivot action {before}, after "
         f"it {after} ({certificate['reference_kind']})"
     )
+
+
+def _amount(amount: float | None, unit: str, verb: str, least: str) -> str:
+    if amount is None:
+        return "the goal is out of reach"
+    return f"{least}{_counted(amount, unit)} {'is' if amount == 1 else 'are'} {verb}"
+
+
+def _counted(amount: float, unit: str) -> str:
+    return f"{amount:g} {unit[:-1] if amount == 1 and unit.endswith('s') else unit}"
 
 
 def find_episode(store: Store, episode_id: str) -> EpisodeView:
