@@ -58,7 +58,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "named"),
     [
-        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, sokoban"),
+        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, primitiveskill, sokoban"),
         (("chess", "--out", "x"), PluginError, "unknown environment 'chess'; registered: frozenlake, navigation"),
         (("sokoban",), ConfigError, "no folder given; say where the store goes with --out DIR"),
         (("sokoban", "--tasks", "many"), ConfigError, "--tasks many: found 'many'; expected a number, or ENV=N,ENV=N"),
@@ -71,6 +71,9 @@ def test_version() -> None:
         (("sokoban", "--set", "sokoban.boxs=2"), ConfigError, "unknown setting sokoban.boxs; known: horizon, rows"),
         (("sokoban", "--set", "sokoban.boxes=lots"), ConfigError, "setting sokoban.boxes"),
         (("sokoban", "--set", "frozenlake.size=5"), ConfigError, "'frozenlake' is not part of this build (sokoban)"),
+        (("sokoban", "--backend", "thor"), ConfigError, "'navigation' is not part of this build (sokoban)"),
+        (("sokoban", "--backend", "maniskill"), ConfigError, "'primitiveskill' is not part of this build (sokoban)"),
+        (("primitiveskill", "--backend", "unity"), ConfigError, "setting primitiveskill.backend"),
         (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: openai, scripted"),
         (("sokoban", "--teacher", "human"), PluginError, "unknown teacher 'human'; registered: openai, template"),
         (("sokoban", "--split", "level"), ConfigError, "split: Input should be 'task' or 'episode' (found 'level')"),

@@ -1,0 +1,197 @@
+"""The four tabletop tasks: workspace, what stands on the table, what counts as a stage, and when the goal is reached.
+
+Lengths are millimetres in the frame of ManiSkill's table scene: the table top is z = 0, the robot stands at
+(-615, 0) and looks towards +x, the camera looks back at it from +x. Both backends share this file, so a stage is
+a statement about where things are, whatever moved them there (spec section 2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Point = tuple[float, float, float]
+"""x, y, z in millimetres."""
+Limits = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+"""Lowest and highest coordinate on each axis, millimetres."""
+
+CUBE = 40.0
+"""Side of a cube."""
+APPLE = 70.0
+"""Diameter of the apple."""
+TABLE_HOME: Point = (-150.0, 0.0, 350.0)
+DRAWER_HOME: Point = (-250.0, 100.0, 480.0)
+"""Where the middle between the fingertips is after every primitive, at a free table and at the drawer."""
+ALIGN_TOLERANCE = 10.0
+ON_TABLE = 50.0
+"""A thing whose centre is no higher than this, and no lower than minus this, lies on the table."""
+TARGET_RADIUS = 50.0
+ON_DISTANCE = 20.0
+"""A cube is on another when their centres are less than this apart in x and y, and more than this in height."""
+DRAWER_REACH = 100.0
+"""A thing is in the tray when its centre is at most this far from the tray's in x and in y."""
+DRAWER_HEIGHTS = (100.0, 400.0)
+CLOSED = 100.0
+"""Opening up to which the drawer counts as closed."""
+
+TARGETS: dict[str, Point] = {"left target": (80.0, -100.0, 0.0), "right target": (80.0, 100.0, 0.0)}
+DRAWER_TRAVEL = 300.0
+"""Opening of a drawer that is pulled out as far as it goes."""
+START_OPENING = 180.0
+"""60 %."""
+TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
+"""Centre of the tray of a closed drawer, at its rim; it slides towards +y by the opening."""
+
+Box = tuple[Point, Point]
+"""Lowest and highest corner."""
+DRAWER_BOXES: tuple[Box, ...] = (
+    ((-420.0, -480.0, 70.0), (-180.0, -240.0, 80.0)),  # floor of the tray
+    ((-420.0, -480.0, 80.0), (-410.0, -240.0, 150.0)),  # its sides
+    ((-190.0, -480.0, 80.0), (-180.0, -240.0, 150.0)),
+    ((-410.0, -480.0, 80.0), (-190.0, -470.0, 150.0)),  # its back
+    ((-450.0, -240.0, 65.0), (-150.0, -220.0, 165.0)),  # the front that is pushed to close it
+)
+"""What slides, closed. Without a handle: whatever reaches the front from outside closes the drawer.
+
+Its heights follow from the hand and the apple: fingers that push at z = 150 have the hand above the front and the
+top, and an apple on the floor lies above z = 100, from where it counts as in the drawer, and below the top."""
+CABINET_BOXES: tuple[Box, ...] = (
+    ((-450.0, -500.0, 0.0), (-150.0, -250.0, 60.0)),  # below the tray
+    ((-450.0, -500.0, 60.0), (-425.0, -250.0, 160.0)),  # left and right of it
+    ((-175.0, -500.0, 60.0), (-150.0, -250.0, 160.0)),
+    ((-425.0, -500.0, 60.0), (-175.0, -490.0, 160.0)),  # behind it
+    ((-450.0, -500.0, 160.0), (-150.0, -250.0, 170.0)),  # the top
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where everything is, at rest after a primitive."""
+
+    positions: Mapping[str, Point]
+    """Centres of the movable things, in the order of the task."""
+    held: str | None
+    """What the gripper holds."""
+    opening: float | None
+    """Opening of the drawer; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """What is fixed about a task."""
+
+    name: str
+    things: tuple[str, ...]
+    """The movable things, in the order in which prompts list them."""
+    workspace: Limits
+    instruction: str
+    stages: tuple[str, ...]
+    """What each stage asks for, in the order of ``achieved``."""
+
+    @property
+    def home(self) -> Point:
+        """Where the tool centre is between primitives."""
+        return DRAWER_HOME if self.name == "drawer" else TABLE_HOME
+
+
+_TABLE: Limits = ((-100, 150), (-200, 200), (10, 200))
+
+KINDS: dict[str, TaskKind] = {
+    kind.name: kind
+    for kind in (
+        TaskKind(
+            "align",
+            ("red cube", "green cube"),
+            _TABLE,
+            "Line the two cubes up along the y-axis: the x-coordinate of each has to be 0, give or take 10 mm",
+            ("red cube at x = 0", "green cube at x = 0"),
+        ),
+        TaskKind(
+            "place",
+            ("red cube", "green cube"),
+            _TABLE,
+            "Put the red cube on the left target and the green cube on the right target",
+            ("red cube grasped", "red cube on its target", "green cube grasped"),
+        ),
+        TaskKind(
+            "stack",
+            ("red cube", "green cube", "purple cube"),
+            _TABLE,
+            "Build a tower: the red cube on the green cube, and the purple cube on the red cube",
+            ("red cube grasped", "red cube on the green cube", "purple cube grasped"),
+        ),
+        TaskKind(
+            "drawer",
+            ("apple",),
+            ((-500, -100), (-600, 200), (10, 650)),
+            "Put the apple into the drawer and close the drawer",
+            ("apple grasped", "apple in the drawer"),
+        ),
+    )
+}
+"""The tasks by name, in the public order."""
+
+
+def tray_centre(opening: float) -> Point:
+    """Return the centre of the tray of a drawer that is open by ``opening``."""
+    x, y, z = TRAY_CLOSED
+    return x, y + opening, z
+
+
+def update_achieved(kind: TaskKind, scene: Scene, achieved: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Return which stages have been achieved, given those from before: once achieved stays achieved.
+
+    In ``place`` the last stage, green grasped, counts only when the one before it was achieved earlier.
+    """
+    held, at = scene.held, scene.positions
+    if kind.name == "align":
+        now = tuple(_at_line(at[thing]) for thing in kind.things)
+    elif kind.name == "place":
+        home = held != "red cube" and _near(at["red cube"], TARGETS["left target"], TARGET_RADIUS)
+        now = (held == "red cube", home, held == "green cube" and achieved[1])
+    elif kind.name == "stack":
+        on = held != "red cube" and _on(at["red cube"], at["green cube"])
+        now = (held == "red cube", on, held == "purple cube")
+    else:
+        now = (held == "apple", _in_tray(scene))
+    return tuple(before or new for before, new in zip(achieved, now, strict=True))
+
+
+def reached(kind: TaskKind, scene: Scene) -> bool:
+    """Return whether the goal of the task is reached now; no stage has to have been achieved on the way."""
+    at = scene.positions
+    if kind.name == "align":
+        return all(_at_line(at[thing]) for thing in kind.things)
+    if kind.name == "drawer":
+        return _in_tray(scene) and (scene.opening or 0.0) <= CLOSED
+    if scene.held is not None:
+        return False
+    if kind.name == "place":
+        return _near(at["red cube"], TARGETS["left target"], TARGET_RADIUS) and _near(
+            at["green cube"], TARGETS["right target"], TARGET_RADIUS
+        )
+    return _on(at["red cube"], at["green cube"]) and _on(at["purple cube"], at["red cube"])
+
+
+def _at_line(point: Point) -> bool:
+    return abs(point[0]) <= ALIGN_TOLERANCE and abs(point[2]) <= ON_TABLE
+
+
+def _near(point: Point, target: Point, radius: float) -> bool:
+    dx, dy = point[0] - target[0], point[1] - target[1]
+    return dx * dx + dy * dy <= radius * radius
+
+
+def _on(upper: Point, lower: Point) -> bool:
+    dx, dy = upper[0] - lower[0], upper[1] - lower[1]
+    return dx * dx + dy * dy < ON_DISTANCE * ON_DISTANCE and upper[2] > lower[2] + ON_DISTANCE
+
+
+def _in_tray(scene: Scene) -> bool:
+    if scene.held == "apple" or scene.opening is None:
+        return False
+    x, y, z = scene.positions["apple"]
+    cx, cy, _ = tray_centre(scene.opening)
+    low, high = DRAWER_HEIGHTS
+    return abs(x - cx) <= DRAWER_REACH and abs(y - cy) <= DRAWER_REACH and low <= z <= high
+
+
+__all__ = ["KINDS", "TARGETS", "Limits", "Point", "Scene", "TaskKind", "reached", "tray_centre", "update_achieved"]
