@@ -4,6 +4,7 @@ import hashlib
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from time import process_time
 
@@ -31,9 +32,11 @@ TRAY_FLOOR = DRAWER_BOXES[0][1][2]
 REST = {"apple": APPLE / 2}
 
 
-def scene_of(task: str, held: str | None = None, opening: float | None = None, **at: Point) -> Scene:
-    """A scene of the things given by keyword (``red=...``); the others stand far behind the camera."""
-    places = {name: at.get(name.split()[0], (4000.0, 0.0, 20.0)) for name in KINDS[task].things}
+def scene_of(
+    task: str, held: str | None = None, opening: float | None = None, at: Mapping[str, Point] | None = None
+) -> Scene:
+    """A scene of the things that are given a place; the others stand far behind the camera."""
+    places = {name: (at or {}).get(name, (4000.0, 0.0, 20.0)) for name in KINDS[task].things}
     return Scene(places, held, opening)
 
 
@@ -85,7 +88,7 @@ def test_cubes_are_where_the_camera_says_in_their_colours(task: str) -> None:
     for _ in range(10):
         for number, name in enumerate(KINDS[task].things):
             x, y, z = rng.uniform(-90, 140), rng.uniform(-190, 190), rng.choice((20.0, 60.0, 100.0))
-            scene = scene_of(task, **{name.split()[0]: (x, y, z)})
+            scene = scene_of(task, at={name: (x, y, z)})
             frame, _ = draw_parts(KINDS[task], scene)
             seen = pixels_of(task, scene, number)
             for point in ((x, y, z + 20), (x + 20, y, z)):  # middles of the top and of the side towards the camera
@@ -99,12 +102,15 @@ def test_every_place_of_the_workspace_is_seen() -> None:
     (x0, x1), (y0, y1), _ = KINDS["align"].workspace
     for x in range(x0, x1 + 1, 50):
         for y in range(y0, y1 + 1, 50):
-            seen = pixels_of("align", scene_of("align", red=(float(x), float(y), 20.0)), 0)
+            seen = pixels_of("align", scene_of("align", at={"red cube": (float(x), float(y), 20.0)}), 0)
             assert len(seen) > 80
 
 
 def test_the_lowest_of_three_stacked_cubes_is_seen() -> None:
-    scene = scene_of("stack", green=(10.0, 30.0, 20.0), red=(12.0, 30.0, 60.0), purple=(8.0, 33.0, 100.0))
+    scene = scene_of(
+        "stack",
+        at=dict(zip(KINDS["stack"].things, ((12.0, 30.0, 60.0), (10.0, 30.0, 20.0), (8.0, 33.0, 100.0)), strict=True)),
+    )
     heights = [pixels_of("stack", scene, number) for number in range(3)]
     assert all(len(seen) > 60 for seen in heights)
     red, green, purple = (seen[:, 0].mean() for seen in heights)
@@ -131,7 +137,7 @@ def test_the_apple_is_seen_wherever_the_drawer_does_not_hide_it() -> None:
     for _ in range(60):
         opening = rng.uniform(0, DRAWER_TRAVEL)
         apple = (rng.uniform(x0, x1), rng.uniform(y0, y1), rng.choice((35.0, 205.0)))
-        scene = scene_of("drawer", opening=opening, apple=apple)
+        scene = scene_of("drawer", opening=opening, at={"apple": apple})
         moved = [((a[0], a[1] + opening, a[2]), (b[0], b[1] + opening, b[2])) for a, b in DRAWER_BOXES]
         # Places on the half of the apple that looks at the eye.
         normals = np.array([[rng.gauss(0, 1) for _ in range(3)] for _ in range(200)])
@@ -149,7 +155,7 @@ def test_the_apple_is_seen_wherever_the_drawer_does_not_hide_it() -> None:
 def test_an_apple_in_the_open_tray_is_seen_and_behind_the_closed_front_it_is_not() -> None:
     for opening, visible in ((300.0, True), (180.0, True), (0.0, False)):
         x, y, _ = tray_centre(opening)
-        scene = scene_of("drawer", opening=opening, apple=(x, y, TRAY_FLOOR + 35))
+        scene = scene_of("drawer", opening=opening, at={"apple": (x, y, TRAY_FLOOR + 35)})
         seen = pixels_of("drawer", scene, apple_number(scene))
         assert (len(seen) > 60) is visible
 
@@ -168,8 +174,8 @@ def test_a_held_thing_hangs_between_closed_fingers(task: str) -> None:
     kind = KINDS[task]
     opening = 180.0 if task == "drawer" else None
     for held in kind.things:
-        at = {held.split()[0]: kind.home}
-        holding, empty = scene_of(task, held, opening, **at), scene_of(task, None, opening)
+        at = {held: kind.home}
+        holding, empty = scene_of(task, held, opening, at), scene_of(task, None, opening)
         wide, narrow = (_finger_columns(task, scene) for scene in (empty, holding))
         assert wide[1] - wide[0] > narrow[1] - narrow[0] + 1
         row, column = pixel_of(kind.home)
@@ -188,7 +194,9 @@ def _finger_columns(task: str, scene: Scene) -> tuple[float, float]:
 
 def test_the_opening_moves_the_front_and_nothing_far_from_the_drawer() -> None:
     kind = KINDS["drawer"]
-    scenes = [scene_of("drawer", opening=float(opening), apple=(-120.0, 180.0, 35.0)) for opening in range(0, 301, 60)]
+    scenes = [
+        scene_of("drawer", opening=float(opening), at={"apple": (-120.0, 180.0, 35.0)}) for opening in range(0, 301, 60)
+    ]
     frames = [draw_parts(kind, scene) for scene in scenes]
     front = len(picture.fixed_solids(kind)) + 4
     columns = [np.argwhere(parts == front)[:, 1].mean() for _, parts in frames]
@@ -205,7 +213,7 @@ def test_a_higher_thing_has_its_shadow_farther_away_and_softer() -> None:
     bare = draw_scene(kind, scene_of("align")).astype(int)
     distances, depths = [], []
     for z in (60.0, 120.0, 190.0):
-        scene = scene_of("align", red=(60.0, 0.0, z))
+        scene = scene_of("align", at={"red cube": (60.0, 0.0, z)})
         frame, parts = draw_parts(kind, scene)
         darker = np.where(parts == -1, (bare - frame).sum(2), 0)
         assert darker.min() >= 0
@@ -231,8 +239,8 @@ def test_drawing_what_changed_is_drawing_everything(task: str) -> None:
     [EYE, (5000.0, 5000.0, 5000.0), (-5000.0, 0.0, -5000.0), (985.0, 0.0, 590.0), (900.0, 0.0, 560.0), (0.0, 0.0, 0.0)],
 )
 def test_things_in_absurd_places_are_drawn_or_not_but_break_nothing(place: Point) -> None:
-    for task, name in (("align", "red"), ("drawer", "apple")):
-        scene = scene_of(task, opening=100.0 if task == "drawer" else None, **{name: place})
+    for task, name in (("align", "red cube"), ("drawer", "apple")):
+        scene = scene_of(task, opening=100.0 if task == "drawer" else None, at={name: place})
         np.testing.assert_array_equal(draw_scene(KINDS[task], scene), draw_whole(KINDS[task], scene))
 
 
@@ -250,7 +258,7 @@ def test_frames_are_those_of_other_machines() -> None:
 
 def test_a_fresh_process_draws_the_same_pixels() -> None:
     program = (
-        "import sys, json\n"
+        "import sys\n"
         "from pivot.environments._primitiveskill_picture import draw_scene\n"
         "from pivot.environments._primitiveskill_tasks import KINDS, Scene\n"
         "scene = Scene({'apple': (-120.0, 150.0, 35.0)}, None, 180.0)\n"
