@@ -39,6 +39,8 @@ class Case:
     """``T_max``, the turn budget."""
     steps: Sequence[Mapping[str, Any]] = ()
     """The logged ``info`` of each step, for solvers that read the log (navigation); exact solvers ignore it."""
+    observations: Sequence[str] = ()
+    """The text observation before each action, for solvers that read it (primitiveskill); empty where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
