@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from time import process_time
 
 import numpy as np
@@ -27,6 +28,7 @@ from pivot.environments._primitiveskill_tasks import (
     tray_centre,
 )
 from pivot.environments._primitiveskill_world import EYE, LOOKED_AT, SIDE
+from pivot.images import decode
 
 TRAY_FLOOR = DRAWER_BOXES[0][1][2]
 REST = {"apple": APPLE / 2}
@@ -278,3 +280,16 @@ def test_frames_come_quickly() -> None:
     for kind, scene in scenes:
         draw_scene(kind, scene)
     assert (process_time() - start) / len(scenes) < 0.015
+
+
+def test_the_picture_of_the_docs_is_what_its_code_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path(picture.__file__).parents[1] / "docs"
+    code = (docs / "primitiveskill.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "primitiveskill.md", "exec"), {})
+    made, shown = (
+        decode((folder / "primitiveskill-views.jpg").read_bytes()).astype(int)
+        for folder in (tmp_path, docs / "pictures")
+    )
+    assert made.shape == shown.shape
+    assert np.abs(made - shown).max() < 12  # decoders may round otherwise
