@@ -367,7 +367,7 @@ def _shade(solids, key, lit, nx, ny, nz, y, dx, dy, dz):
     facing = nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2]
     # A weak light from the camera's side throws no shadow, so no face that is seen is black.
     fill = 0.77 * nx + 0.40 * ny + 0.50 * nz
-    light = 0.42 + 0.07 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
+    light = 0.46 + 0.06 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
     shine = 0.0
     if gloss > 0.0 and facing > 0.0:
         length = np.sqrt(dx * dx + dy * dy + dz * dz)
