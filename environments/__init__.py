@@ -11,3 +11,4 @@ gymnasium.register(id="pivot/Sokoban-v0", entry_point="pivot.environments.sokoba
 gymnasium.register(id="pivot/FrozenLake-v0", entry_point="pivot.environments.frozenlake:FrozenLakeEnv")
 gymnasium.register(id="pivot/Svg-v0", entry_point="pivot.environments.svg:SvgEnv")
 gymnasium.register(id="pivot/Navigation-v0", entry_point="pivot.environments.navigation:NavigationEnv")
+gymnasium.register(id="pivot/PrimitiveSkill-v0", entry_point="pivot.environments.primitiveskill:PrimitiveSkillEnv")

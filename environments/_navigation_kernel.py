@@ -8,17 +8,11 @@ from hashed integers, so equal rooms give equal pixels on every machine.
 
 import numpy as np
 
-from ..solvers import _compiled as caching
+from ..solvers._compiled import compiled, forget_stale
 from . import _navigation_surfaces as surfaces_module
-from ._navigation_surfaces import (
-    CEILING,
-    FLOOR,
-    WALL,
-    compiled,
-    surface_colour,
-)
+from ._navigation_surfaces import CEILING, FLOOR, WALL, surface_colour
 
-caching.forget_stale(__file__, surfaces_module)
+forget_stale(__file__, surfaces_module)
 
 NEAR = 0.02
 """Nothing closer to the eye is drawn, metres along the view."""

@@ -5,10 +5,8 @@ Fine patterns fade with distance, as they would in a camera, instead of flickeri
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import numba
+from ..solvers._compiled import compiled
 
 SURFACES = (
     "plain",
@@ -46,14 +44,6 @@ SURFACES = (
 """Names of the surfaces in state texts; their positions are the codes of the kernel."""
 CODES = {name: code for code, name in enumerate(SURFACES)}
 FLOOR, WALL, CEILING = 0, 1, 2
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use; keep the machine code on disk where some cache folder can be written."""
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # no writable cache folder
-        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @compiled

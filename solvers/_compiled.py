@@ -4,9 +4,21 @@ Numba recompiles a cached function when its own file changes, but not when a com
 took from another file does. Each file of compiled code therefore names what it uses, and forgets what is older.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import numba
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile on first use, without the GIL; keep the machine code on disk where some cache folder can be written."""
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # no writable cache folder
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def forget_stale(file: str, *used: ModuleType) -> None:

@@ -58,7 +58,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "named"),
     [
-        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, sokoban"),
+        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, primitiveskill, sokoban"),
         (("chess", "--out", "x"), PluginError, "unknown environment 'chess'; registered: frozenlake, navigation"),
         (("sokoban",), ConfigError, "no folder given; say where the store goes with --out DIR"),
         (("sokoban", "--tasks", "many"), ConfigError, "--tasks many: found 'many'; expected a number, or ENV=N,ENV=N"),

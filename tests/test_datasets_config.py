@@ -80,7 +80,9 @@ def test_a_file_that_is_no_config_is_named(content: str | None, message: str, tm
 
 
 def test_unknown_parts_are_named() -> None:
-    with pytest.raises(PluginError, match="unknown environment 'chess'; registered: frozenlake, navigation, sokoban"):
+    with pytest.raises(
+        PluginError, match="unknown environment 'chess'; registered: frozenlake, navigation, primitiveskill, sokoban"
+    ):
         make_config({"environments": {"chess": {"tasks": 1, "settings": {}}}})
     config = make_config({"environments": SOKOBAN, "policy": {"name": "nobody"}, "teacher": {"name": "nobody"}})
     with pytest.raises(PluginError, match=r"unknown policy 'nobody'; registered: .*scripted"):

@@ -165,7 +165,7 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         (
             config_of({"chess": 1}),
             PluginError,
-            "unknown environment 'chess'; registered: frozenlake, navigation, sokoban",
+            "unknown environment 'chess'; registered: frozenlake, navigation, primitiveskill, sokoban",
         ),
         (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: openai, scripted"),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),

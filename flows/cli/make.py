@@ -32,7 +32,8 @@ StorePath = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a fini
 
 def build(
     envs: Annotated[
-        list[str] | None, typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation.")
+        list[str] | None,
+        typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation, primitiveskill."),
     ] = None,
     out_dir: Annotated[Path | None, _option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
@@ -79,7 +80,8 @@ def build(
         str | None, _option("Scorer of svg: pixel (default, an embedded stand-in) or dino+dreamsim.", "--scorer")
     ] = None,
     backend: Annotated[
-        str | None, _option("What runs navigation: embedded (default), or thor for AI2-THOR.", "--backend")
+        str | None,
+        _option("What runs behind: embedded (default), thor (navigation), maniskill (primitiveskill).", "--backend"),
     ] = None,
     task_file: Annotated[
         list[Path] | None, _option("Tasks of navigation in AI2-THOR; once for each split.", "--task-file")
@@ -137,7 +139,7 @@ def build(
         "split": split,
         "target_vocabulary": target_vocabulary,
     }
-    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, "navigation.backend": backend}
+    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, _backend_setting(backend, envs): backend}
     short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None
     named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
     resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes, solver or [])
@@ -164,6 +166,13 @@ def build(
         server.wait()
         result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
     show_result(result)
+
+
+def _backend_setting(backend: str | None, envs: list[str] | None) -> str:
+    """Return the setting that ``--backend`` means; ``embedded`` is meant for the first environment that has one."""
+    owners = {"thor": "navigation", "maniskill": "primitiveskill"}
+    named = (name for name in envs or () if name in owners.values())
+    return f"{owners.get(backend or '', next(named, 'navigation'))}.backend"
 
 
 def resolve_config(

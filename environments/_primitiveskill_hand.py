@@ -1,0 +1,89 @@
+"""The hand of the embedded tabletop: which boxes it takes up, and what it can grasp.
+
+It points down, its fingers open along y. Places are relative to the tool centre, the middle between the fingertips,
+in millimetres. The numbers are those of a Panda hand, and tolerances were set so that the same primitives end alike in
+ManiSkill's physics.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ._primitiveskill_boxes import above_each_other, half_side, shifted
+from ._primitiveskill_tasks import Box, Point
+
+OPEN = 40.0
+"""Distance of each open finger's inner face from the middle."""
+FINGER_THICK = 15.0
+"""Along y."""
+FINGER_HALF_WIDTH = 10.0
+"""Along x."""
+TIP_BELOW = 10.0
+"""How far the fingers reach below the tool centre."""
+PALM_ABOVE = 45.0
+"""How far above the tool centre the fingers end and the body of the hand begins."""
+PALM: Box = ((-32.0, -100.0, PALM_ABOVE), (32.0, 100.0, 110.0))
+
+GRASP_X_SLACK = 5.0
+"""A finger that overlaps a thing by less than this along x does not hold it."""
+GRASP_Y_SLACK = {"cube": 0.0, "apple": 10.0}
+"""How much further off the middle than the open fingers leave room for: a round thing slides in between them."""
+GRASP_DEPTH = 5.0
+"""Least overlap of fingers and thing along z."""
+
+
+def fingers(inner: float) -> tuple[Box, Box]:
+    """Return the two fingers when each inner face is ``inner`` from the middle: the one at -y, the one at +y."""
+    outer = inner + FINGER_THICK
+    return (
+        ((-FINGER_HALF_WIDTH, -outer, -TIP_BELOW), (FINGER_HALF_WIDTH, -inner, PALM_ABOVE)),
+        ((-FINGER_HALF_WIDTH, inner, -TIP_BELOW), (FINGER_HALF_WIDTH, outer, PALM_ABOVE)),
+    )
+
+
+def between_fingers(thing: str, at: Point, hand: Point) -> bool:
+    """Return whether the open hand grasps a thing at ``at`` when it closes at ``hand``."""
+    half = half_side(thing)
+    dx, dy, dz = at[0] - hand[0], at[1] - hand[1], at[2] - hand[2]
+    room = OPEN - half + GRASP_Y_SLACK["apple" if thing == "apple" else "cube"]
+    return (
+        abs(dx) <= half + FINGER_HALF_WIDTH - GRASP_X_SLACK
+        and abs(dy) <= room
+        and dz + half >= GRASP_DEPTH - TIP_BELOW
+        and dz - half <= PALM_ABOVE - GRASP_DEPTH
+    )
+
+
+def grasped(things: Mapping[str, Point], hand: Point) -> str | None:
+    """Return what the open hand grasps when it closes at ``hand``: the nearest thing between its fingers, or None."""
+    best: tuple[float, str] | None = None
+    for thing, at in things.items():
+        if between_fingers(thing, at, hand):
+            far = sum((a - b) * (a - b) for a, b in zip(at, hand, strict=True))
+            if best is None or far < best[0]:
+                best = (far, thing)
+    return None if best is None else best[1]
+
+
+def lowest_reach(parts: Iterable[Box], solids: Iterable[Box], hand: Point) -> float:
+    """Return how far down the tool centre comes above ``hand``'s x and y, no lower than its z.
+
+    ``parts`` move down with the hand; the first of them that meets the table or one of ``solids`` stops it.
+    """
+    lowest, solids = hand[2], list(solids)
+    for part in parts:
+        under = part[0][2]
+        lowest = max(lowest, -under)
+        column = shifted(part, hand)
+        for solid in solids:
+            if above_each_other(column, solid):
+                lowest = max(lowest, solid[1][2] - under)
+    return lowest
+
+
+def core(thing: str, box: Box) -> Box:
+    """Return the part of a thing's box that stops a finger which comes down on it; a round thing rolls aside."""
+    slack = GRASP_Y_SLACK["apple" if thing == "apple" else "cube"]
+    (ax, ay, az), (bx, by, bz) = box
+    return (ax, ay + slack, az), (bx, by - slack, bz)
+
+
+__all__ = ["OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]
