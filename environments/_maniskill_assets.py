@@ -7,8 +7,8 @@ looks change: what touches what stays the built shapes, so a task is the same wi
 import json
 from typing import Any
 
-import sapien
-from mani_skill import ASSET_DIR
+import sapien  # pyright: ignore[reportMissingImports]
+from mani_skill import ASSET_DIR  # pyright: ignore[reportMissingImports]
 
 from ._primitiveskill_tasks import APPLE
 

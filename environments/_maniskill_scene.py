@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import sapien
-import sapien.physx
-import torch
-from mani_skill.agents.robots import Panda
-from mani_skill.envs.sapien_env import BaseEnv
-from mani_skill.sensors.camera import CameraConfig
-from mani_skill.utils import sapien_utils
-from mani_skill.utils.building import actors
-from mani_skill.utils.scene_builder.table import TableSceneBuilder
-from mani_skill.utils.structs.types import SceneConfig, SimConfig
+import sapien  # pyright: ignore[reportMissingImports]
+import sapien.physx  # pyright: ignore[reportMissingImports]
+import torch  # pyright: ignore[reportMissingImports]
+from mani_skill.agents.robots import Panda  # pyright: ignore[reportMissingImports]
+from mani_skill.envs.sapien_env import BaseEnv  # pyright: ignore[reportMissingImports]
+from mani_skill.sensors.camera import CameraConfig  # pyright: ignore[reportMissingImports]
+from mani_skill.utils import sapien_utils  # pyright: ignore[reportMissingImports]
+from mani_skill.utils.building import actors  # pyright: ignore[reportMissingImports]
+from mani_skill.utils.scene_builder.table import TableSceneBuilder  # pyright: ignore[reportMissingImports]
+from mani_skill.utils.structs.types import SceneConfig, SimConfig  # pyright: ignore[reportMissingImports]
 
 from ..images import Frame
 from ._maniskill_arm import joint_angles
