@@ -264,21 +264,17 @@ class Table:
 
     def problem(self) -> str | None:
         """Return why this is no state of rest, None when it is one; what hovers has then come down."""
-        names = list(self._at)
-        home, high = self.kind.home, HELD_ABOVE[self.kind.name]
-        for name in names:
-            if name in self._carried and any(
-                abs(a - b) > HELD_REACH for a, b in zip(self._at[self._carried[0]], home, strict=True)
-            ):
-                return (
-                    f"{self._held} is held, but not where the hand is: expected it within {HELD_REACH:g} mm of {home}"
-                )
-            if (name in self._carried) != (self._at[name][2] > high):
-                return f"{name} is at z = {self._at[name][2]:g}; only what is held is above {high:g} mm"
-            for other, box in [
-                *((other, self._box(other)) for other in names if other > name),
-                *(("the drawer", box) for box in self._furniture()),
-            ]:
+        high = HELD_ABOVE[self.kind.name]
+        for name, at in self._at.items():
+            if (name in self._carried) != (at[2] > high):
+                return f"{name} is at z = {at[2]:g}; what is held is above {high:g} mm, and nothing else is"
+        if self._held is not None:
+            for place, hand in zip(self._at[self._held], self.kind.home, strict=True):
+                if abs(place - hand) > HELD_REACH:
+                    return f"{self._held} is held, but more than {HELD_REACH:g} mm from the hand at {self.kind.home}"
+        for name in self._at:
+            others = {other: self._box(other) for other in self._at if other > name}
+            for other, box in [*others.items(), *(("the drawer", box) for box in self._furniture())]:
                 if overlap(self._box(name), box):
                     return f"{name} and {other} overlap"
         before = dict(self._at)

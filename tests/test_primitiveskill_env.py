@@ -35,6 +35,7 @@ def level(
 
 
 ALIGN = level("align", (120.0, -100.0, 20.0), (130.0, 120.0, 20.0))
+HELD = level("align", (-150.0, 0.0, 350.0), (130.0, 120.0, 20.0), held="red cube")
 PLACE = level("place", (-40.0, -60.0, 20.0), (-20.0, 60.0, 20.0))
 STACK = level("stack", (0.0, -100.0, 20.0), (100.0, 50.0, 20.0), (-60.0, 150.0, 20.0))
 DRAWER = level("drawer", (-120.0, 150.0, 35.0), drawer=180.0)
@@ -88,7 +89,8 @@ class TestPrimitiveSkillContract(EnvironmentContract):
         changed(ALIGN, "task", value="stack"): "expected a list of red cube, green cube, purple cube",
         changed(ALIGN, "held", value="apple"): "held is 'apple'",
         changed(ALIGN, "held", value=["red cube"]): "held is",
-        changed(ALIGN, "held", value="red cube"): "more than 100 mm from",
+        changed(ALIGN, "held", value="red cube"): "what is held is above 250 mm",
+        changed(HELD, "objects", 0, "position", 0, value=0.0): "more than 100 mm from the hand",
         changed(ALIGN, "achieved", value=[True]): "2 times true or false",
         changed(ALIGN, "achieved", value=[0, 1]): "2 times true or false",
         changed(ALIGN, "achieved", value=None): "2 times true or false",
@@ -112,9 +114,9 @@ class TestPrimitiveSkillContract(EnvironmentContract):
         changed(ALIGN, "objects", 0, "position", 2, value=19.0): "does not rest",
         changed(ALIGN, "objects", 0, "position", 2, value=120.0): "does not rest",
         changed(ALIGN, "objects", 0, "position", 2, value=-20.0): "does not rest",
-        changed(ALIGN, "objects", 0, "position", 2, value=260.0): "only what is held is above 250",
-        changed(ALIGN, "objects", 0, "position", value=[120.0, 110.0, 20.0]): "red cube and green cube overlap",
-        changed(ALIGN, "objects", 0, "position", value=[130.0, 115.0, 60.0]): "does not rest",
+        changed(ALIGN, "objects", 0, "position", 2, value=260.0): "what is held is above 250",
+        changed(ALIGN, "objects", 0, "position", value=[120.0, 110.0, 20.0]): "green cube and red cube overlap",
+        changed(ALIGN, "objects", 0, "position", value=[130.0, 145.0, 60.0]): "does not rest",
         changed(DRAWER, "objects", 0, "position", value=[-300.0, -400.0, 35.0]): "overlap",
         changed(DRAWER, "objects", 0, "position", value=[-300.0, -180.0, 150.0]): "does not rest",
     }
@@ -216,7 +218,7 @@ def test_stack() -> None:
 
 def test_drawer() -> None:
     env, results = play(
-        DRAWER, "pick(-120,150,35)|place(-300,-180,250)", "push(-300,60,150,-300,-180,150)"
+        DRAWER, "pick(-120,150,35)|place(-300,-180,250)", "push(-300,60,150,-300,-260,150)"
     )  # fmt: skip
     assert summary(results) == [(3.9, 0, False), (9.9, 0, True)]
     scene = env.state.scene
