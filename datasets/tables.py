@@ -199,7 +199,17 @@ def steps_by_episode(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
     return grouped
 
 
-FAILED_STEP_COLUMNS = ("episode_id", "action", "payload", "action_valid", "reward", "frame_id", "next_frame_id", "info")
+FAILED_STEP_COLUMNS = (
+    "episode_id",
+    "observation_text",
+    "action",
+    "payload",
+    "action_valid",
+    "reward",
+    "frame_id",
+    "next_frame_id",
+    "info",
+)
 """Step columns that the labeller reads."""
 
 FAILED_EPISODE_COLUMNS = (
@@ -248,6 +258,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
                 infos=[json.loads(step["info"]) for step in mine],
                 action_valid=[step["action_valid"] for step in mine],
                 frame_ids=[step["frame_id"] for step in mine] + [step["next_frame_id"] for step in mine[-1:]],
+                observations=[step["observation_text"] for step in mine],
             )
         )
     return found

@@ -18,7 +18,7 @@ from ..labeling.base import FailedEpisode
 from ..labeling.label import label_episodes
 from ..rollouts.base import Status, StopReason
 from ..rollouts.runner import roll_out_tasks
-from ..solvers.base import Case, Certificate, Solver, Verdict
+from ..solvers.base import Certificate, Solver, Verdict
 from ..solvers.reference import prover
 from .compare import differences
 from .config import RunConfig, Shard, env_config, environment, make_solver
@@ -179,8 +179,7 @@ def _unproved(solver: Solver, labels: list[dict[str, Any]], episodes: list[Faile
         episode = by_id.get(label["episode_id"])
         if episode is None or label["pivot_step"] is None or prove is None:
             continue
-        case = Case(episode.initial_state, episode.actions, episode.horizon, episode.infos)
-        proof = prove(case, stored_verdict(label))
+        proof = prove(episode.case(), stored_verdict(label))
         problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
     return problems
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
 from ..rollouts.base import PromptMessages
-from ..solvers.base import Certificate, Solver, Verdict
+from ..solvers.base import Case, Certificate, Solver, Verdict
 from .vocabulary import Vocabulary
 
 
@@ -41,11 +41,17 @@ class FailedEpisode:
     action_valid: Sequence[bool]
     frame_ids: Sequence[str]
     """Length T + 1: the frame before each action, then the terminal one."""
+    observations: Sequence[str] = ()
+    """The text observation before each action, length T, or empty where none is known."""
 
     @property
     def num_steps(self) -> int:
         """Realised number of steps, ``T``."""
         return len(self.actions)
+
+    def case(self) -> Case:
+        """Return the episode as a solver sees it."""
+        return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ..environments.base import EnvProfile
 from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
 from ..rollouts.base import PromptMessages
-from ..solvers.base import Case, Solver, Unsolved, Verdict
+from ..solvers.base import Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
 from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, Label, RejectReason, Teacher, judge
 from .target import build_target
@@ -50,9 +50,7 @@ def label_episodes(
     """
     for episode in episodes:
         _check_rows(episode)
-    answers = solver.certify(
-        [Case(episode.initial_state, episode.actions, episode.horizon, episode.infos) for episode in episodes]
-    )
+    answers = solver.certify([episode.case() for episode in episodes])
     _check_answers(solver, episodes, answers)
     profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
     prompts = [
@@ -167,6 +165,8 @@ def _check_rows(episode: FailedEpisode) -> None:
         "action_valid": len(episode.action_valid),
         "frame_ids": len(episode.frame_ids) - 1,
     }
+    if episode.observations:
+        lengths["observations"] = len(episode.observations)
     wrong = [f"{name} of {length}" for name, length in lengths.items() if length != steps]
     if wrong or steps == 0:
         raise StoreError(

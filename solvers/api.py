@@ -15,6 +15,7 @@ def certify(
     horizon: int,
     *,
     steps: Sequence[Mapping[str, Any]] = (),
+    observations: Sequence[str] = (),
     **settings: Any,
 ) -> Verdict:
     """Find the pivot step of one failed episode and prove it.
@@ -25,6 +26,7 @@ def certify(
         actions: normalised action names, one a step; ``invalid`` for a reply without a usable action.
         horizon: ``T_max``, the turn budget; budgets count from it, not from the number of actions.
         steps: the logged ``info`` of each step, for solvers that read the log; exact ones ignore it.
+        observations: the text observation before each action, for solvers that read it (primitiveskill).
         settings: settings of the solver, such as ``max_states``.
 
     Returns:
@@ -39,7 +41,7 @@ def certify(
         solver: Solver = kind(**settings)
     except TypeError as error:
         raise CertifyError(f"settings of solver {env!r} cannot be used: {error}") from error
-    answer = solver.certify([Case(initial_state, list(actions), horizon, steps)])[0]
+    answer = solver.certify([Case(initial_state, list(actions), horizon, steps, observations)])[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     return answer

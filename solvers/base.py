@@ -39,6 +39,8 @@ class Case:
     """``T_max``, the turn budget."""
     steps: Sequence[Mapping[str, Any]] = ()
     """The logged ``info`` of each step, for solvers that read the log (navigation); exact solvers ignore it."""
+    observations: Sequence[str] = ()
+    """The text observation before each action, for solvers that read it (primitiveskill); empty where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,12 @@ class Certificate:
     reference_pivot: int | None = None
     """The pivot by a better reference, where one exists beside an inexact certificate."""
     reference_kind: str | None = None
+    """``exact``, or ``lower_bound``: no play takes fewer."""
     reference_before: float | None = None
-    """Needed amount at ``s_{t*}`` in ``unit`` by that reference; None when the goal is out of reach from there."""
+    """Needed turns at ``s_{t*}`` by that reference, also where ``unit`` counts stages; None when the goal is out of
+    reach from there, or without a reference."""
     reference_after: float | None = None
-    """Needed amount at ``s_{t*+1}`` by that reference; None when the goal is out of reach from there."""
+    """Needed turns at ``s_{t*+1}`` by that reference; None likewise."""
 
 
 @dataclass(frozen=True, slots=True)

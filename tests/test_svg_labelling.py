@@ -112,7 +112,7 @@ def test_the_analyzer_is_told_about_the_target_tile(episodes: list[FailedEpisode
 
 def test_one_submission_makes_two_tiles(episodes: list[FailedEpisode]) -> None:
     full = episodes[0]
-    lists = ("actions", "payloads", "rewards", "infos", "action_valid")
+    lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
     cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
     text = analyzer_text(PROFILE, cut)
     assert "2x1 grid" in text
@@ -145,7 +145,7 @@ def test_template_phrases_for_a_single_submission(episodes: list[FailedEpisode])
     for wanted in ("mismatch svg", "format svg", "format empty"):
         mode, action = wanted.split()
         full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
-        lists = ("actions", "payloads", "rewards", "infos", "action_valid")
+        lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
         cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
         (made,) = label([cut])
         assert (made.failure_mode, made.pivot_step) == (mode, 0)
