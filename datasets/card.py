@@ -194,7 +194,7 @@ def _modes_section(store: Store) -> str:
 
 
 def _bounds_section(store: Store) -> str:
-    """Say how good the bound of a certificate is where a better reference stands beside it; empty without any."""
+    """Say how good an inexact certificate is where a better reference stands beside it; empty without any."""
     facts = pl.col("certificate").struct
     found = (
         store.lazy()
@@ -214,9 +214,10 @@ def _bounds_section(store: Store) -> str:
         return ""
     lines = ["## Bounds", ""]
     lines += [
-        f"- `{row['solver']}` labels by a bound. Beside it stands a reference (`certificate.reference_pivot`, "
-        f"{row['kind']}): both name the same pivot step in {row['same']} of {row['records']} accepted records "
-        f"({_percent(row['same'], row['records'])}), and the bound's is {row['delay']:.2f} steps later on average."
+        f"- The certificates of `{row['solver']}` are not exact. Beside each stands a reference "
+        f"(`certificate.reference_pivot`, {row['kind']}): both name the same pivot step in {row['same']} of "
+        f"{row['records']} accepted records ({_percent(row['same'], row['records'])}), and the certificate's is "
+        f"{abs(row['delay']):.2f} steps {'earlier' if row['delay'] < 0 else 'later'} on average."
         for row in found.to_dicts()
     ]
     return "\n".join(lines)

@@ -64,7 +64,8 @@ class EpisodeView:
         if label["certificate"] is not None:
             facts.append(("certificate", certificate_text(label["certificate"])))
             if (reference := reference_text(label["certificate"])) is not None:
-                facts.append(("by the true way", reference))
+                exact = label["certificate"]["reference_kind"] == "exact"
+                facts.append(("by the true way" if exact else "by a bound that holds", reference))
         if label["witness"]:
             facts.append(("a plan that still worked before the pivot", " ".join(label["witness"])))
         if label["feasible_actions"]:
@@ -113,13 +114,14 @@ def reference_text(certificate: dict[str, Any]) -> str | None:
     """State in one sentence what the better reference beside a bound says; None without one."""
     if certificate["reference_pivot"] is None:
         return None
+    latest, least = (" at the latest", "at least ") if certificate["reference_kind"] == "lower_bound" else ("", "")
     before, after = (
-        "the goal is out of reach" if amount is None else f"{amount:g} {certificate['unit']} are needed"
+        "the goal is out of reach" if amount is None else f"{least}{amount:g} turns are needed"
         for amount in (certificate["reference_before"], certificate["reference_after"])
     )
     return (
-        f"the task was lost at step {certificate['reference_pivot']}; before the pivot action {before}, after it "
-        f"{after} ({certificate['reference_kind']})"
+        f"the task was lost at step {certificate['reference_pivot']}{latest}; before the pivot action {before}, after "
+        f"it {after} ({certificate['reference_kind']})"
     )
 
 

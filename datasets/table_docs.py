@@ -46,9 +46,9 @@ CERTIFICATE_DOCS = {
     "raw_before": "Measured amount behind `before` (metres, stages, score), where there is one.",
     "raw_after": "The same after the action.",
     "reference_pivot": "Pivot step by a better reference, where one exists beside an inexact certificate.",
-    "reference_kind": "Which reference that is.",
-    "reference_before": "Needed amount before the pivot action by that reference; null when out of reach there.",
-    "reference_after": "Needed amount after it by that reference; null when out of reach from there.",
+    "reference_kind": "Which reference that is: `exact`, or `lower_bound` (no play takes fewer).",
+    "reference_before": "Turns needed before the pivot action by that reference; null when out of reach there.",
+    "reference_after": "Turns needed after it by that reference; null when out of reach from there.",
 }
 
 VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
@@ -102,8 +102,8 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "bound_quality": (
-        "How good the bound of a certificate is where a better reference stands beside it: one row an environment and "
-        "kind of reference; rejected labels count too.",
+        "How good an inexact certificate is where a better reference stands beside it: one row an environment and kind "
+        "of reference; rejected labels count too.",
         {
             "env": "Environment name.",
             "kind": "Kind of the certificate.",
@@ -111,8 +111,13 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "failures": "Labels that have both.",
             "agreeing": "Labels whose pivot step is the reference's.",
             "agreement": "Their share.",
+            "earlier": "Labels whose pivot step comes before the reference's: what a bound never does, a heuristic may.",
+            "later": "Labels whose pivot step comes after it.",
             "mean_delay": "Mean number of steps by which the label's pivot is later than the reference's.",
-            "mean_gap": "Mean of `reference_before - before`, where the goal is within reach: what the bound misses.",
+            "mean_gap": (
+                "Mean of `reference_before - before`, where the goal is within reach: what the certificate misses, in "
+                "turns (a stage counts as one)."
+            ),
         },
     ),
     "rejects": (

@@ -68,6 +68,8 @@ _DERIVED_VIEWS = {
         SELECT env, certificate.kind AS kind, certificate.reference_kind AS reference, count(*) AS failures,
             count(*) FILTER (pivot_step = certificate.reference_pivot) AS agreeing,
             avg((pivot_step = certificate.reference_pivot)::INT) AS agreement,
+            count(*) FILTER (pivot_step < certificate.reference_pivot) AS earlier,
+            count(*) FILTER (pivot_step > certificate.reference_pivot) AS later,
             avg(pivot_step - certificate.reference_pivot) AS mean_delay,
             avg(certificate.reference_before - certificate.before) AS mean_gap
         FROM failures WHERE certificate.reference_pivot IS NOT NULL

@@ -64,10 +64,12 @@ class Certificate:
     reference_pivot: int | None = None
     """The pivot by a better reference, where one exists beside an inexact certificate."""
     reference_kind: str | None = None
+    """``exact``, or ``lower_bound``: no play takes fewer."""
     reference_before: float | None = None
-    """Needed amount at ``s_{t*}`` in ``unit`` by that reference; None when the goal is out of reach from there."""
+    """Needed turns at ``s_{t*}`` by that reference, also where ``unit`` counts stages; None when the goal is out of
+    reach from there, or without a reference."""
     reference_after: float | None = None
-    """Needed amount at ``s_{t*+1}`` by that reference; None when the goal is out of reach from there."""
+    """Needed turns at ``s_{t*+1}`` by that reference; None likewise."""
 
 
 @dataclass(frozen=True, slots=True)
