@@ -63,8 +63,7 @@ def fingers(tool: Point, opening: float) -> list[Solid]:
     middle, half = (PALM_ABOVE - TIP_BELOW) / 2, (PALM_ABOVE + TIP_BELOW) / 2
     aside = (opening + FINGER_THICK) / 2
     return [
-        box((x, y + side * aside, z + middle), (FINGER_HALF_WIDTH, FINGER_THICK / 2, half), _FINGER)
-        for side in (-1, 1)
+        box((x, y + side * aside, z + middle), (FINGER_HALF_WIDTH, FINGER_THICK / 2, half), _FINGER) for side in (-1, 1)
     ]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..images import Frame
 from ._primitiveskill_arm import FINGERS_OPEN, arm, fingers
 from ._primitiveskill_kernel import WALL, ZONES, draw, mark
-from ._primitiveskill_solids import Solid, array_of, ball, box, cylinder
+from ._primitiveskill_solids import Solid, array_of, ball, box, cylinder, rgb
 from ._primitiveskill_tasks import (
     APPLE,
     CABINET_BOXES,
@@ -31,6 +31,8 @@ from ._primitiveskill_tasks import (
 from ._primitiveskill_world import EYE, LOOKED_AT, SIDE
 
 CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
+TARGET_COLOURS = {"left target": "#d9605c", "right target": "#5fb86a"}
+"""Paler than the cubes that belong there, which stand out from them."""
 APPLE_COLOUR = "#e0242e"
 _APPLE_GLOSS = 0.5
 _STALK, _LEAF = "#5a3d22", "#3f9a3a"
@@ -93,9 +95,9 @@ def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.float64], NDA
 
 
 def _targets(kind: TaskKind) -> NDArray[np.float64]:
-    """Return middle and radius of the targets, float64 (m, 3)."""
-    places = TARGETS.values() if kind.name == "place" else ()
-    return np.array([(x, y, TARGET_RADIUS) for x, y, _ in places]).reshape(-1, 3)
+    """Return middle, radius and colour of the targets, float64 (m, 6)."""
+    places = TARGETS.items() if kind.name == "place" else ()
+    return np.array([(*at[:2], TARGET_RADIUS, *rgb(TARGET_COLOURS[name])) for name, at in places]).reshape(-1, 6)
 
 
 def _cube(name: str, centre: Point) -> Solid:
