@@ -86,4 +86,4 @@ def core(thing: str, box: Box) -> Box:
     return (ax, ay + slack, az), (bx, by - slack, bz)
 
 
-__all__ = ["OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]
+__all__ = ["FINGER_HALF_WIDTH", "OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]
