@@ -92,6 +92,9 @@ def test_the_nearer_of_two_is_grasped() -> None:
     two = ((-21.0, 0.0, 20.0), (21.0, 0.0, 20.0))
     assert do(table("align", *two), "pick(-3,0,20)").held == "red cube"
     assert do(table("align", *two), "pick(3,0,20)").held == "green cube"
+    for tower in (((0.0, 0.0, 20.0), (0.0, 0.0, 60.0)), ((0.0, 0.0, 60.0), (0.0, 0.0, 20.0))):
+        scene = do(table("align", *tower), "pick(0,0,40)")
+        assert all(at[2] > 300 for at in cubes(scene))
 
 
 def test_a_neighbour_under_a_finger_stops_the_hand() -> None:
