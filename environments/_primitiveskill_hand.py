@@ -53,14 +53,15 @@ def between_fingers(thing: str, at: Point, hand: Point) -> bool:
 
 
 def grasped(things: Mapping[str, Point], hand: Point) -> str | None:
-    """Return what the open hand grasps when it closes at ``hand``: the nearest thing between its fingers, or None."""
-    best: tuple[float, str] | None = None
+    """Return what the open hand grasps when it closes at ``hand``: the nearest thing between its fingers, or None.
+
+    Of two that are equally near it is the lower one, which brings the other along.
+    """
+    near: list[tuple[float, float, Point, str]] = []
     for thing, at in things.items():
         if between_fingers(thing, at, hand):
-            far = sum((a - b) * (a - b) for a, b in zip(at, hand, strict=True))
-            if best is None or far < best[0]:
-                best = (far, thing)
-    return None if best is None else best[1]
+            near.append((sum((a - b) * (a - b) for a, b in zip(at, hand, strict=True)), at[2], at, thing))
+    return min(near)[-1] if near else None
 
 
 def lowest_reach(parts: Iterable[Box], solids: Iterable[Box], hand: Point) -> float:
@@ -86,4 +87,4 @@ def core(thing: str, box: Box) -> Box:
     return (ax, ay + slack, az), (bx, by - slack, bz)
 
 
-__all__ = ["OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]
+__all__ = ["FINGER_HALF_WIDTH", "OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]

@@ -24,7 +24,7 @@ from ._primitiveskill_boxes import (
     overlap,
     shifted,
 )
-from ._primitiveskill_hand import OPEN, PALM, core, fingers, grasped, lowest_reach
+from ._primitiveskill_hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach
 from ._primitiveskill_picture import draw_scene
 from ._primitiveskill_state import SkillState, settled
 from ._primitiveskill_tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind
@@ -96,12 +96,31 @@ class Table:
         if thing is None:
             return
         group = [thing, *self._standing_on(thing)]
-        # Closing the fingers centres the thing between them, and shoves aside what is in its way.
-        self._shove([_Mover([self._box(name)], (0.0, hand[1] - self._at[thing][1], 0.0), 0.0, name) for name in group])
+        self._close(hand, thing, group)
         home = self.kind.home
         for name in group:
             self._move(name, (home[0] - hand[0], home[1] - hand[1], home[2] - hand[2]))
-        self._held, self._carried = thing, group
+        self._held = thing
+
+    def _close(self, hand: Point, thing: str, group: list[str]) -> None:
+        """Close the fingers on a thing: they centre it along y, and all that they reach of what it carries.
+
+        What else is in the way of these things or of the fingers is shoved aside.
+        """
+        low, high = hand[0] - FINGER_HALF_WIDTH, hand[0] + FINGER_HALF_WIDTH
+        movers = []
+        for name in group:
+            box = self._box(name)
+            centred = name if box[0][0] < high and low < box[1][0] else thing
+            movers.append(_Mover([box], (0.0, hand[1] - self._at[centred][1], 0.0), 0.0, name))
+        self._shove(movers)
+        self._carried = group
+        self._spread(hand, OPEN, half_side(thing))
+
+    def _spread(self, hand: Point, before: float, after: float) -> None:
+        """Move each finger from one distance off the middle to another, and shove what is in its way."""
+        for finger, way in zip(fingers(before), (before - after, after - before), strict=True):
+            self._shove([_Mover([shifted(finger, hand)], (0.0, way, 0.0), 0.0)])
 
     def _release(self, place: Point) -> Point:
         """Go down with what is held and open the fingers there; return where the hand was. Without it, do nothing."""
@@ -115,8 +134,7 @@ class Table:
         inner = half_side(self._held)
         self._held, self._carried = None, []
         self._settle()
-        for finger, way in zip(fingers(inner), (inner - OPEN, OPEN - inner), strict=True):
-            self._shove([_Mover([shifted(finger, hand)], (0.0, way, 0.0), 0.0)])
+        self._spread(hand, inner, OPEN)
         return hand
 
     def _push(self, start: Point, end: Point) -> None:

@@ -440,9 +440,14 @@ def _encoded(frame: Frame, image_format: str) -> bytes:
 
 
 def _checked_state(text: object) -> SkillState:
+    """Return a state that an episode can begin with: everything at rest, and with ManiSkill nothing held.
+
+    ManiSkill's own states are not whole in a text (it has no speeds and no turned things), but levels are.
+    """
     state = parse_state(text)
-    if state.backend == EMBEDDED:
-        check_rest(state)
+    if state.backend == MANISKILL and state.scene.held is not None:
+        raise LevelError(f"{state.scene.held} is held, but in ManiSkill an episode begins with an empty hand")
+    check_rest(state)
     return state
 
 

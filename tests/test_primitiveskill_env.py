@@ -90,6 +90,7 @@ class TestPrimitiveSkillContract(EnvironmentContract):
         changed(ALIGN, "held", value="apple"): "held is 'apple'",
         changed(ALIGN, "held", value=["red cube"]): "held is",
         changed(ALIGN, "held", value="red cube"): "what is held is above 250 mm",
+        changed(HELD, "backend", value="maniskill"): "begins with an empty hand",
         changed(HELD, "objects", 0, "position", 0, value=0.0): "more than 100 mm from the hand",
         changed(ALIGN, "achieved", value=[True]): "2 times true or false",
         changed(ALIGN, "achieved", value=[0, 1]): "2 times true or false",
