@@ -16,21 +16,24 @@ from ._primitiveskill_actions import Primitive
 
 BELOW_HOME = 0.1
 """Metres by which the hand comes lower than home before it goes straight down to a point."""
-FAST, CAREFUL, PUSHING = 1.0, 0.6, 0.4
-"""Top speed of the tool, metres a second: in the air, up and down, and along the table."""
+FAST, CAREFUL, PUSHING = 1.0, 0.35, 0.4
+"""Top speed of the tool, metres a second: in the air, down to things, and along the table."""
 ARRIVED = 0.0002
 """Metres from a point at which the tool has arrived."""
 SETTLE_STEPS = 40
 """Control steps that the tool may take to arrive after its line has ended."""
 STEADY = 0.00002
 """Metres a control step below which the tool counts as standing; what is left of its way is then a tenth of one mm."""
-RESISTED, STOPPED = 4.0, 40.0
+RESISTED, STOPPED = 8.0, 40.0
 """Newtons against the hand that end a way down, and a push. A cube weighs 0.6, the drawer slides with a few."""
 LEAD = 0.1 - 0.5 / CONTROL_RATE
 """Seconds: damping over stiffness of the arm's drives, less half a control step, for which a command already holds."""
 INERTIA = ((1.5, 0, 0), (0, 2.0, -1.0), (1.3, 0, 0), (0, -1.0, 1.03))
 """Of the arm in the middle of the table over the drives' stiffness of 1000, in 1/1000 s^2: how much the first four
 joints' commands (rows) need for the acceleration of the first, second and fourth (columns)."""
+LETTING_GO, CLOSING = (0.0, 0.001, 0.001, 0.003, 0.003), 0.0025
+"""Metres beyond what it holds to which each finger goes in the first control steps of opening, and by which each
+closes in a control step."""
 WIDE = 0.0395
 """Metres of each finger from the middle from which the hand counts as open; it opens to 0.04."""
 GRIP_STEPS, REST_STEPS = 40, 150
@@ -47,9 +50,10 @@ class Hand:
         self._home = (x / 1000, y / 1000, z / 1000)
         self._at, self._yaw = self._home, 0.0
         self._aim = self._at
-        self._grip = OPEN
+        self._grip, self._held = OPEN, None
         if holds:
             self._fingers(SHUT)
+            self._held = table.grasped()
 
     def execute(self, primitive: Primitive) -> None:
         """Execute a primitive and go home; wait until everything is at rest."""
@@ -60,14 +64,13 @@ class Hand:
         else:
             self._above(point)
             self._line(point, CAREFUL, RESISTED)
-            self._settle()
             self._fingers(OPEN)  # a pick lets go of what is held where it closes
             if primitive.name == "pick":
                 self._fingers(SHUT)
         self._above(self._at, self._yaw)
         self._line(self._home, FAST)
-        self._settle()
-        if self._grip == SHUT and self._table.grasped() is None:
+        self._held = self._table.grasped()
+        if self._held is None:
             self._fingers(OPEN)
         self._until(lambda: not self._table.moving(), REST_STEPS)
 
@@ -79,15 +82,19 @@ class Hand:
         self._above(start, yaw)
         self._line(start, CAREFUL, RESISTED, yaw)
         self._line(end, PUSHING, STOPPED, yaw)
-        self._settle()
 
     def _above(self, point: Vector, yaw: float = 0.0) -> None:
         x, y, z = point
         lowest_free = max(z, self._home[2] - BELOW_HOME)
-        self._line((x, y, max(z, min(lowest_free, highest(x, y)))), FAST, yaw=yaw)
+        self._line((x, y, max(z, min(lowest_free, highest(x, y)))), FAST, yaw=yaw, settles=False)
 
-    def _line(self, end: Vector, speed: float, limit: float = math.inf, yaw: float = 0.0) -> None:
-        """Move the tool along a straight line; stop where more than ``limit`` newtons stand against it."""
+    def _line(
+        self, end: Vector, speed: float, limit: float = math.inf, yaw: float = 0.0, *, settles: bool = True
+    ) -> None:
+        """Move the tool along a straight line; stop where more than ``limit`` newtons stand against it.
+
+        Where it was not stopped it ends exactly at the end, unless ``settles`` is false.
+        """
         start, first_yaw = self._at, self._yaw
         length = math.dist(start, end)
         along = [(b - a) / length if length else 0.0 for a, b in zip(start, end, strict=True)]
@@ -101,20 +108,21 @@ class Hand:
         for step in range(1, steps + 1):
             before, now, after = now, angles(step), angles(step + 1)
             self._table.command(_ahead(before, now, after), self._grip)
-            force = self._table.force_on_hand() if limit < math.inf else (0.0, 0.0, 0.0)
+            force = self._table.resistance(self._held) if limit < math.inf else (0.0, 0.0, 0.0)
             if -sum(f * d for f, d in zip(force, along, strict=True)) > limit:
                 # Stay where the tool is, and press no further.
                 self._at, self._yaw = self._table.tool, first_yaw + (yaw - first_yaw) * _smooth(step / steps)
-                break
-        else:
-            self._at, self._yaw = end, yaw
-        self._aim = self._at
+                self._aim = self._at
+                return
+        self._at, self._aim, self._yaw = end, end, yaw
+        if settles:
+            self._settle()
 
     def _settle(self) -> None:
         """Bring the tool to where it should be: what it holds weighs it down by tenths of a millimetre."""
         before = self._table.tool
         for _ in range(SETTLE_STEPS):
-            self._table.command(joint_angles(self._aim, self._yaw), self._grip)
+            self._hold()
             here = self._table.tool
             if math.dist(here, before) < STEADY:
                 if math.dist(here, self._at) < ARRIVED:
@@ -124,7 +132,18 @@ class Hand:
             before = here
 
     def _fingers(self, command: float) -> None:
-        """Open or close the fingers, until they stand still."""
+        """Open or close the fingers, until they stand still.
+
+        They let go little by little, and close slowly: what is squeezed would be kicked aside otherwise, and what is
+        met by one finger first would turn.
+        """
+        between = sum(self._table.fingers) / 2
+        if command > self._grip:
+            ramp = [between + opened for opened in LETTING_GO]
+        else:
+            ramp = [between - CLOSING * step for step in range(1, math.ceil((between - command) / CLOSING))]
+        for self._grip in ramp:
+            self._hold()
         self._grip = command
         seen = [self._table.fingers]
 
@@ -132,17 +151,20 @@ class Hand:
             seen.append(self._table.fingers)
             if command == OPEN and min(seen[-1]) > WIDE:
                 return True
-            return len(seen) > 5 and math.dist(seen[-1], seen[-3]) < 1e-5
+            return len(seen) > 3 and math.dist(seen[-1], seen[-2]) < 1e-5
 
         self._until(done, GRIP_STEPS)
 
+    def _hold(self) -> None:
+        """Command the arm to stay for a control step."""
+        self._table.command(joint_angles(self._aim, self._yaw), self._grip)
+
     def _until(self, done: Callable[[], bool], most: int) -> None:
         """Hold the tool where it is until something holds, for some steps at most."""
-        angles = joint_angles(self._aim, self._yaw)
         for _ in range(most):
             if done():
                 return
-            self._table.command(angles, self._grip)
+            self._hold()
 
 
 def _smooth(share: float) -> float:

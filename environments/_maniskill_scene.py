@@ -19,7 +19,6 @@ from mani_skill.agents.robots import Panda  # pyright: ignore[reportMissingImpor
 from mani_skill.envs.sapien_env import BaseEnv  # pyright: ignore[reportMissingImports]
 from mani_skill.sensors.camera import CameraConfig  # pyright: ignore[reportMissingImports]
 from mani_skill.utils import sapien_utils  # pyright: ignore[reportMissingImports]
-from mani_skill.utils.building import actors  # pyright: ignore[reportMissingImports]
 from mani_skill.utils.scene_builder.table import TableSceneBuilder  # pyright: ignore[reportMissingImports]
 from mani_skill.utils.structs.types import SceneConfig, SimConfig  # pyright: ignore[reportMissingImports]
 
@@ -42,8 +41,8 @@ from ._primitiveskill_tasks import (
 )
 from ._primitiveskill_world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
 
-OPEN, SHUT = 1.0, -1.0
-"""Commands of the gripper: 80 mm apart, and as far as it goes."""
+OPEN, SHUT = 0.04, -0.01
+"""Commands of the gripper, metres of each finger from the middle: open, and pressing on whatever is between."""
 STILL = 1e-3
 """Metres a second below which a thing is at rest."""
 HAND_LINKS = ["panda_leftfinger", "panda_rightfinger", "panda_hand"]
@@ -58,10 +57,12 @@ COLOURS = {
 TRAY_COLOUR, CABINET_COLOUR = (0.80, 0.62, 0.36), (0.42, 0.28, 0.17)
 DRAWER_FRICTION, DRAWER_MASS = 40.0, 0.6
 """The slide brakes with so many newtons a metre a second, so the tray stops where the hand leaves it; its mass, kg."""
+CUBE_FRICTION, CUBE_DENSITY, CUBE_BRAKE = 0.8, 500.0, 30.0
+"""Of a cube: friction against itself, kg a cubic metre, and damping of its rotation, 1/s: it falls without a spin."""
 APPLE_BRAKE = 20.0
 """Damping of the apple's rotation, 1/s: it rolls when pushed and lies still soon after, as on a cloth."""
-SIMULATION_RATE, CONTROL_RATE = 100, 50
-"""Hertz."""
+SIMULATION_RATE, CONTROL_RATE, SOLVER_ITERATIONS = 100, 50, 40
+"""Hertz, and iterations a simulation step. With ManiSkill's 15 a gripped cube is 2 mm inside the fingers."""
 
 
 class Tabletop(BaseEnv):
@@ -84,7 +85,9 @@ class Tabletop(BaseEnv):
             robot_uids="panda",
             sim_backend=sim_backend,
             sim_config=SimConfig(
-                sim_freq=SIMULATION_RATE, control_freq=CONTROL_RATE, scene_config=SceneConfig(contact_offset=0.01)
+                sim_freq=SIMULATION_RATE,
+                control_freq=CONTROL_RATE,
+                scene_config=SceneConfig(solver_position_iterations=SOLVER_ITERATIONS),
             ),
         )
 
@@ -143,8 +146,9 @@ class Tabletop(BaseEnv):
         self.reset(seed=0, options={"reconfigure": True})
 
     def command(self, angles: list[float], grip: float) -> None:
-        """Let the joints' drives aim at angles for one control step."""
-        self._step_action(torch.tensor([[*angles, grip]], dtype=torch.float32, device=self.device))
+        """Let the joints' drives aim at angles, and the fingers' at a distance from the middle, for a control step."""
+        share = (2 * grip - OPEN - SHUT) / (OPEN - SHUT)
+        self._step_action(torch.tensor([[*angles, share]], dtype=torch.float32, device=self.device))
 
     @property
     def tool(self) -> tuple[float, float, float]:
@@ -157,9 +161,16 @@ class Tabletop(BaseEnv):
         left, right = self.agent.robot.get_qpos()[0, -2:].tolist()
         return left, right
 
-    def force_on_hand(self) -> tuple[float, float, float]:
-        """Return the sum of what presses on fingers and hand, newtons."""
-        return _vector(self.agent.robot.get_net_contact_forces(HAND_LINKS).sum(dim=1))
+    def resistance(self, held: str | None) -> tuple[float, float, float]:
+        """Return the sum of what presses on fingers, hand, and what they hold, newtons.
+
+        The forces between hand and thing cancel in the sum. They do not tell of themselves what the thing meets:
+        contacts are reported without friction, and friction is what holds it.
+        """
+        force = self.agent.robot.get_net_contact_forces(HAND_LINKS).sum(dim=1)
+        if held is not None:
+            force = force + self._things[held].get_net_contact_forces()
+        return _vector(force)
 
     def moving(self) -> bool:
         """Return whether anything still moves; what is held trembles a little and does not count."""
@@ -199,7 +210,16 @@ class Tabletop(BaseEnv):
     # Things
 
     def _cube(self, name: str, pose: sapien.Pose) -> Any:
-        return actors.build_cube(self.scene, CUBE / 2000, [*COLOURS[name], 1], name, initial_pose=pose)
+        builder = self.scene.create_actor_builder()
+        half = [CUBE / 2000] * 3
+        rough = sapien.physx.PhysxMaterial(CUBE_FRICTION, CUBE_FRICTION, 0.0)
+        builder.add_box_collision(half_size=half, material=rough, density=CUBE_DENSITY)
+        builder.add_box_visual(half_size=half, material=COLOURS[name])
+        builder.set_initial_pose(pose)
+        cube = builder.build(name=name)
+        for body in cube._bodies:
+            body.set_angular_damping(CUBE_BRAKE)
+        return cube
 
     def _apple(self, name: str, pose: sapien.Pose) -> Any:
         builder = self.scene.create_actor_builder()
