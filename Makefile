@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo install dev test lint test-long test-train test-perceptual test-serving svg-perceptual bench clean
+.PHONY: help demo install dev test lint test-long test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -42,7 +42,8 @@ lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/basedpyright
 
 test: lint  ## lint and all tests that end within minutes
-	$(BIN)/pytest -m "not long and not train and not serving" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
+	@$(MAKE) --no-print-directory maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest -m long -n 2
@@ -57,6 +58,29 @@ test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; insta
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
 	$(VENV)/train/bin/pytest tests/test_svg_scorers.py
+
+# ManiSkill gets an environment of its own, which shares all else with .venv: it needs PyTorch, and an OpenCV with windows
+# that would replace the one without. It draws with a software Vulkan driver, which lies beside it, not in the system.
+MANISKILL := $(VENV)/maniskill
+$(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
+	$(PYTHON) -m venv $(MANISKILL)
+	echo "import site; site.addsitedir('$(CURDIR)/$$($(BIN)/python -c 'import os, site; print(os.path.relpath(site.getsitepackages()[0]))')')" \
+		> $$($(MANISKILL)/bin/python -c 'import site; print(site.getsitepackages()[0])')/shared.pth
+	$(MANISKILL)/bin/pip install --quiet --no-compile $(TORCH) 'mani_skill>=3.0.1'
+	sh tests/install_lavapipe.sh $(CURDIR)/$(VENV)/lavapipe
+	@touch $@
+
+MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest -m maniskill -n 2
+
+test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about an hour); installs PyTorch too
+	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)
+test-maniskill: export PIVOT_MANISKILL_ALL = 1
+
+# A small part of it for `make test`; a machine on which ManiSkill cannot be installed skips it and says why.
+maniskill-part: $(VENV)/.dev
+	@if $(MAKE) --no-print-directory $(MANISKILL)/.installed > $(VENV)/maniskill.log 2>&1; \
+	then $(MANISKILL_TEST); \
+	else echo "skipped: the tests with ManiSkill, which cannot be installed here:"; tail -n 2 $(VENV)/maniskill.log; fi
 
 # Needs the network (weights of DINOv2 and DreamSim), and a GPU to end within minutes.
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer

@@ -38,7 +38,6 @@ MOST_FALLS = 8
 """How often a thing may topple further before it stays where it is."""
 EDGE = {"cube": 0.0, "apple": 12.0}
 """How far inside the edge of what it lies on the centre of a thing must be for it to stay."""
-NOWHERE: Point = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
