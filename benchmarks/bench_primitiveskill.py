@@ -104,7 +104,8 @@ def _backend_rows(backend: str, played: dict[str, Played]) -> list[dict[str, Any
             "ratio": limit / one,
             "required": 1.0,
             "passed": one <= limit,
-            "note": f"seconds; ms by task: {each}; {_rate(1 / one)} primitives, {_rate(turns / seconds)} turns a second",
+            "note": f"seconds; ms by task: {each}; "
+            f"{_rate(1 / one)} primitives, {_rate(turns / seconds)} turns a second",
         },
     ]
 
