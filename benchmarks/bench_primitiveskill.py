@@ -104,9 +104,14 @@ def _backend_rows(backend: str, played: dict[str, Played]) -> list[dict[str, Any
             "ratio": limit / one,
             "required": 1.0,
             "passed": one <= limit,
-            "note": f"seconds; ms by task: {each}; {1 / one:,.0f} primitives, {turns / seconds:,.0f} turns a second",
+            "note": f"seconds; ms by task: {each}; "
+            f"{_rate(1 / one)} primitives, {_rate(turns / seconds)} turns a second",
         },
     ]
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
 
 
 def _picture(played: dict[str, Played]) -> dict[str, Any]:
