@@ -26,8 +26,9 @@ SETTLE_STEPS = 40
 """Control steps that the tool may take to arrive after its line has ended."""
 STEADY = 0.00002
 """Metres a control step below which the tool counts as standing; what is left of its way is then a tenth of one mm."""
-RESISTED, STOPPED = 8.0, 40.0
-"""Newtons against the hand that end a way down, and a push. A cube weighs 0.6, the drawer slides with a few."""
+RESISTED, AT_DRAWER, STOPPED = 8.0, 25.0, 40.0
+"""Newtons against the hand that end a way down, among cubes and where an apple may roll aside, and a push. A cube
+weighs 0.3, the drawer slides with a few."""
 LEAD = 0.1 - 0.5 / CONTROL_RATE
 """Seconds: damping over stiffness of the arm's drives, less half a control step, for which a command already holds."""
 INERTIA = ((1.5, 0, 0), (0, 2.0, -1.0), (1.3, 0, 0), (0, -1.0, 1.03))
@@ -95,14 +96,15 @@ class Hand:
     def _down(self, point: Vector, yaw: float = 0.0) -> None:
         """Go straight down, slowly where something could be in the way."""
         x, y, z = point
+        limit = AT_DRAWER if self._table.kind.name == "drawer" else RESISTED
         careful_from = self._table.height_around(x, y, self._held) + self._table.depth(self._held) + ROOM
         if z < careful_from < self._at[2]:
-            self._line((x, y, careful_from), DOWN, RESISTED, yaw, settles=False)
+            self._line((x, y, careful_from), DOWN, limit, yaw, settles=False)
             if self._at != (x, y, careful_from):
                 return
-            self._line(point, CAREFUL, RESISTED, yaw)
+            self._line(point, CAREFUL, limit, yaw)
         else:
-            self._line(point, DOWN if z >= careful_from else CAREFUL, RESISTED, yaw)
+            self._line(point, DOWN if z >= careful_from else CAREFUL, limit, yaw)
 
     def _line(
         self, end: Vector, speed: float, limit: float = math.inf, yaw: float = 0.0, *, settles: bool = True

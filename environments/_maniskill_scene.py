@@ -186,7 +186,7 @@ class Tabletop(BaseEnv):
         return _vector(force)
 
     def height_around(self, x: float, y: float, held: str | None) -> float:
-        """Return the height of the highest thing that hand or held thing may meet on the way down to a place, metres."""
+        """Return the height of the highest thing that the hand may meet on its way down to a place, metres."""
         scene = self.scene_now()
         boxes = [box_around(name, at) for name, at in scene.positions.items() if name != held]
         if scene.opening is not None:
