@@ -17,6 +17,7 @@ MODULES = (
     "bench_labelling",
     "bench_collage",
     "bench_navigation",
+    "bench_primitiveskill",
     "bench_export",
     "bench_svg",
     "bench_serving",

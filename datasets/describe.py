@@ -101,7 +101,9 @@ def certificate_text(certificate: dict[str, Any]) -> str:
         return f"the last submission scored {certificate['raw_after']:.4f}, {before} (convention)"
 
     def needed(amount: float | None) -> str:
-        return "the goal is out of reach" if amount is None else f"{amount:g} {unit} are needed"
+        if amount is None:
+            return "the goal is out of reach"
+        return f"{amount:g} {unit} are {'open' if unit == 'stages' else 'needed'}"
 
     least = "at least " if certificate["kind"] == "lower_bound" else ""
     return (

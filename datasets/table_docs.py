@@ -111,7 +111,7 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "failures": "Labels that have both.",
             "agreeing": "Labels whose pivot step is the reference's.",
             "agreement": "Their share.",
-            "earlier": "Labels whose pivot step comes before the reference's: what a bound never does, a heuristic may.",
+            "earlier": "Labels whose pivot step comes before the reference's, as a heuristic's may.",
             "later": "Labels whose pivot step comes after it.",
             "mean_delay": "Mean number of steps by which the label's pivot is later than the reference's.",
             "mean_gap": (

@@ -6,16 +6,17 @@ straight above it, and the elbow is where two circles meet, above the line from 
 
 import math
 
+from ._primitiveskill_hand import FINGER_HALF_WIDTH, FINGER_THICK, OPEN, PALM, PALM_ABOVE, TIP_BELOW
 from ._primitiveskill_solids import Solid, ball, box, cylinder
 from ._primitiveskill_tasks import Point
 
 BASE: Point = (-615.0, 0.0, 0.0)
 """Where the robot stands."""
-FINGERS_OPEN = 80.0
+FINGERS_OPEN = 2 * OPEN
 """Between the fingers when nothing is held, along y."""
 _SHOULDER, _UPPER, _FORE = 333.0, 327.0, 393.0  # height of the shoulder; lengths of upper arm and forearm
 _WRIST, _OFFSET = 210.0, 88.0  # the wrist's height above the tool centre, and how far it is behind it
-_HAND, _FINGER_TOP, _FINGER_TIP = 104.0, 46.0, -10.0  # heights above the tool centre: top of the hand, and its fingers
+_HAND = PALM[1][2]  # height of the hand's upper face above the tool centre
 _SHELL, _JOINT, _CAP, _HAND_COLOUR, _FINGER = "#eef0f2", "#b9bfc6", "#59616b", "#d5d9de", "#3a3f46"
 _GLOSS = 0.25
 
@@ -51,18 +52,18 @@ def arm(tool: Point) -> list[Solid]:
         cylinder(at(reach, wrist_height), at(reach, tool[2] + _HAND + 10), 42.0, _SHELL, _GLOSS),
         cylinder(at(reach, tool[2] + _HAND + 10), at(reach, tool[2] + _HAND), 34.0, _CAP),
     ]
-    middle = (_HAND + _FINGER_TOP) / 2
-    hand = box((tool[0], tool[1], tool[2] + middle), (30.0, 102.0, _HAND - middle), _HAND_COLOUR)
+    middle = (_HAND + PALM_ABOVE) / 2
+    hand = box((tool[0], tool[1], tool[2] + middle), (PALM[1][0], PALM[1][1], _HAND - middle), _HAND_COLOUR)
     return [*solids, hand]
 
 
 def fingers(tool: Point, opening: float) -> list[Solid]:
     """Return the two fingers, ``opening`` millimetres apart along y."""
     x, y, z = tool
-    middle = (_FINGER_TOP + _FINGER_TIP) / 2
+    middle, half = (PALM_ABOVE - TIP_BELOW) / 2, (PALM_ABOVE + TIP_BELOW) / 2
+    aside = (opening + FINGER_THICK) / 2
     return [
-        box((x, y + side * (opening / 2 + 7), z + middle), (10.0, 7.0, _FINGER_TOP - middle), _FINGER)
-        for side in (-1, 1)
+        box((x, y + side * aside, z + middle), (FINGER_HALF_WIDTH, FINGER_THICK / 2, half), _FINGER) for side in (-1, 1)
     ]
 
 

@@ -246,14 +246,12 @@ def mark(solids, first, camera, depths, keys, dirty):
 
 @compiled
 def _zone(x, y, targets):
-    """Return what is painted at a point of the table: 0 nothing, 1 and 3 dark rings of a target, 2 its light ring."""
+    """Return what is painted at a point of the table: 0 nothing, 1 a white ring, 2 and on the targets around it."""
     for target in range(len(targets)):
         a, b = x - targets[target, 0], y - targets[target, 1]
         part = (a * a + b * b) / (targets[target, 2] * targets[target, 2])
         if part < 1.0:
-            if part < 0.12:
-                return 3
-            return 2 if part < 0.5 else 1
+            return 1 if 0.12 < part < 0.5 else 2 + target
     return 0
 
 
@@ -321,15 +319,15 @@ def _hide(kind, worked, x, y, z, hidden):
 
 
 @compiled
-def _paint(solids, key, y):
+def _paint(solids, targets, key, y):
     """Return red, green, blue (0 to 255, before light) and the strength of highlights at a point."""
     solid = key // ZONES + WALL
     if solid == TABLE:
         zone = key % ZONES
-        if zone == 2:
+        if zone == 1:
             return 242.0, 242.0, 240.0, 0.0
-        if zone > 0:
-            return 38.0, 84.0, 178.0, 0.0
+        if zone > 1:
+            return targets[zone - 2, 3], targets[zone - 2, 4], targets[zone - 2, 5], 0.0
         board = int((y - TABLE_Y[0]) / 110.0)
         tone = 0.975 + 0.01 * ((7 * board) % 6)
         return 205.0 * tone, 176.0 * tone, 138.0 * tone, 0.0
@@ -361,13 +359,13 @@ def _normal(solids, worked, key, x, y, z):
 
 
 @compiled
-def _shade(solids, key, lit, nx, ny, nz, y, dx, dy, dz):
+def _shade(solids, targets, key, lit, nx, ny, nz, y, dx, dy, dz):
     """Return the colour (red, green, blue, 0 to 255 and above) that a point shows, given how much lamp it sees."""
-    red, green, blue, gloss = _paint(solids, key, y)
+    red, green, blue, gloss = _paint(solids, targets, key, y)
     facing = nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2]
     # A weak light from the camera's side throws no shadow, so no face that is seen is black.
     fill = 0.77 * nx + 0.40 * ny + 0.50 * nz
-    light = 0.42 + 0.07 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
+    light = 0.46 + 0.06 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
     shine = 0.0
     if gloss > 0.0 and facing > 0.0:
         length = np.sqrt(dx * dx + dy * dy + dz * dz)
@@ -383,7 +381,7 @@ def _shade(solids, key, lit, nx, ny, nz, y, dx, dy, dz):
 def _wall(v):
     """Return the colour of the wall behind the table, lighter towards the top of the picture."""
     s = min(1.0, max(0.0, 0.5 + v / (2.0 * HALF_VIEW)))
-    return 176.0 + 40.0 * s, 186.0 + 38.0 * s, 196.0 + 36.0 * s
+    return 158.0 + 24.0 * s, 172.0 + 22.0 * s, 188.0 + 20.0 * s
 
 
 @compiled
@@ -408,7 +406,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
 
     Args:
         solids: float64 (n, COLUMNS), see :data:`COLUMNS`.
-        targets: float64 (m, 3), middle and radius of each target painted on the table.
+        targets: float64 (m, 6), middle, radius and colour of each target painted on the table, six at most.
         camera: float64 (4, 3): position in millimetres, and the unit vectors right, up and ahead.
         dirty: bool (side, side); other pixels of the arrays below stay as they are, and must be right.
         frame: uint8 (side, side, 3), RGB.
@@ -483,7 +481,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):  # noqa: PLR0912,
                     # One look at the lamp serves all samples of a pixel on the same face.
                     if here != lit_key and nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2] > 0.0:
                         lit, lit_key = _lit(solids, worked, here // ZONES + WALL, x, y, z, hidden), here
-                    r, g, b = _shade(solids, here, lit, nx, ny, nz, y, dx, dy, dz)
+                    r, g, b = _shade(solids, targets, here, lit, nx, ny, nz, y, dx, dy, dz)
                 red, green, blue = red + min(r, 255.0), green + min(g, 255.0), blue + min(b, 255.0)
             share = 1.0 / samples
             frame[row, column, 0] = int(red * share + 0.5)

@@ -1,8 +1,9 @@
 """Levels of the tabletop: where things stand at the start, by the ranges of spec section 2.
 
-Coordinates are uniform whole millimetres, drawn again together until the hand can close on each cube without touching
-another, and no stage is achieved yet. The task is drawn first and kept, so that the tasks come up equally often however
-hard their layouts are to draw.
+Coordinates are uniform, drawn again together until the hand can close on each cube without touching another, and no
+stage is achieved yet. They lie halfway between whole millimetres: commands are whole ones, so nothing that is carried
+ends exactly on a limit such as x = 10, where the last digit of a simulator would decide. The task is drawn first and
+kept, so that the tasks come up equally often however hard their layouts are to draw.
 """
 
 import random
@@ -47,8 +48,8 @@ def draw_level(rng: random.Random, backend: str, tasks: Sequence[str]) -> SkillS
 def _layout(rng: random.Random, kind: TaskKind) -> Scene:
     positions: dict[str, Point] = {}
     for thing in kind.things:
-        x, y = (low + pick(rng, high - low + 1) for low, high in _RANGES[f"{kind.name} {thing}"])
-        positions[thing] = float(x), float(y), half_side(thing)
+        x, y = (low + pick(rng, high - low) + 0.5 for low, high in _RANGES[f"{kind.name} {thing}"])
+        positions[thing] = x, y, half_side(thing)
     return Scene(positions, None, START_OPENING if kind.name == "drawer" else None)
 
 

@@ -6,7 +6,8 @@ which gives the same pixels as drawing everything.
 """
 
 import math
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ..images import Frame
 from ._primitiveskill_arm import FINGERS_OPEN, arm, fingers
 from ._primitiveskill_kernel import WALL, ZONES, draw, mark
-from ._primitiveskill_solids import Solid, array_of, ball, box, cylinder
+from ._primitiveskill_solids import Solid, array_of, ball, box, cylinder, rgb
 from ._primitiveskill_tasks import (
     APPLE,
     CABINET_BOXES,
@@ -31,6 +32,8 @@ from ._primitiveskill_tasks import (
 from ._primitiveskill_world import EYE, LOOKED_AT, SIDE
 
 CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
+TARGET_COLOURS = {"left target": "#d9605c", "right target": "#5fb86a"}
+"""Paler than the cubes that belong there, which stand out from them."""
 APPLE_COLOUR = "#e0242e"
 _APPLE_GLOSS = 0.5
 _STALK, _LEAF = "#5a3d22", "#3f9a3a"
@@ -48,18 +51,14 @@ def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
 
     Solids are counted through :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind.
     """
-    fixed, background, depths, keys = _background(kind.name)
-    solids = array_of([*fixed, *moving_solids(kind, scene)])
-    dirty = np.zeros((SIDE, SIDE), np.bool_)
-    mark(solids, len(fixed), _CAMERA, depths, keys, dirty)
-    frame, keys = background.copy(), keys.copy()
-    draw(solids, _targets(kind), _CAMERA, dirty, frame, np.empty((SIDE, SIDE)), keys)
-    return frame, keys // ZONES + WALL
+    below = _background(kind.name) if scene.opening is None else _with_drawer(kind.name, scene.opening)
+    layer = _drawn(kind, below, [*_things(scene), *_fingers(kind, scene)])
+    return layer.frame, layer.keys // ZONES + WALL
 
 
 def draw_whole(kind: TaskKind, scene: Scene) -> Frame:
     """Return the same frame with every pixel drawn anew: slow, and what :func:`draw_scene` is held against."""
-    return _drawn(kind, [*fixed_solids(kind), *moving_solids(kind, scene)])[0]
+    return _drawn(kind, None, [*fixed_solids(kind), *moving_solids(kind, scene)]).frame
 
 
 def fixed_solids(kind: TaskKind) -> list[Solid]:
@@ -70,32 +69,62 @@ def fixed_solids(kind: TaskKind) -> list[Solid]:
 
 def moving_solids(kind: TaskKind, scene: Scene) -> list[Solid]:
     """Return what differs between frames: tray, things, and the fingers, which touch what they hold."""
-    solids = [] if scene.opening is None else _drawer(scene.opening)
-    for name, centre in scene.positions.items():
-        solids += _apple(centre) if name == "apple" else [_cube(name, centre)]
-    opening = FINGERS_OPEN if scene.held is None else APPLE if scene.held == "apple" else CUBE
-    return [*solids, *fingers(kind.home, opening)]
+    drawer = [] if scene.opening is None else _drawer(scene.opening)
+    return [*drawer, *_things(scene), *_fingers(kind, scene)]
 
 
-def _drawn(kind: TaskKind, solids: list[Solid]) -> tuple[Frame, NDArray[np.float64], NDArray[np.int16]]:
-    """Return frame, depths and keys of solids, every pixel drawn."""
-    frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
-    keys = np.empty((SIDE, SIDE), np.int16)
-    draw(array_of(solids), _targets(kind), _CAMERA, np.ones((SIDE, SIDE), np.bool_), frame, depths, keys)
-    return frame, depths, keys
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A drawing of some solids, on which others can be drawn."""
+
+    solids: list[Solid]
+    frame: Frame
+    depths: NDArray[np.float64]
+    keys: NDArray[np.int16]
+
+
+def _drawn(kind: TaskKind, below: _Layer | None, solids: list[Solid]) -> _Layer:
+    """Draw more solids on a layer, where they can change it; without one, draw every pixel."""
+    if below is None:
+        frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
+        layer = _Layer(solids, frame, depths, np.empty((SIDE, SIDE), np.int16))
+        dirty = np.ones((SIDE, SIDE), np.bool_)
+    else:
+        layer = _Layer([*below.solids, *solids], below.frame.copy(), below.depths.copy(), below.keys.copy())
+        dirty = np.zeros((SIDE, SIDE), np.bool_)
+        mark(array_of(layer.solids), len(below.solids), _CAMERA, layer.depths, layer.keys, dirty)
+    draw(array_of(layer.solids), _targets(kind), _CAMERA, dirty, layer.frame, layer.depths, layer.keys)
+    return layer
 
 
 @cache
-def _background(name: str) -> tuple[list[Solid], Frame, NDArray[np.float64], NDArray[np.int16]]:
-    """Return the solids of a task that never move, and what :func:`_drawn` makes of them."""
-    fixed = fixed_solids(KINDS[name])
-    return fixed, *_drawn(KINDS[name], fixed)
+def _background(name: str) -> _Layer:
+    """Draw what never moves in a task."""
+    return _drawn(KINDS[name], None, fixed_solids(KINDS[name]))
+
+
+@lru_cache(maxsize=8)
+def _with_drawer(name: str, opening: float) -> _Layer:
+    """Draw the drawer on what never moves; it often stays as it is for many frames."""
+    return _drawn(KINDS[name], _background(name), _drawer(opening))
+
+
+def _things(scene: Scene) -> list[Solid]:
+    solids: list[Solid] = []
+    for name, centre in scene.positions.items():
+        solids += _apple(centre) if name == "apple" else [_cube(name, centre)]
+    return solids
+
+
+def _fingers(kind: TaskKind, scene: Scene) -> list[Solid]:
+    """Return the fingers, open, or around what they hold."""
+    return fingers(kind.home, FINGERS_OPEN if scene.held is None else APPLE if scene.held == "apple" else CUBE)
 
 
 def _targets(kind: TaskKind) -> NDArray[np.float64]:
-    """Return middle and radius of the targets, float64 (m, 3)."""
-    places = TARGETS.values() if kind.name == "place" else ()
-    return np.array([(x, y, TARGET_RADIUS) for x, y, _ in places]).reshape(-1, 3)
+    """Return middle, radius and colour of the targets, float64 (m, 6)."""
+    places = TARGETS.items() if kind.name == "place" else ()
+    return np.array([(*at[:2], TARGET_RADIUS, *rgb(TARGET_COLOURS[name])) for name, at in places]).reshape(-1, 6)
 
 
 def _cube(name: str, centre: Point) -> Solid:

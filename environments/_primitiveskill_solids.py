@@ -18,7 +18,7 @@ Solid = tuple[float, ...]
 def box(centre: Point, half: Point, colour: str, gloss: float = 0.0) -> Solid:
     """Return a box along the axes, given its half sides; a colour is #rrggbb, gloss the strength of highlights."""
     a, b, c = half
-    return (BOX, *centre, a, 0.0, 0.0, 0.0, b, 0.0, 0.0, 0.0, c, *_rgb(colour), gloss)
+    return (BOX, *centre, a, 0.0, 0.0, 0.0, b, 0.0, 0.0, 0.0, c, *rgb(colour), gloss)
 
 
 def ball(centre: Point, radius: float, colour: str, gloss: float = 0.0) -> Solid:
@@ -38,7 +38,7 @@ def cylinder(start: Point, end: Point, radius: float, colour: str, gloss: float 
     bx, by, bz = -uz * ay, uz * ax, ux * ay - uy * ax
     first = (ax * radius, ay * radius, 0.0)
     second = (bx * radius, by * radius, bz * radius)
-    return (CYLINDER, *centre, *first, *second, x, y, z, *_rgb(colour), gloss)
+    return (CYLINDER, *centre, *first, *second, x, y, z, *rgb(colour), gloss)
 
 
 def array_of(solids: list[Solid]) -> NDArray[np.float64]:
@@ -46,9 +46,10 @@ def array_of(solids: list[Solid]) -> NDArray[np.float64]:
     return np.array(solids).reshape(-1, COLUMNS)
 
 
-def _rgb(colour: str) -> tuple[float, float, float]:
+def rgb(colour: str) -> tuple[float, float, float]:
+    """Return red, green and blue, 0 to 255, of a colour #rrggbb."""
     red, green, blue = (float(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
     return red, green, blue
 
 
-__all__ = ["Solid", "array_of", "ball", "box", "cylinder"]
+__all__ = ["Solid", "array_of", "ball", "box", "cylinder", "rgb"]

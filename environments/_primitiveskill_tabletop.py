@@ -38,7 +38,6 @@ MOST_FALLS = 8
 """How often a thing may topple further before it stays where it is."""
 EDGE = {"cube": 0.0, "apple": 12.0}
 """How far inside the edge of what it lies on the centre of a thing must be for it to stay."""
-NOWHERE: Point = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +251,6 @@ class Table:
             if name not in moving:
                 yield name, self._box(name)
         if self._opening is not None:
-            # What the drawer slides in does not stop it.
             if "drawer" not in moving:
                 yield from (("drawer", box) for box in self._drawer())
             yield from (("cabinet", box) for box in CABINET_BOXES)

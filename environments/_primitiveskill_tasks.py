@@ -172,8 +172,7 @@ def reached(kind: TaskKind, scene: Scene) -> bool:
 
 
 def _at_line(point: Point) -> bool:
-    """Whether a cube is at the line, by the whole millimetres that a player is told."""
-    return abs(round(point[0])) <= ALIGN_TOLERANCE and abs(point[2]) <= ON_TABLE
+    return abs(point[0]) <= ALIGN_TOLERANCE and abs(point[2]) <= ON_TABLE
 
 
 def _near(point: Point, target: Point, radius: float) -> bool:

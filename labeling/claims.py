@@ -1,4 +1,4 @@
-"""What a guidance text claims about falls, budgets, outcomes, drawings and a target reached, by word lists.
+"""What a guidance text claims about falls, budgets, outcomes, drawings, arrivals and handling, by word lists.
 
 The lists hold statements of fact, in the past or present tense ("fell into a hole", "ran out of turns"), not advice
 ("avoid falling into a hole", "do not run out of turns"). A negation shortly before a claim ("never fell into a hole")
@@ -61,6 +61,30 @@ _ARRIVED = (
     r"(?:solved|complete|completed|successful|accomplished|done|a success)\b"
     r"|\b(?:agent|robot|it|task|navigation|episode|attempt) (?:has |had )?(?:succeeded|succeeds)\b"
     r"|\b(?:completed|solved|finished|accomplished) the (?:task|navigation|search|instruction)\b"
+)
+_WAS = r"(?:(?:was|were|is|are|has been|have been|had been|got) )(?:(?:now|already|finally|successfully|all|both) )*"
+_GOAL_DONE = re.compile(
+    rf"\b(?:cubes|blocks|they) {_WAS}(?:aligned|lined up|in line|stacked)\b"
+    rf"|\b(?:tower|stack|alignment|arrangement) {_WAS}(?:built|complete|completed|finished|done|standing)\b"
+    rf"|\b(?:task|instruction|goal|attempt|episode|manipulation) {_WAS}(?:solved|complete|completed|successful|"
+    r"accomplished|done|fulfilled|reached|achieved|a success)\b"
+    r"|\b(?:robot|arm|gripper|agent|it|episode|attempt) (?:has |had )?(?:succeeded|succeeds)\b"
+    r"|\b(?:completed|solved|finished|accomplished|fulfilled) the (?:task|instruction|tower|stack)\b"
+)
+_ALL_STAGES = re.compile(
+    rf"\b(?:all|both|every|each) (?:of )?(?:the )?(?:\w+ )?(?:stages?|subgoals?|sub-goals?|parts of the task) {_WAS}"
+    r"(?:achieved|complete|completed|done|finished|reached|met)\b"
+    r"|\b(?:achieved|completed|finished|reached) (?:all|every one) of the (?:\w+ )?stages\b"
+)
+_NO_STAGE = re.compile(
+    r"\b(?:no|none of the|not one|not a single) (?:\w+ )?(?:stages?|subgoals?|progress) (?:(?:was|were|is|are|has been|"
+    r"had been) )(?:ever )?(?:achieved|completed|done|finished|reached|met|made)\b"
+    r"|\b(?:never|did not|didn't) (?:achieve|achieved|complete|completed|finish|finished|reach|reached) "
+    r"(?:a|any|one) (?:\w+ )?(?:stage|subgoal)\b"
+)
+_NO_COMMAND = re.compile(
+    r"\b(?:reply|answer|response|turn) (?:there |here )?(?:was|is|had been) (?:left )?(?:empty|blank)\b"
+    r"|\bno (?:command|action|primitive) (?:was|had been) (?:sent|given|issued|answered)\b"
 )
 _CONDITION = re.compile(
     r"\b(?:until|till|once|when|whenever|if|unless|before|as soon as|so that|whether)\b[^.;!?]*$"
@@ -137,6 +161,35 @@ def claims_arrival(text: str, target: str) -> bool:
         and _CONDITION.search(plain[max(0, match.start() - 80) : match.start()]) is None
         for match in re.finditer(pattern, plain)
     )
+
+
+def handling_claims(text: str) -> frozenset[str]:
+    """Return which of ``goal``, ``stages`` (all of them), ``no_stage`` and ``empty`` the text claims about handling."""
+    plain = _plain(text)
+    lists = {"goal": _GOAL_DONE, "stages": _ALL_STAGES, "no_stage": _NO_STAGE, "empty": _NO_COMMAND}
+    return frozenset(name for name, words in lists.items() if any(_stated(plain, m) for m in words.finditer(plain)))
+
+
+def claims_grasp(text: str, things: Sequence[str]) -> str | None:
+    """Return the first of ``things`` that the text claims to have been in the hand; None where it claims none."""
+    plain = _plain(text)
+    for thing in things:
+        name = re.escape(thing)
+        pattern = (
+            rf"\b(?:picked up|grasped|gripped|grabbed|lifted) the {name}\b"
+            rf"|\bthe {name} (?:was|is|has been|had been) (?:now |already |correctly |successfully )*"
+            r"(?:picked up|grasped|gripped|grabbed|lifted|held)\b"
+        )
+        if any(_stated(plain, match) for match in re.finditer(pattern, plain)):
+            return thing
+    return None
+
+
+def _stated(plain: str, match: re.Match[str]) -> bool:
+    """Whether a match is a statement: neither denied nor part of a wish, a plan or a condition."""
+    if _negated(plain, match.start()):
+        return False
+    return _CONDITION.search(plain[max(0, match.start() - 80) : match.start()]) is None
 
 
 def outcome_claims(text: str) -> frozenset[str]:

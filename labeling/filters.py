@@ -15,7 +15,17 @@ from .. import plugins
 from ..environments.base import EnvProfile
 from ..solvers.base import Case, Solver, Verdict
 from .base import Draft, FailedEpisode, Filter
-from .claims import advised_action, claims, claims_arrival, drawing_claims, is_refusal, outcome_claims
+from .claims import (
+    advised_action,
+    claims,
+    claims_arrival,
+    claims_grasp,
+    drawing_claims,
+    handling_claims,
+    is_refusal,
+    outcome_claims,
+)
+from .manipulation import GRASP_COUNTS, open_stages, task_of
 from .replay import DisagreementError, replayer_for
 from .target import BadTargetError, Target, parse_target
 from .vocabulary import target_mode
@@ -286,6 +296,41 @@ class NavigationFactsFilter(Filter):
         nearest = min((float(d) for info in episode.infos if (d := info.get("dist")) is not None), default=None)
         found = "the log has no distance" if nearest is None else f"the nearest it came is {nearest:.2f} m"
         return f"claims_arrival: the text says that the target was reached, but {found}"
+
+
+class PrimitiveSkillFactsFilter(Filter):
+    """Guidance claims no goal, stage or grasp that the log denies, nor that an answer was empty that was not.
+
+    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`. A stage counts wherever in the
+    episode it was achieved; of the pivot alone it must be true that the answer was empty.
+    """
+
+    name: ClassVar[str] = "primitiveskill_facts"
+    environments: ClassVar[frozenset[str] | None] = frozenset({"primitiveskill"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
+        """Return ``claims_goal``, ``claims_stages``, ``denies_stages``, ``claims_grasp`` or ``claims_empty``."""
+        text, kind, counts = draft.guidance or "", task_of(episode.initial_state), open_stages(episode)
+        claimed, step = handling_claims(text), draft.verdict.pivot_step
+        left = counts[-1] if counts else 0
+        achieved = len(kind.stages) - left if kind is not None and counts else None
+        grasped = claims_grasp(text, GRASP_COUNTS.get(kind.name, ())) if kind is not None and achieved == 0 else None
+        objections = {
+            "claims_goal: the text says that what was asked for was done, but the episode failed": "goal" in claimed,
+            f"claims_stages: the text says that all stages were achieved, but {left} stayed open": (
+                "stages" in claimed and left > 0
+            ),
+            f"denies_stages: the text says that no stage was achieved, but {achieved} were": (
+                "no_stage" in claimed and bool(achieved)
+            ),
+            f"claims_grasp: the text says that the {grasped} was picked up, but no stage was achieved": (
+                grasped is not None
+            ),
+            f"claims_empty: the text says that no command came, but step {step} has one": (
+                "empty" in claimed and episode.actions[step] != "empty"
+            ),
+        }
+        return next((objection for objection, holds in objections.items() if holds), None)
 
 
 @lru_cache(maxsize=256)

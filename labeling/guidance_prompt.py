@@ -13,6 +13,7 @@ from ..rollouts.base import EncodedFrame, PromptMessages
 from .action_log import action_log
 from .analyzer import how_to_read, one_line
 from .base import GuidanceRequest
+from .manipulation import manipulation_facts
 from .vocabulary import target_mode
 from .wording import wording
 
@@ -134,6 +135,8 @@ def facts(request: GuidanceRequest) -> list[str]:
         f"Action at step {step}: {_action(request)}.",
     ]
     found += _amounts(certificate.unit, certificate.before, certificate.after, request)
+    if episode.env == "primitiveskill":
+        found += manipulation_facts(episode, step)
     if verdict.infeasible_at_start:
         found.append("No action at any step could have reached the goal in the turns that were given.")
     if verdict.fallback:
@@ -153,6 +156,10 @@ def _action(request: GuidanceRequest) -> str:
     return f"{action} (it changed nothing)" if moved is False else action
 
 
+def _turns(count: int) -> str:
+    return f"{count} turn" if count == 1 else f"{count} turns"
+
+
 def _amounts(unit: str, before: float | None, after: float | None, request: GuidanceRequest) -> list[str]:
     """Say what was needed before and after the pivot, in the certificate's unit."""
     certificate, step = request.verdict.certificate, request.verdict.pivot_step
@@ -160,6 +167,11 @@ def _amounts(unit: str, before: float | None, after: float | None, request: Guid
         scores = {"before the last submission": certificate.raw_before, "of it": certificate.raw_after}
         known = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
         return [f"Scores: {', '.join(known)}; the target itself has 1."] if known else []
+    if unit == "stages":
+        return [
+            f"Stages open before step {step}: {before:g}, with {_turns(certificate.budget_before)} left; after it: "
+            f"{after:g}, with {_turns(certificate.budget_after)} left."
+        ]
     left = f"Turns left before step {step}: {certificate.budget_before}; after it: {certificate.budget_after}."
     if certificate.reachable_after is False:
         needed = "no number of actions is enough"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .base import Guidance, GuidanceRequest, Teacher
+from .manipulation import would_serve
 from .vocabulary import target_mode
 from .wording import wording
 
@@ -47,6 +48,8 @@ class Facts:
     """Score or metres before the action at the pivot, where there is such a measure."""
     raw_after: float | None
     """The same after it."""
+    served: str | None = None
+    """An action that would have served at the step, by a perfect player, where no proof names one."""
 
 
 Phrases = Callable[[Facts], tuple[str, str]]
@@ -204,12 +207,55 @@ def _navigation_avoid(facts: Facts) -> str:
     )
 
 
+def _primitiveskill(facts: Facts) -> tuple[str, str]:
+    at = f"At step {facts.step}"
+    go = "pick up what is still in a wrong place and put it where it belongs in the same turn"
+    if facts.served is not None:
+        go = f"take {facts.served}"
+    if facts.hopeless:
+        command = f"{at}, do not count on {facts.action}: there were fewer turns than stages from the start."
+    elif facts.served == facts.action:
+        command = f"{at}, {facts.action} comes too late; take such a turn from the first step on."
+    elif not facts.usable:
+        command = f"{at}, do not leave the answer without a command ({facts.action}); {go}."
+    else:
+        command = f"{at}, do not answer {facts.action}; {go} instead."
+    return _primitiveskill_avoid(facts), command
+
+
+def _primitiveskill_avoid(facts: Facts) -> str:
+    stages, turns = _count(facts.after or 0, "stage"), _count(facts.budget_after, "turn")
+    if facts.hopeless:
+        given = _count(facts.budget_before, "turn")
+        return f"Avoid losing any turn on such a task: it has {facts.before} open stages, and only {given} were given."
+    if facts.fallback and not facts.after:
+        return (
+            "Avoid taking achieved stages for the goal: all of them had been achieved, and yet not everything was in "
+            "its place at the end."
+        )
+    if facts.fallback:
+        return f"Avoid stopping on the way: when the log ends, {stages} and {turns} are left."
+    habit = {
+        "format": "answers without a pick, place or push that can be carried out",
+        "order_error": "placing or pushing before anything has been picked up",
+        "wrong_target": "picking and placing beside the thing or the place that is meant, which achieves nothing",
+    }.get(facts.mode, "turns that achieve less than the turns left demand")
+    verb = "is" if facts.after == 1 else "are"
+    return f"Avoid {habit}: after this turn {stages} {verb} open with {turns} left."
+
+
 def _general(facts: Facts) -> tuple[str, str]:
     avoid = f"Avoid what ended this attempt ({facts.word})"
     return f"{avoid}: {facts.meaning}." if facts.meaning else f"{avoid}.", _command(facts, "choose")
 
 
-PHRASES: dict[str, Phrases] = {"sokoban": _sokoban, "frozenlake": _frozenlake, "svg": _svg, "navigation": _navigation}
+PHRASES: dict[str, Phrases] = {
+    "sokoban": _sokoban,
+    "frozenlake": _frozenlake,
+    "svg": _svg,
+    "navigation": _navigation,
+    "primitiveskill": _primitiveskill,
+}
 """Phrase book of each environment: facts to (what to avoid, what to do)."""
 
 
@@ -240,6 +286,7 @@ def facts_of(request: GuidanceRequest) -> Facts:
         fallback=verdict.fallback,
         raw_before=certificate.raw_before,
         raw_after=certificate.raw_after,
+        served=would_serve(episode, step) if episode.env == "primitiveskill" else None,
     )
 
 

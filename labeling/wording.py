@@ -82,6 +82,23 @@ WORDING: dict[str, AnalyzerWording] = {
             "budget": "none of these: the moves that were left just could not cover the remaining distance any more",
         },
     ),
+    "primitiveskill": AnalyzerWording(
+        pivot=(
+            "the first step after which more stages of the task are open than turns are left, a stage being taken to "
+            "need a turn"
+        ),
+        advice=(
+            "remaining_stages and remaining_turns are those after the step: the first line with more stages than turns "
+            "is the pivot. Prefer a command that was carried out and achieved nothing; a turn without one "
+            "(action=empty) is the pivot only when that turn was the one too many."
+        ),
+        meanings={
+            "timeout": "the turn at the pivot was used, but more stages are open after it than turns are left",
+            "format": "the reply at the pivot held no pick, place or push that could be carried out",
+            "wrong_target": "a thing was to be picked and placed in the turn at the pivot, and no stage was achieved",
+            "order_error": "the turn at the pivot places or pushes, and nothing had been picked before",
+        },
+    ),
     "frozenlake": AnalyzerWording(
         pivot="the first step after which the goal could no longer be reached in the turns that were left",
         advice=(

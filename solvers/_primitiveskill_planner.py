@@ -57,9 +57,14 @@ TABLE, HAND = -1, -2
 RED, GREEN, PURPLE = 0, 1, 2
 TOWER: Supports = (GREEN, TABLE, RED)
 
-_POSITIONS = re.compile(r"Object positions in mm: \[([^\]\n]{0,400})\]")
-_POINT = re.compile(r"\((-?\d{1,6}),(-?\d{1,6}),(-?\d{1,6})\)")
-_OPENING = re.compile(r"the drawer is open by (\d{1,6}) of \d{1,6} mm")
+_INTEGER = r"-?(?:0|[1-9][0-9]{0,5})"
+_POINT = re.compile(rf"\(({_INTEGER}),({_INTEGER}),({_INTEGER})\)")
+_TEXT = re.compile(
+    r"Workspace limits in mm: [^\n]*\n"
+    rf"Object positions in mm: \[({_POINT.pattern}(?:,{_POINT.pattern}){{0,9}})\]\n"
+    r"Other information: ([^\n]*)"
+)
+_OPENING = re.compile(rf"the drawer is open by ({_INTEGER}) of {_INTEGER} mm")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -92,11 +97,11 @@ def read_observation(task: str, observation: str) -> tuple[tuple[Position, ...],
     Raises:
         LevelError: the text does not say where the things are.
     """
-    found = _POSITIONS.search(observation)
+    found = _TEXT.fullmatch(observation)
     points = [] if found is None else [tuple(map(int, point)) for point in _POINT.findall(found[1])]
+    opening = None if found is None else _OPENING.fullmatch(found.groups()[-1])
     count = len(THINGS[task])
-    opening = _OPENING.search(observation)
-    if len(points) != count + FIXED[task] or (task == "drawer" and opening is None):
+    if len(points) != count + FIXED[task] or (task == "drawer") != (opening is not None):
         raise LevelError(
             f"the observation of a {task} episode names {len(points)} positions, expected {count + FIXED[task]}"
             + (" and the drawer's opening" if task == "drawer" else "")
@@ -199,7 +204,7 @@ def _may_go(
     was, now = _CHAINS[before][index], _CHAINS[after][index]
     carried, carries_now = was[-1] == HAND, now[-1] == HAND
     moved = was[0] != now[0]
-    reachable = not moved or now[0] < 0 or place is None or near[index][now[0]] or near[place][now[0]]
+    reachable = not moved or now[0] < 0 or place is None or near[place][now[0]] or (not carried and near[index][now[0]])
     if carried and carries_now:
         return reachable
     if carried:

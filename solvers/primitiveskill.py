@@ -29,7 +29,8 @@ MOST_PRIMITIVES = 2
 MAX_STATE_BYTES = 10_000
 MAX_ACTION_CHARS = 200
 
-_CALL = re.compile(r"(pick|place|push)\((-?[0-9]{1,9}(?:,-?[0-9]{1,9})*)\)")
+_INTEGER = "(?:0|-?[1-9][0-9]{0,8})"
+_CALL = re.compile(rf"(pick|place|push)\(({_INTEGER}(?:,{_INTEGER})*)\)")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 A puzzle episode is replayed under rules written for this purpose only (``reference_games.py``), a forward search gives
 the distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was,
 the witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are
-exact. Labels by convention are read a second time from the log (``reference_svg.py``), and those by a bound are derived
-a second time from log and room (``reference_navigation.py``).
+exact. Labels by convention or heuristic are read a second time from the log (``reference_svg.py``,
+``reference_primitiveskill.py``), and those by a bound are derived a second time from log and room
+(``reference_navigation.py``).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +16,11 @@ from ..errors import CertifyError, LevelError
 from .base import Case, Proof, Verdict
 from .reference_games import GAMES, NOTHING, ORDER, Game
 from .reference_navigation import NavigationProver
+from .reference_primitiveskill import prove_manipulation
 from .reference_svg import prove_submission
 
-LOG_CHECKS = {"svg": prove_submission}
-"""Environments whose labels follow from the log by convention, without a search."""
+LOG_CHECKS = {"primitiveskill": prove_manipulation, "svg": prove_submission}
+"""Environments whose labels follow from what was logged, without a model of the environment."""
 
 
 class Prover:

@@ -12,7 +12,7 @@ from pivot import plugins
 from pivot.environments import primitiveskill
 from pivot.environments._primitiveskill_levels import CLEAR
 from pivot.environments._primitiveskill_state import SkillState, parse_state
-from pivot.environments._primitiveskill_tasks import KINDS, Point, Scene
+from pivot.environments._primitiveskill_tasks import KINDS, Point, Scene, reached, update_achieved
 from pivot.environments.base import Task
 from pivot.environments.primitiveskill import PrimitiveSkillConfig, PrimitiveSkillEnv, observation_text
 from pivot.errors import LevelError
@@ -274,6 +274,30 @@ def test_success_is_exact_at_its_limits(text: str, success: bool) -> None:
         assert env.step("empty")[2] is False
 
 
+@pytest.mark.parametrize(
+    ("task", "at", "held"),
+    [
+        ("place", [(80.0, -100.0, 350.0), (80.0, 100.0, 20.0)], "red cube"),
+        ("place", [(80.0, -100.0, 20.0), (80.0, 100.0, 350.0)], "green cube"),
+        ("stack", [(0.0, 0.0, 60.0), (0.0, 0.0, 20.0), (0.0, 0.0, 350.0)], "purple cube"),
+        ("stack", [(0.0, 0.0, 350.0), (0.0, 0.0, 20.0), (0.0, 0.0, 390.0)], "red cube"),
+        ("drawer", [(-300.0, -360.0, 115.0)], "apple"),
+    ],
+)
+def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Point], held: str) -> None:
+    kind = KINDS[task]
+    places = dict(zip(kind.things, at, strict=True))
+    opening = 0.0 if task == "drawer" else None
+    none = (False,) * len(kind.stages)
+    assert reached(kind, Scene(places, None, opening))
+    assert not reached(kind, Scene(places, held, opening))
+    let_go = update_achieved(kind, Scene(places, None, opening), none)
+    still_held = update_achieved(kind, Scene(places, held, opening), none)
+    assert let_go[1]
+    assert still_held[1] == (held not in ("red cube", "apple"))
+    assert still_held[0] == (held in ("red cube", "apple"))
+
+
 def test_stages_and_success_are_seen_between_two_primitives() -> None:
     # Red is set on green and taken away again in one turn: the stage counts.
     _, results = play(
@@ -381,7 +405,7 @@ def test_levels_follow_the_table() -> None:
         for name, (x, y, z) in scene.positions.items():
             low_x, high_x, low_y, high_y = ranges[state.task][name]
             assert (low_x <= x <= high_x, low_y <= y <= high_y) == (True, True)
-            assert (x, y) == (round(x), round(y))
+            assert (x % 1, y % 1) == (0.5, 0.5)
             assert z == (35 if name == "apple" else 20)
         places = list(scene.positions.values())
         for index, one in enumerate(places):

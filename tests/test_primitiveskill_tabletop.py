@@ -114,6 +114,13 @@ def test_closing_the_fingers_shoves_a_neighbour_aside() -> None:
     assert scene.positions["green cube"] == (60.0, 55.0, 20.0)
 
 
+def test_closing_fingers_shove_what_else_they_reach() -> None:
+    # Green is too far off along x to be held, but the fingers reach its corner.
+    scene = do(table("align", (0.0, 0.0, 20.0), (41.0, 15.0, 20.0)), "pick(15,0,20)")
+    assert scene.held == "red cube"
+    assert scene.positions["green cube"] == (41.0, 0.0, 20.0)
+
+
 @pytest.mark.parametrize(("hand", "held"), [((-120, 150), True), ((-120, 165), False), ((-120, 135), False)])
 def test_the_apple_is_grasped_in_the_middle(hand: tuple[int, int], held: bool) -> None:
     off = int(OPEN - 35 + GRASP_Y_SLACK["apple"])
@@ -175,18 +182,6 @@ def test_a_cube_may_lie_across_a_gap() -> None:
         table("stack", (-90.0, -150.0, 20.0), (0.0, 0.0, 20.0), (50.0, 0.0, 20.0)), "pick(-90,-150,20)|place(25,0,90)"
     )
     assert scene.positions["red cube"] == (25.0, 0.0, 60.0)
-
-
-def test_a_cube_topples_to_where_there_is_room() -> None:
-    # To the right of green stands purple: red, set down right of green's edge, comes to lie across both.
-    scene = do(
-        table("stack", (-90.0, -150.0, 20.0), (0.0, 0.0, 20.0), (0.0, 62.0, 20.0)), "pick(-90,-150,20)|place(0,30,90)"
-    )
-    assert scene.positions["red cube"] == (0.0, 30.0, 60.0)
-    # Right of green stands a tower: red cannot go there.
-    on = table("stack", (0.0, 0.0, 20.0), (40.0, 0.0, 20.0), (40.0, 0.0, 60.0))
-    on = Table(on.kind, Scene(on.scene.positions, None, None))
-    assert on.problem() is None
 
 
 def test_taking_away_the_support_lets_the_rest_fall() -> None:
@@ -323,8 +318,9 @@ def test_the_hand_above_the_front_moves_nothing() -> None:
 
 def test_the_drawer_slides_along_y_alone() -> None:
     on = table("drawer", (-120.0, 150.0, 35.0), drawer=180.0)
-    side = do(on, "push(-500,-180,100,-300,-180,100)")
-    assert side.opening == 180.0
+    # The side of the front, met by the hand: it stops there, also when it would go on along y.
+    for side in ("push(-500,-140,100,-300,-140,100)", "push(-500,-130,100,-300,-180,100)"):
+        assert do(on, side).opening == 180.0
     scene = do(on, "push(-300,60,150,-250,-100,150)")
     assert scene.opening == -100 - FINGER_THICK - FRONT[1][1]
 
@@ -346,6 +342,18 @@ def test_an_apple_on_the_rim_rolls_off() -> None:
     for x, y in ((-185, -150), (-415, -150), (-300, -50)):
         scene = do(table("drawer", (-120.0, 150.0, 35.0), drawer=180.0), f"pick(-120,150,35)|place({x},{y},300)")
         assert scene.positions["apple"][2] in (35.0, IN_TRAY)
+
+
+def test_an_apple_on_the_front_rolls_to_where_there_is_room() -> None:
+    # The nearer way off the front is towards the cabinet, whose top is in the way.
+    on = table("drawer", (-120.0, 150.0, 35.0), drawer=20.0)
+    scene = do(on, "pick(-120,150,35)|place(-300,-230,300)")
+    assert scene.positions["apple"] == (-300.0, FRONT[1][1] + 20 + 35, 35.0)
+
+
+def test_the_cabinet_stops_what_is_pushed() -> None:
+    scene = do(table("drawer", (-100.0, -400.0, 35.0), drawer=180.0), "push(0,-400,35,-300,-400,35)")
+    assert scene.positions["apple"] == (CABINET_BOXES[0][1][0] + 35, -400.0, 35.0)
 
 
 def test_an_apple_on_the_cabinet_stays_there() -> None:
@@ -464,6 +472,25 @@ def test_names_do_not_matter(case: tuple[SkillState, list[Primitive]]) -> None:
         one.execute(primitive)
         other.execute(primitive)
         assert cubes(one.scene) == list(reversed(cubes(other.scene)))
+
+
+corners = (
+    st.tuples(st.integers(-100, 150), st.integers(-200, -110)),
+    st.tuples(st.integers(-100, 150), st.integers(110, 200)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(*corners, *corners, st.booleans())
+def test_what_is_done_on_either_side_does_not_depend_on_the_order(
+    left: tuple[int, int], right: tuple[int, int], to_left: tuple[int, int], to_right: tuple[int, int], pushes: bool
+) -> None:
+    verb = "push({},{},30,{},{},30)" if pushes else "pick({},{},20)|place({},{},60)"
+    before = 60 if pushes else 0
+    one = verb.format(left[0] - before, left[1], *to_left)
+    other = verb.format(right[0] - before, right[1], *to_right)
+    start = ((float(left[0]), float(left[1]), 20.0), (float(right[0]), float(right[1]), 20.0))
+    assert do(table("align", *start), f"{one}|{other}") == do(table("align", *start), f"{other}|{one}")
 
 
 def small_steps(places: list[Point], hand: Point, end: Point, steps: int) -> list[Point]:

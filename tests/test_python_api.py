@@ -31,6 +31,10 @@ def test_importing_the_package_is_cheap() -> None:
     assert not HEAVY & _imported_by("import pivot; pivot.__version__, pivot.PivotError")
 
 
+def test_a_spawned_process_gets_nothing_from_the_main_module() -> None:
+    assert not (HEAVY | {"typer"}) & _imported_by("import pivot.__main__")
+
+
 def test_the_command_line_does_not_wait_for_prefect() -> None:
     assert "prefect" not in _imported_by("from pivot.flows.cli import main")
 

@@ -5,6 +5,8 @@ Run by ``make test-serving`` in an environment of its own. What vLLM states as l
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from pivot.rollouts.models.openai_model import OpenAIModel
 from pivot.rollouts.models.service import Service
 from pivot.rollouts.models.transformers_model import Engine
 from pivot.rollouts.models.vllm_model import VllmModel
-from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import clean_environment, config_of
 
 pytest.importorskip("vllm", reason="needs vLLM; run: make test-serving")
 from pivot.tests.real_models import (
@@ -128,3 +130,19 @@ def test_the_pipeline_with_the_engine_in_this_process(folder: Path, engine: Engi
     pivot.build(config_of(TASKS, rollouts=2, policy=policy), root)
     assert_right_records(root, engine.processor.tokenizer)
     assert largest_difference(root, engine) < TOLERANCE
+
+
+def test_the_command_with_the_engine_in_its_process(folder: Path, tmp_path: Path) -> None:
+    """The installed command is the main module of vLLM's worker processes too, which import it again."""
+    command = [Path(sys.executable).with_name("pivot"), "build", "sokoban", "--tasks", "1", "--rollouts", "2"]
+    root = tmp_path / "store"
+    run = subprocess.run(
+        [*command, "--out", root, "--policy", "vllm", "--model", folder],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert load_store(root).episodes.collect()["status"].to_list() == ["complete", "complete"]

@@ -6,8 +6,8 @@ itself, before temperature. For several machines, or to keep a model loaded betw
 """
 
 import asyncio
-import atexit
 import json
+import os
 import threading
 from collections.abc import Coroutine
 from functools import lru_cache
@@ -49,6 +49,10 @@ class Engine:
             PluginError: vLLM is not installed.
             ConfigError: it cannot serve this model on this machine.
         """
+        # By default vLLM forks its workers; this process has threads and compiled code that do not survive that. It
+        # also logs a hundred lines over our progress bars.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         arguments = need("vllm.engine.arg_utils", EXTRA)
         engine = need("vllm.v1.engine.async_llm", EXTRA)
         self._params = need("vllm", EXTRA).SamplingParams
@@ -73,9 +77,15 @@ class Engine:
             self._tokenizer = self._engine.get_tokenizer()
             if asyncio.iscoroutine(self._tokenizer):
                 self._tokenizer = self._run(self._tokenizer)
-            atexit.register(self._engine.shutdown)
         except Exception as error:
             raise ConfigError(f"vLLM cannot serve {model} here: {type(error).__name__}: {error}") from error
+        threading.Thread(target=self._end_with_the_program, name="pivot-vllm-end").start()
+
+    def _end_with_the_program(self) -> None:
+        """End vLLM's processes, which would stay and hold the GPU. The command leaves before exit functions run, but
+        like every Python program it waits for threads such as this one."""
+        threading.main_thread().join()
+        self._engine.shutdown()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
