@@ -427,10 +427,10 @@ def test_counts_equal_what_was_planted() -> None:
     assert [label.accepted for label in labels] == [True, True] + [False] * 10
     # The other rules are planted where their episodes are made (test_svg_labelling.py, test_navigation_labelling.py).
     assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {
-            "svg_facts",
-            "navigation_facts",
-            "primitiveskill_facts",
-        }
+        "svg_facts",
+        "navigation_facts",
+        "primitiveskill_facts",
+    }
     rejected = labels[-1].row()["reject_reasons"]
     assert {tuple(reason) for reason in rejected} == {("name", "detail")}
 
