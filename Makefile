@@ -70,7 +70,7 @@ $(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
 	sh tests/install_lavapipe.sh $(CURDIR)/$(VENV)/lavapipe
 	@touch $@
 
-MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest -m maniskill -n 2
+MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest -m maniskill tests/test_maniskill.py -n 2
 
 test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about an hour); installs PyTorch too
 	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)

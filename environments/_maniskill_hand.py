@@ -16,16 +16,19 @@ from ._primitiveskill_actions import Primitive
 
 BELOW_HOME = 0.1
 """Metres by which the hand comes lower than home before it goes straight down to a point."""
-FAST, CAREFUL, PUSHING = 1.0, 0.35, 0.4
-"""Top speed of the tool, metres a second: in the air, down to things, and along the table."""
+FAST, DOWN, CAREFUL, PUSHING = 1.0, 0.6, 0.12, 0.4
+"""Top speed of the tool, metres a second: in the air, down, down among things, and along the table."""
+ROOM = 0.025
+"""Metres that the tool is higher than what is around where it gets careful: fingertips, a lag, and some more."""
 ARRIVED = 0.0002
 """Metres from a point at which the tool has arrived."""
 SETTLE_STEPS = 40
 """Control steps that the tool may take to arrive after its line has ended."""
 STEADY = 0.00002
 """Metres a control step below which the tool counts as standing; what is left of its way is then a tenth of one mm."""
-RESISTED, STOPPED = 8.0, 40.0
-"""Newtons against the hand that end a way down, and a push. A cube weighs 0.6, the drawer slides with a few."""
+RESISTED, AT_DRAWER, STOPPED = 8.0, 25.0, 40.0
+"""Newtons against the hand that end a way down, among cubes and where an apple may roll aside, and a push. A cube
+weighs 0.3, the drawer slides with a few."""
 LEAD = 0.1 - 0.5 / CONTROL_RATE
 """Seconds: damping over stiffness of the arm's drives, less half a control step, for which a command already holds."""
 INERTIA = ((1.5, 0, 0), (0, 2.0, -1.0), (1.3, 0, 0), (0, -1.0, 1.03))
@@ -36,8 +39,9 @@ LETTING_GO, CLOSING = (0.0, 0.001, 0.001, 0.003, 0.003), 0.0025
 closes in a control step."""
 WIDE = 0.0395
 """Metres of each finger from the middle from which the hand counts as open; it opens to 0.04."""
-GRIP_STEPS, REST_STEPS = 40, 150
-"""Control steps at most for the fingers to close or open, and for everything to come to rest."""
+GRIP_STEPS, REST_STEPS, HOLDING_STEPS = 40, 150, 10
+"""Control steps at most for the fingers to close or open, and for everything to come to rest; and for fingers that lie
+on a thing to press on it."""
 
 
 class Hand:
@@ -52,7 +56,8 @@ class Hand:
         self._aim = self._at
         self._grip, self._held = OPEN, None
         if holds:
-            self._fingers(SHUT)
+            self._grip = SHUT  # at once: what is to be held would fall
+            self._until(lambda: False, HOLDING_STEPS)
             self._held = table.grasped()
 
     def execute(self, primitive: Primitive) -> None:
@@ -63,7 +68,7 @@ class Hand:
             self._push(point, reachable((end[0], end[1], end[2])))
         else:
             self._above(point)
-            self._line(point, CAREFUL, RESISTED)
+            self._down(point)
             self._fingers(OPEN)  # a pick lets go of what is held where it closes
             if primitive.name == "pick":
                 self._fingers(SHUT)
@@ -80,13 +85,26 @@ class Hand:
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, start[2])
         yaw = nearest_yaw(middle, math.atan2(dy, dx)) if dx or dy else 0.0
         self._above(start, yaw)
-        self._line(start, CAREFUL, RESISTED, yaw)
+        self._down(start, yaw)
         self._line(end, PUSHING, STOPPED, yaw)
 
     def _above(self, point: Vector, yaw: float = 0.0) -> None:
         x, y, z = point
         lowest_free = max(z, self._home[2] - BELOW_HOME)
         self._line((x, y, max(z, min(lowest_free, highest(x, y)))), FAST, yaw=yaw, settles=False)
+
+    def _down(self, point: Vector, yaw: float = 0.0) -> None:
+        """Go straight down, slowly where something could be in the way."""
+        x, y, z = point
+        limit = AT_DRAWER if self._table.kind.name == "drawer" else RESISTED
+        careful_from = self._table.height_around(x, y, self._held) + self._table.depth(self._held) + ROOM
+        if z < careful_from < self._at[2]:
+            self._line((x, y, careful_from), DOWN, limit, yaw, settles=False)
+            if self._at != (x, y, careful_from):
+                return
+            self._line(point, CAREFUL, limit, yaw)
+        else:
+            self._line(point, DOWN if z >= careful_from else CAREFUL, limit, yaw)
 
     def _line(
         self, end: Vector, speed: float, limit: float = math.inf, yaw: float = 0.0, *, settles: bool = True

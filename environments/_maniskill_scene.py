@@ -8,6 +8,7 @@ that has been used keeps contacts and solver state that no state dictionary hold
 Lengths are millimetres outside, metres inside.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from mani_skill.utils.structs.types import SceneConfig, SimConfig  # pyright: ig
 from ..images import Frame
 from ._maniskill_arm import joint_angles
 from ._maniskill_assets import apple_visual
+from ._primitiveskill_boxes import box_around, shifted
 from ._primitiveskill_state import SkillState, settled
 from ._primitiveskill_tasks import (
     APPLE,
@@ -43,8 +45,12 @@ from ._primitiveskill_world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
 
 OPEN, SHUT = 0.04, -0.01
 """Commands of the gripper, metres of each finger from the middle: open, and pressing on whatever is between."""
+AROUND = (45.0, 110.0)
+"""Millimetres from the tool in x and y within which the hand may meet something."""
 STILL = 1e-3
 """Metres a second below which a thing is at rest."""
+HANGING = 0.06
+"""Metres below the tool down to which what it holds may hang."""
 HAND_LINKS = ["panda_leftfinger", "panda_rightfinger", "panda_hand"]
 COLOURS = {
     "red cube": (0.86, 0.12, 0.10),
@@ -147,8 +153,15 @@ class Tabletop(BaseEnv):
 
     def command(self, angles: list[float], grip: float) -> None:
         """Let the joints' drives aim at angles, and the fingers' at a distance from the middle, for a control step."""
-        share = (2 * grip - OPEN - SHUT) / (OPEN - SHUT)
-        self._step_action(torch.tensor([[*angles, share]], dtype=torch.float32, device=self.device))
+        if self.gpu_sim_enabled:
+            share = (2 * grip - OPEN - SHUT) / (OPEN - SHUT)
+            self._step_action(torch.tensor([[*angles, share]], dtype=torch.float32, device=self.device))
+            return
+        # What ManiSkill's controller does, without its tensors: those take longer than the physics.
+        for joint, target in zip(self.agent.robot.active_joints, (*angles, grip, grip), strict=True):
+            joint._objs[0].set_drive_target(target)
+        for _ in range(SIMULATION_RATE // CONTROL_RATE):
+            self.scene.step()
 
     @property
     def tool(self) -> tuple[float, float, float]:
@@ -172,6 +185,26 @@ class Tabletop(BaseEnv):
             force = force + self._things[held].get_net_contact_forces()
         return _vector(force)
 
+    def height_around(self, x: float, y: float, held: str | None) -> float:
+        """Return the height of the highest thing that the hand may meet on its way down to a place, metres."""
+        scene = self.scene_now()
+        boxes = [box_around(name, at) for name, at in scene.positions.items() if name != held]
+        if scene.opening is not None:
+            boxes += [*CABINET_BOXES, *(shifted(box, (0.0, scene.opening, 0.0)) for box in DRAWER_BOXES)]
+        near = [
+            high[2]
+            for low, high in boxes
+            if low[0] - AROUND[0] < 1000 * x < high[0] + AROUND[0]
+            and low[1] - AROUND[1] < 1000 * y < high[1] + AROUND[1]
+        ]
+        return max(near, default=0.0) / 1000
+
+    def depth(self, held: str | None) -> float:
+        """Return how far below the tool the held thing reaches, metres."""
+        if held is None:
+            return 0.0
+        return self.tool[2] - _vector(self._things[held].pose.p)[2] + (APPLE if held == "apple" else CUBE) / 2000
+
     def moving(self) -> bool:
         """Return whether anything still moves; what is held trembles a little and does not count."""
         held = self.grasped()
@@ -184,11 +217,13 @@ class Tabletop(BaseEnv):
         return self._cabinet is not None and float(torch.abs(self._cabinet.get_qvel()).max()) > STILL
 
     def grasped(self) -> str | None:
-        """Return what both fingers press on, or None."""
-        for name, thing in self._things.items():
-            if bool(self.agent.is_grasping(thing)[0]):
-                return name
-        return None
+        """Return what the hand at home holds, or None: of what is as high as home the nearest; nothing rests there.
+
+        Whether both fingers press on a thing is no better answer: for a round one the reported forces flicker.
+        """
+        tool = self.tool
+        high = [name for name, thing in self._things.items() if _vector(thing.pose.p)[2] > tool[2] - HANGING]
+        return min(high, key=lambda name: math.dist(_vector(self._things[name].pose.p), tool), default=None)
 
     def scene_now(self) -> Scene:
         """Return where everything is."""

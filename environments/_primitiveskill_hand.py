@@ -24,7 +24,7 @@ PALM: Box = ((-32.0, -100.0, PALM_ABOVE), (32.0, 100.0, 110.0))
 
 GRASP_X_SLACK = 5.0
 """A finger that overlaps a thing by less than this along x does not hold it."""
-GRASP_Y_SLACK = {"cube": 0.0, "apple": 10.0}
+GRASP_Y_SLACK = {"cube": 0.0, "apple": 8.0}
 """How much further off the middle than the open fingers leave room for: a round thing slides in between them."""
 GRASP_DEPTH = 5.0
 """Least overlap of fingers and thing along z."""

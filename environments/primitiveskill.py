@@ -49,6 +49,8 @@ class PrimitiveSkillConfig(EnvConfig):
     """``T_max``, turns."""
     backend: Literal["embedded", "maniskill"] = "embedded"
     """What runs behind the environment: a table of our own, or ManiSkill (the ``maniskill`` extra)."""
+    physics: Literal["physx_cpu", "physx_cuda"] = "physx_cpu"
+    """ManiSkill's physics: on the processor, where going back is exact, or one scene on a GPU."""
     maniskill_version: str = ""
     """Filled in: the version of ManiSkill, whose physics and pictures it decides."""
     image_format: Literal["jpeg", "png"] = "jpeg"
@@ -159,7 +161,7 @@ class PrimitiveSkillEnv(PivotEnv):
         self._ended = True
 
     def _make_world(self) -> World:
-        return TabletopWorld() if self.config.backend == EMBEDDED else _maniskill().ManiSkillWorld()
+        return TabletopWorld() if self.config.backend == EMBEDDED else _maniskill().ManiSkillWorld(self.config.physics)
 
     # --- levels ------------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class PrimitiveSkillEnv(PivotEnv):
     def check_ready(cls, config: Any) -> None:
         """Start ManiSkill and look at a picture of it, once in a process; see the base class."""
         if config.backend != EMBEDDED:
-            _check_maniskill()
+            _check_maniskill(config.physics)
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -409,8 +411,8 @@ def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
 
 
 @cache
-def _check_maniskill() -> None:
-    _maniskill().check_health()
+def _check_maniskill(physics: str) -> None:
+    _maniskill().check_health(physics)
 
 
 def _maniskill() -> Any:

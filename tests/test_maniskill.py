@@ -32,6 +32,7 @@ SEEDS, SEQUENCES, ROLLBACKS = (50, 200, 20) if ALL else (10, 10, 2)
 EQUAL = 0.98
 """Least share of sequences with equal outcomes."""
 TURNS = 6
+full = pytest.mark.skipif(not ALL, reason="takes another process and its first picture; make test-maniskill runs it")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_going_back_is_exact(env: PrimitiveSkillEnv, number: int) -> None:
     start = parity.level(task, 1000 + number, MANISKILL)
     frame, _ = env.reset(options={"state": start.text()})
     snapshots, records, actions = [env.snapshot()], [(frame.tobytes(), env.state_text(), 0.0)], []
-    for _ in range(TURNS):
+    for _ in range(TURNS if ALL else 4):
         action = "|".join(map(str, parity._disturbed_turn(rng, start.kind, env.state.scene, 15)))
         frame, reward, success, truncated, _ = env.step(action)
         actions.append(action)
@@ -119,6 +120,7 @@ def test_going_back_is_exact(env: PrimitiveSkillEnv, number: int) -> None:
             assert (frame.tobytes(), env.state_text(), reward) == record
 
 
+@full
 def test_another_process_ends_at_the_same_place(simulator: ManiSkillWorld) -> None:
     run = parity.disturbed_run("stack", 7)
     start = SkillState(MANISKILL, "stack", run.start.scene, run.start.achieved)
@@ -173,9 +175,15 @@ def pixel_of(point: Point) -> tuple[int, int]:
     return round(SIDE / 2 - scale * (offset @ up) / depth), round(SIDE / 2 + scale * (offset @ right) / depth)
 
 
+def well_apart(state: SkillState) -> bool:
+    """Return whether no thing can hide another or a target."""
+    columns = sorted(pixel_of(at)[1] for at in [*state.scene.positions.values(), *TARGETS.values()])
+    return all(right - left > 15 for left, right in pairwise(columns))
+
+
 @pytest.mark.parametrize("task", ["align", "place", "drawer"])
 def test_both_pictures_show_a_thing_where_it_is(simulator: ManiSkillWorld, task: str) -> None:
-    state = parity.level(task, 11, MANISKILL)
+    state = next(state for seed in range(99) if well_apart(state := parity.level(task, seed, MANISKILL)))
     simulator.load(state)
     table = parity.TabletopWorld()
     table.load(SkillState(EMBEDDED, task, state.scene, state.achieved))
@@ -190,6 +198,7 @@ def test_both_pictures_show_a_thing_where_it_is(simulator: ManiSkillWorld, task:
         assert all(np.abs(np.subtract(one, other, dtype=int)).max() > 40 for one, other in pairwise(pixels))
 
 
+@full
 def test_check_health() -> None:
     assert "draws 300x300 frames" in check_health()
 
