@@ -106,7 +106,8 @@ _OVERVIEW = (
     (
         "Certificates against a better reference",
         """SELECT env AS environment, kind, reference, failures, round(100 * agreement, 1) AS "same pivot %",
-           round(100 * earlier / failures, 1) AS "earlier %", round(mean_delay, 2) AS "mean delay (steps)", round(mean_gap, 2) AS "mean gap before pivot"
+           round(100 * earlier / failures, 1) AS "earlier %", round(mean_delay, 2) AS "mean delay (steps)",
+           round(mean_gap, 2) AS "mean gap before pivot"
            FROM bound_quality""",
     ),
     (
