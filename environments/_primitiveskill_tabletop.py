@@ -38,8 +38,8 @@ MOST_FALLS = 8
 """How often a thing may topple further before it stays where it is."""
 ROLLS = {"cube": 18.0, "apple": 0.0}
 """How far from what it toppled off a thing comes to lie where there is room: a cube turns over its edge."""
-EDGE = {"cube": 1.0, "apple": 12.0}
-"""How far inside the edge of what it lies on the centre of a thing must be for it to stay."""
+EDGE = {"cube": 0.0, "apple": 12.0}
+"""How far inside the edge of what it lies on the centre of a thing must be for it to stay; right over it topples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: li
         high = min(box[1][axis], max(support[1][axis] for support in supports)) - edge
         sides += [(centre[axis] - high, axis, 1), (low - centre[axis], axis, -1)]
     sides.sort(key=lambda side: -side[0])
-    if sides[0][0] <= 0:
+    if sides[0][0] < 0:
         return None
     for _, axis, sign in sides:
         half = (box[1][axis] - box[0][axis]) / 2

@@ -161,7 +161,7 @@ def test_the_lowest_of_three_is_out_of_reach_for_the_fingers() -> None:
 
 
 def test_a_cube_falls_straight_down_and_stays_while_its_centre_is_above_the_other() -> None:
-    edge = HALF - EDGE["cube"]
+    edge = HALF - EDGE["cube"] - 1
     on_green = {"red cube": (edge, 0.0, 60.0), "green cube": (0.0, 0.0, 20.0), "purple cube": FAR}
     start = ((-90.0, -150.0, 20.0), (0.0, 0.0, 20.0), FAR)
     scene = do(table("stack", *start), f"pick(-90,-150,20)|place({int(edge)},0,190)")
