@@ -61,8 +61,8 @@ COLOURS = {
     "right target": (0.48, 0.80, 0.50),
 }
 TRAY_COLOUR, CABINET_COLOUR = (0.80, 0.62, 0.36), (0.42, 0.28, 0.17)
-DRAWER_FRICTION, DRAWER_MASS = 40.0, 0.6
-"""The slide brakes with so many newtons a metre a second, so the tray stops where the hand leaves it; its mass, kg."""
+DRAWER_FRICTION = 40.0
+"""The slide brakes with so many newtons a metre a second: the tray stops where the hand leaves it."""
 CUBE_FRICTION, CUBE_DENSITY, CUBE_BRAKE = 0.8, 500.0, 30.0
 """Of a cube: friction against itself, kg a cubic metre, and damping of its rotation, 1/s: it falls without a spin."""
 APPLE_BRAKE = 20.0

@@ -36,8 +36,10 @@ HELD_REACH = 100.0
 """Farthest that the centre of the held thing is from the hand, on every axis."""
 MOST_FALLS = 8
 """How often a thing may topple further before it stays where it is."""
+ROLLS = {"cube": 18.0, "apple": 0.0}
+"""How far from what it toppled off a thing comes to lie where there is room: a cube turns over its edge."""
 EDGE = {"cube": 0.0, "apple": 12.0}
-"""How far inside the edge of what it lies on the centre of a thing must be for it to stay."""
+"""How far inside the edge of what it lies on the centre of a thing must be for it to stay; right over it topples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,8 @@ class Table:
             self._fall(name)
 
     def _fall(self, thing: str) -> None:
-        half, edge = half_side(thing), EDGE["apple" if thing == "apple" else "cube"]
+        shape = "apple" if thing == "apple" else "cube"
+        half = half_side(thing)
         others = [self._box(name) for name in self._free() if name != thing]
         others += self._furniture()
         for _ in range(MOST_FALLS):
@@ -273,7 +276,7 @@ class Table:
             self._at[thing] = x, y, top + half
             if not supports:
                 return
-            beside = _beside(self._box(thing), supports, edge, others)
+            beside = _beside(self._box(thing), supports, EDGE[shape], ROLLS[shape], others)
             if beside is None:
                 return
             self._at[thing] = beside
@@ -301,11 +304,12 @@ class Table:
         return None
 
 
-def _beside(box: Box, supports: list[Box], edge: float, others: list[Box]) -> Point | None:
+def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: list[Box]) -> Point | None:
     """Return where a thing that lies on ``supports`` topples to, as it begins to fall; None when it stays.
 
     It stays when its centre is above the rectangle around all places where it is supported. Otherwise it goes off on
-    the side on which its centre is farthest out, or, where that is taken, on another.
+    the side on which its centre is farthest out, ``rolls`` beyond the edge or right beside it, or, where that is taken,
+    on another.
     """
     centre = tuple((low + high) / 2 for low, high in zip(*box, strict=True))
     sides: list[tuple[float, int, int]] = []
@@ -314,17 +318,17 @@ def _beside(box: Box, supports: list[Box], edge: float, others: list[Box]) -> Po
         high = min(box[1][axis], max(support[1][axis] for support in supports)) - edge
         sides += [(centre[axis] - high, axis, 1), (low - centre[axis], axis, -1)]
     sides.sort(key=lambda side: -side[0])
-    if sides[0][0] <= 0:
+    if sides[0][0] < 0:
         return None
     for _, axis, sign in sides:
         half = (box[1][axis] - box[0][axis]) / 2
         edges = [support[1 if sign > 0 else 0][axis] for support in supports]
-        at = list(centre)
-        at[axis] = (max(edges) if sign > 0 else min(edges)) + sign * half
-        by = tuple(new - old for new, old in zip(at, centre, strict=True))
-        there = shifted(box, (by[0], by[1], by[2]))
-        if not any(overlap(there, other) for other in others):
-            return at[0], at[1], at[2]
+        for far in (half + rolls, half):
+            at = list(centre)
+            at[axis] = (max(edges) if sign > 0 else min(edges)) + sign * far
+            by = tuple(new - old for new, old in zip(at, centre, strict=True))
+            if not any(overlap(shifted(box, (by[0], by[1], by[2])), other) for other in others):
+                return at[0], at[1], at[2]
     return None
 
 

@@ -161,16 +161,16 @@ def test_the_lowest_of_three_is_out_of_reach_for_the_fingers() -> None:
 
 
 def test_a_cube_falls_straight_down_and_stays_while_its_centre_is_above_the_other() -> None:
-    edge = HALF - EDGE["cube"]
+    edge = HALF - EDGE["cube"] - 1
     on_green = {"red cube": (edge, 0.0, 60.0), "green cube": (0.0, 0.0, 20.0), "purple cube": FAR}
     start = ((-90.0, -150.0, 20.0), (0.0, 0.0, 20.0), FAR)
     scene = do(table("stack", *start), f"pick(-90,-150,20)|place({int(edge)},0,190)")
     assert scene.positions == on_green
     for x, y, beside in (
-        (21, 0, (40.0, 0.0)),
-        (-25, 0, (-40.0, 0.0)),
-        (5, 30, (5.0, 40.0)),
-        (-24, -29, (-24.0, -40.0)),
+        (21, 0, (58.0, 0.0)),
+        (-25, 0, (-58.0, 0.0)),
+        (5, 30, (5.0, 58.0)),
+        (-24, -29, (-24.0, -58.0)),
     ):
         scene = do(table("stack", *start), f"pick(-90,-150,20)|place({x},{y},100)")
         assert scene.positions["red cube"] == (*beside, 20.0)
@@ -189,7 +189,7 @@ def test_taking_away_the_support_lets_the_rest_fall() -> None:
     scene = do(table("stack", *across), "push(-40,-100,10,-40,100,10)")
     assert cubes(scene) == list(across)  # beside them
     scene = do(table("stack", *across), "push(60,-150,35,60,60,35)")
-    assert scene.positions["red cube"] == (40.0, 0.0, 20.0)
+    assert scene.positions["red cube"] == (58.0, 0.0, 20.0)
     assert scene.positions["purple cube"][1] > 60
     assert scene.positions["green cube"] == (0.0, 0.0, 20.0)
 
