@@ -72,7 +72,7 @@ $(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
 
 MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest -m maniskill tests/test_maniskill.py -n 2
 
-test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about an hour); installs PyTorch too
+test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about half an hour); installs PyTorch too
 	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)
 test-maniskill: export PIVOT_MANISKILL_ALL = 1
 

@@ -135,28 +135,39 @@ def test_another_process_ends_at_the_same_place(simulator: ManiSkillWorld) -> No
     assert here == there
 
 
+def free_spot(state: SkillState) -> tuple[int, int]:
+    """Return x and y that are far from every thing."""
+    spots = [(x, y) for x in (-80, 20, 120) for y in (-180, -60, 60, 180)]
+    places = state.scene.positions.values()
+    return max(spots, key=lambda spot: min(abs(spot[0] - at[0]) + abs(spot[1] - at[1]) for at in places))
+
+
 @pytest.mark.parametrize(("dx", "dz"), [(0, 0), (9, -6), (-12, 10)])
 def test_the_tool_arrives_where_it_was_sent(simulator: ManiSkillWorld, dx: int, dz: int) -> None:
     """Off the middle in x and z a cube hangs as far off the hand at home, and lies as far off after a place."""
     state = parity.level("stack", 3, MANISKILL)
     simulator.load(state)
     kind, (x, y, z) = state.kind, state.scene.positions["red cube"]
-    simulator.execute(Primitive("pick", (round(x) + dx, round(y), round(z) + dz)))
+    pick = Primitive("pick", (round(x) + dx, round(y), round(z) + dz))
+    off = pick.arguments[0] - x
+    simulator.execute(pick)
     assert simulator.scene.held == "red cube"
     assert simulator.scene.positions["red cube"] == pytest.approx(
-        (kind.home[0] - dx, kind.home[1], kind.home[2] - dz), abs=0.4
+        (kind.home[0] - off, kind.home[1], kind.home[2] - dz), abs=0.4
     )
-    simulator.execute(Primitive("place", (140, -190, 20 + max(dz, 0) + 5)))
-    assert simulator.scene.positions["red cube"] == pytest.approx((140 - dx, -190, 20), abs=0.6)
+    there = free_spot(state)
+    simulator.execute(Primitive("place", (*there, 20 + max(dz, 0) + 5)))
+    assert simulator.scene.positions["red cube"] == pytest.approx((there[0] - off, there[1], 20), abs=0.6)
 
 
 def test_a_held_state_can_be_loaded(simulator: ManiSkillWorld) -> None:
     state = parity.level("stack", 5, MANISKILL)
     held = {**state.scene.positions, "purple cube": state.kind.home}
     simulator.load(SkillState(MANISKILL, "stack", Scene(held, "purple cube", None), (False, False, True)))
-    simulator.execute(Primitive("place", (-90, 190, 30)))
+    there = free_spot(state)
+    simulator.execute(Primitive("place", (*there, 30)))
     assert simulator.scene.held is None
-    assert simulator.scene.positions["purple cube"] == pytest.approx((-90, 190, 20), abs=1)
+    assert simulator.scene.positions["purple cube"] == pytest.approx((*there, 20), abs=1)
 
 
 HUES = {"red cube": 0, "green cube": 1, "apple": 0}
@@ -176,8 +187,8 @@ def pixel_of(point: Point) -> tuple[int, int]:
 
 
 def well_apart(state: SkillState) -> bool:
-    """Return whether no thing can hide another or a target."""
-    columns = sorted(pixel_of(at)[1] for at in [*state.scene.positions.values(), *TARGETS.values()])
+    """Return whether no thing can hide another."""
+    columns = sorted(pixel_of(at)[1] for at in state.scene.positions.values())
     return all(right - left > 15 for left, right in pairwise(columns))
 
 
