@@ -29,6 +29,8 @@ STEADY = 0.00002
 RESISTED, AT_DRAWER, STOPPED = 8.0, 25.0, 40.0
 """Newtons against the hand that end a way down, among cubes and where an apple may roll aside, and a push. A cube
 weighs 0.3, the drawer slides with a few."""
+BACK = 0.001
+"""Metres that the tool goes back along its way then."""
 LEAD = 0.1 - 0.5 / CONTROL_RATE
 """Seconds: damping over stiffness of the arm's drives, less half a control step, for which a command already holds."""
 INERTIA = ((1.5, 0, 0), (0, 2.0, -1.0), (1.3, 0, 0), (0, -1.0, 1.03))
@@ -128,9 +130,11 @@ class Hand:
             self._table.command(_ahead(before, now, after), self._grip)
             force = self._table.resistance(self._held) if limit < math.inf else (0.0, 0.0, 0.0)
             if -sum(f * d for f, d in zip(force, along, strict=True)) > limit:
-                # Stay where the tool is, and press no further.
-                self._at, self._yaw = self._table.tool, first_yaw + (yaw - first_yaw) * _smooth(step / steps)
-                self._aim = self._at
+                # Stay on the line, a little back: pressing bends the arm aside, and what it holds would slip.
+                gone = sum((t - s) * d for t, s, d in zip(self._table.tool, start, along, strict=True)) - BACK
+                self._at = _between(start, end, max(gone, 0.0) / length)
+                self._aim, self._yaw = self._at, first_yaw + (yaw - first_yaw) * _smooth(step / steps)
+                self._settle()
                 return
         self._at, self._aim, self._yaw = end, end, yaw
         if settles:

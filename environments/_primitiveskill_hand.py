@@ -29,6 +29,10 @@ GRASP_Y_SLACK = {"cube": 0.0, "apple": 8.0}
 GRASP_DEPTH = 5.0
 """Least overlap of fingers and thing along z."""
 
+FIRM, TURNING = 8.7, 0.022
+"""A cube whose middle is at most ``FIRM`` off the hand's along x is shoved straight by the finger that meets it first;
+beyond, it turns meanwhile and ends farther off: by ``TURNING`` times the way beyond times the way it is shoved."""
+
 
 def fingers(inner: float) -> tuple[Box, Box]:
     """Return the two fingers when each inner face is ``inner`` from the middle: the one at -y, the one at +y."""
@@ -64,6 +68,12 @@ def grasped(things: Mapping[str, Point], hand: Point) -> str | None:
     return min(near)[-1] if near else None
 
 
+def slip(thing: str, dx: float, dy: float) -> float:
+    """Return how far along x a thing slips while closing fingers centre it, given how far it is off the hand."""
+    beyond = max(0.0, abs(dx) - FIRM) if thing != "apple" else 0.0
+    return TURNING * beyond * abs(dy) * (1.0 if dx > 0 else -1.0)
+
+
 def lowest_reach(parts: Iterable[Box], solids: Iterable[Box], hand: Point) -> float:
     """Return how far down the tool centre comes above ``hand``'s x and y, no lower than its z.
 
@@ -87,4 +97,4 @@ def core(thing: str, box: Box) -> Box:
     return (ax, ay + slack, az), (bx, by - slack, bz)
 
 
-__all__ = ["FINGER_HALF_WIDTH", "OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach"]
+__all__ = ["FINGER_HALF_WIDTH", "OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach", "slip"]

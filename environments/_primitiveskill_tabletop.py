@@ -24,7 +24,7 @@ from ._primitiveskill_boxes import (
     overlap,
     shifted,
 )
-from ._primitiveskill_hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach
+from ._primitiveskill_hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach, slip
 from ._primitiveskill_picture import draw_scene
 from ._primitiveskill_state import SkillState, settled
 from ._primitiveskill_tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind
@@ -109,11 +109,13 @@ class Table:
         What else is in the way of these things or of the fingers is shoved aside.
         """
         low, high = hand[0] - FINGER_HALF_WIDTH, hand[0] + FINGER_HALF_WIDTH
+        off_x, off_y = self._at[thing][0] - hand[0], self._at[thing][1] - hand[1]
+        aside = slip(thing, off_x, off_y)
         movers = []
         for name in group:
             box = self._box(name)
             centred = name if box[0][0] < high and low < box[1][0] else thing
-            movers.append(_Mover([box], (0.0, hand[1] - self._at[centred][1], 0.0), 0.0, name))
+            movers.append(_Mover([box], (aside, hand[1] - self._at[centred][1], 0.0), 0.0, name))
         self._shove(movers)
         self._carried = group
         self._spread(hand, OPEN, half_side(thing))

@@ -107,11 +107,27 @@ def test_a_neighbour_under_a_finger_stops_the_hand() -> None:
 
 
 def test_closing_the_fingers_shoves_a_neighbour_aside() -> None:
-    # Red is grasped at its edge along x and 15 mm off along y; green is beside it, out of the fingers' way.
-    on = table("align", (24.0, 0.0, 20.0), (60.0, 45.0, 20.0))
+    # Red is grasped off its middle, 15 mm along y; green is beside it, out of the fingers' way.
+    on = table("align", (8.0, 0.0, 20.0), (40.0, 45.0, 20.0))
     scene = do(on, "pick(0,15,20)")
     assert scene.held == "red cube"
-    assert scene.positions["green cube"] == (60.0, 55.0, 20.0)
+    assert scene.positions["green cube"] == (40.0, 55.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("dx", "dy", "slips"), [(8.7, 15, 0), (-8.7, 15, 0), (12.7, 0, 0), (12.7, 10, 0.88), (-12.7, -10, -0.88)]
+)
+def test_a_cube_that_is_shoved_far_off_its_middle_slips_farther(dx: float, dy: float, slips: float) -> None:
+    on = table("align", (dx, dy, 20.0), (100.0, 150.0, 20.0))
+    scene = do(on, "pick(0,0,20)")
+    assert scene.held == "red cube"
+    assert scene.positions["red cube"][0] - KINDS["align"].home[0] == pytest.approx(dx + slips, abs=0.001)
+
+
+def test_an_apple_does_not_slip() -> None:
+    scene = do(table("drawer", (-288.0, 110.0, 35.0)), "pick(-300,100,35)")
+    assert scene.held == "apple"
+    assert scene.positions["apple"][0] - KINDS["drawer"].home[0] == 12.0
 
 
 def test_closing_fingers_shove_what_else_they_reach() -> None:
