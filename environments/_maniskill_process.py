@@ -142,7 +142,7 @@ class ManiSkillProcess:
         pipe = self._process.stdin.fileno()
         view = memoryview(data)
         while view:
-            _wait([], [pipe], deadline)
+            _wait(pipe, select.POLLOUT, deadline)
             view = view[os.write(pipe, view) :]
 
     def _read_part(self, deadline: float) -> bytes:
@@ -156,7 +156,7 @@ class ManiSkillProcess:
         pipe = self._process.stdout.fileno()
         parts: list[bytes] = []
         while size:
-            _wait([pipe], [], deadline)
+            _wait(pipe, select.POLLIN, deadline)
             part = os.read(pipe, size)
             if not part:
                 raise OSError("it closed its pipe")
@@ -165,8 +165,10 @@ class ManiSkillProcess:
         return b"".join(parts)
 
 
-def _wait(readable: list[int], writable: list[int], deadline: float) -> None:
-    if not any(select.select(readable, writable, [], max(deadline - monotonic(), 0.0))):
+def _wait(pipe: int, event: int, deadline: float) -> None:
+    poll = select.poll()  # unlike select(), for any number of open files
+    poll.register(pipe, event)
+    if not poll.poll(max(deadline - monotonic(), 0.0) * 1000):
         raise TimeoutError
 
 
