@@ -30,6 +30,7 @@ OPTIONAL = (
     ("vllm", "vllm", "a vLLM engine in this process", install_line("vllm")),
     ("trl", "trl", "training", install_line("train")),
     ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
+    ("mani_skill", "mani_skill", "primitiveskill in ManiSkill", install_line("maniskill")),
 )
 """Module, distribution, what it is for, how to get it."""
 
