@@ -48,8 +48,8 @@ FRUITLESS = ("above", "no grasp", "babble")
 class PrimitiveSkillHabits(PlayerHabits):
     """How the stand-in commands the arm. Rates are probabilities a turn unless said otherwise."""
 
-    # Near the rates of the paper's untrained model (8.9 % success, 46.2 % all-fail, 16.5 % sigma = 0): at 364 tasks two
-    # seeds gave 9.7 and 8.6 %, 48.6 and 56.3 %, 14.0 and 19.0 %.
+    # Near the rates of the paper's untrained model (8.9 % success, 46.2 % all-fail, 16.5 % sigma = 0): 364 tasks of
+    # seed 0 give 9.8, 52.7 and 13.7 %.
     skill: float = -14.0
     """Mean of the skill score; a score x means a clear turn with probability ``(1 + x / (1 + abs(x))) / 2``."""
     level_spread: float = Field(default=0.15, ge=0)
