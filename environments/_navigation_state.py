@@ -41,8 +41,9 @@ from typing import Any
 
 from ..errors import LevelError
 from ..identity import canonical_json
+from ._backends import EMBEDDED
 
-EMBEDDED, THOR = "embedded", "thor"
+THOR = "thor"
 MAX_STATE_BYTES = 1_000_000
 MAX_PARTS = 4000
 """Bounds the time that a hostile state can claim; generated rooms have up to some 300."""

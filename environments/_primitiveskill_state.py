@@ -20,9 +20,10 @@ from typing import Any
 
 from ..errors import LevelError
 from ..identity import canonical_json
+from ._backends import EMBEDDED
 from ._primitiveskill_tasks import DRAWER_TRAVEL, KINDS, Point, Scene, TaskKind
 
-EMBEDDED, MANISKILL = "embedded", "maniskill"
+MANISKILL = "maniskill"
 MAX_STATE_BYTES = 10_000
 FARTHEST = 5000.0
 """Largest accepted coordinate, millimetres."""

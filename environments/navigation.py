@@ -24,12 +24,13 @@ from pydantic import Field, model_validator
 
 from ..errors import ConfigError, LevelError
 from ..identity import canonical_json
-from ..images import decode, encode_jpeg, encode_png
+from ..images import decode
+from ._backends import EMBEDDED, BackendConfig, encoded
 from ._grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from ._navigation_files import files_digest, read_task_files
 from ._navigation_room import RoomWorld, check_room
 from ._navigation_scene import SIDE, draw_view
-from ._navigation_state import EMBEDDED, THOR, NavigationState, Pose, parse_state
+from ._navigation_state import THOR, NavigationState, Pose, parse_state
 from ._navigation_tasks import draw_task
 from ._navigation_things import base_instruction, common_sense_instruction
 from ._navigation_thor import ThorWorld, check_health
@@ -46,14 +47,14 @@ STILL = 0.001
 UNUSABLE_INDEX = len(ACTIONS)
 
 
-class NavigationConfig(EnvConfig):
+class NavigationConfig(BackendConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
-    backend: Literal["embedded", "thor"] = "embedded"
+    backend: Literal["embedded", "thor"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
     """What runs behind the environment: seeded rooms of our own, or AI2-THOR (the ``thor`` extra, a GPU)."""
     task_files: tuple[str, ...] = ()
     """Files with tasks in the published format, each a split of its own; for ``thor``, which has no other tasks."""
@@ -89,21 +90,6 @@ class NavigationConfig(EnvConfig):
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
-
-    @property
-    def simulator(self) -> str:
-        """The backend."""
-        return self.backend
-
-    @property
-    def repeats_exactly(self) -> bool:
-        """Embedded rooms do."""
-        return self.backend == EMBEDDED
-
-    @property
-    def most_instances(self) -> int | None:
-        """One Unity process for each of our own."""
-        return None if self.backend == EMBEDDED else 1
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -363,7 +349,7 @@ class NavigationEnv(PivotEnv):
         state = self._world.state
         if isinstance(self._world, RoomWorld) and state.room_json is not None:
             return _room_picture(state.room_json, state.pose, self.config.image_format)
-        return _encoded(self._world.draw(), self.config.image_format)
+        return encoded(self._world.draw(), self.config.image_format)
 
     def _distance(self) -> float:
         return self._world.state.distance()
@@ -402,11 +388,7 @@ def _installed_thor() -> str:
 @lru_cache(maxsize=1024)
 def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
     """Draw and encode a view. Kept, because the splits share levels and eight rollouts come back to the same places."""
-    return _encoded(draw_view(room_json, pose)[0], image_format)
-
-
-def _encoded(frame: Frame, image_format: str) -> bytes:
-    return encode_jpeg(frame) if image_format == "jpeg" else encode_png(frame)
+    return encoded(draw_view(room_json, pose)[0], image_format)
 
 
 def _checked_state(text: object) -> NavigationState:

@@ -25,12 +25,13 @@ from pydantic import Field, field_validator, model_validator
 
 from ..errors import LevelError
 from ..identity import canonical_json
-from ..images import decode, encode_jpeg, encode_png
+from ..images import decode
+from ._backends import EMBEDDED, BackendConfig, encoded
 from ._grid import SOLVED_REWARD, TURN_REWARD, first_level
 from ._primitiveskill_actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
 from ._primitiveskill_levels import draw_level
 from ._primitiveskill_picture import draw_scene
-from ._primitiveskill_state import EMBEDDED, MANISKILL, SkillState, parse_state
+from ._primitiveskill_state import MANISKILL, SkillState, parse_state
 from ._primitiveskill_tabletop import TabletopWorld, check_rest
 from ._primitiveskill_tasks import CUBE, DRAWER_TRAVEL, KINDS, TARGETS, Scene, TaskKind, reached, tray_centre
 from ._primitiveskill_tasks import update_achieved as update
@@ -42,12 +43,12 @@ ART = 1
 STAGE_REWARD = 2.0
 
 
-class PrimitiveSkillConfig(EnvConfig):
+class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
 
     horizon: int = Field(default=6, gt=0, le=1000)
     """``T_max``, turns."""
-    backend: Literal["embedded", "maniskill"] = "embedded"
+    backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
     """What runs behind the environment: a table of our own, or ManiSkill (the ``maniskill`` extra)."""
     physics: Literal["physx_cpu", "physx_cuda"] = "physx_cpu"
     """ManiSkill's physics: on the processor, where going back is exact, or one scene on a GPU."""
@@ -75,21 +76,6 @@ class PrimitiveSkillConfig(EnvConfig):
         if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
             return values
         return values | {"maniskill_version": _installed_maniskill()}
-
-    @property
-    def simulator(self) -> str:
-        """The backend."""
-        return self.backend
-
-    @property
-    def repeats_exactly(self) -> bool:
-        """The embedded table does."""
-        return self.backend == EMBEDDED
-
-    @property
-    def most_instances(self) -> int | None:
-        """One ManiSkill process for each of our own."""
-        return None if self.backend == EMBEDDED else 1
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -361,7 +347,7 @@ class PrimitiveSkillEnv(PivotEnv):
             scene = self._world.scene
             places = tuple(scene.positions.items())
             return _tabletop_picture(self._kind.name, places, scene.held, scene.opening, self.config.image_format)
-        return _encoded(self._world.draw(), self.config.image_format)
+        return encoded(self._world.draw(), self.config.image_format)
 
     def _frame(self) -> Frame:
         return self._new_frame() if self.draw_frames else NO_FRAME
@@ -434,11 +420,7 @@ def _tabletop_picture(
     kind: str, places: tuple[tuple[str, Any], ...], held: str | None, opening: float | None, image_format: str
 ) -> bytes:
     """Draw and encode a scene. Kept, because eight rollouts of a level start alike and often go on alike."""
-    return _encoded(draw_scene(KINDS[kind], Scene(dict(places), held, opening)), image_format)
-
-
-def _encoded(frame: Frame, image_format: str) -> bytes:
-    return encode_jpeg(frame) if image_format == "jpeg" else encode_png(frame)
+    return encoded(draw_scene(KINDS[kind], Scene(dict(places), held, opening)), image_format)
 
 
 def _checked_state(text: object) -> SkillState:
