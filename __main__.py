@@ -7,7 +7,7 @@ it, and vLLM's CPU workers even fail when numba is already there.
 
 def main() -> None:
     """Run the command line."""
-    from .flows.cli import main as run  # noqa: PLC0415 - see above
+    from .cli import main as run  # noqa: PLC0415 - see above
 
     run()
 

@@ -9,16 +9,14 @@ processor families); ids are a function of the pixels alone.
 import hashlib
 import io
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import cv2
-import numba
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image
 
+from .compiled import compiled
 from .errors import ImageError
 
 Frame = NDArray[np.uint8]
@@ -142,15 +140,7 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use; keep the machine code on disk where some cache folder can be written."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no writable cache folder
-        return numba.njit(nogil=True)(function)
-
-
-@_compiled
+@compiled
 def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], filtered: NDArray[np.uint8]) -> int:
     """Write the PNG rows of the indexed picture into ``filtered`` (height, width + 1); return how many colours it has.
 

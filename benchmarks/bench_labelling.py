@@ -21,7 +21,7 @@ from pivot.flows.api import build
 from pivot.flows.stages import label_shard
 from pivot.identity import canonical_json
 from pivot.solvers.base import Case, Verdict
-from pivot.solvers.sokoban import SokobanSolver
+from pivot.solvers.sokoban.solver import SokobanSolver
 
 TASKS, ROUNDS = 256, 5
 REQUIRED = 5_000

@@ -11,19 +11,18 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from pivot.benchmarks.bench_collage import encode_collage, interleaved, pillow_collage
 from pivot.collage import collage, panel
-from pivot.environments._navigation_moves import Floor
-from pivot.environments._navigation_rooms import furnish
-from pivot.environments._navigation_scene import draw_view
-from pivot.environments._navigation_state import Pose, room_json
-from pivot.environments._navigation_things import ALL
-from pivot.environments.navigation import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.moves import Floor
+from pivot.environments.navigation.rooms.generate import furnish
+from pivot.environments.navigation.rooms.things import ALL
+from pivot.environments.navigation.state import Pose, room_json
+from pivot.environments.navigation.view.scene import draw_view
 from pivot.images import Frame, decode, encode_jpeg
+from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.runner import roll_out_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
-
-from .bench_collage import encode_collage, interleaved, pillow_collage
 
 FRAMES_A_SECOND = 100.0
 COLLAGE_RATIO = 15.0

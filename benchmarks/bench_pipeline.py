@@ -23,8 +23,8 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.schema import EPISODES
 from pivot.datasets.store import Store
 from pivot.environments.base import PivotEnv
-from pivot.flows.execution import WorkerPool, worker_pool
-from pivot.flows.server import quiet_prefect, start_server
+from pivot.flows.engines.local import WorkerPool, worker_pool
+from pivot.flows.engines.server import quiet_prefect, start_server
 
 REQUIRED = 3.0
 WORKERS = 2
@@ -65,7 +65,7 @@ def _config(sokoban: int, frozenlake: int) -> RunConfig:
 
 
 def _build(config: RunConfig, root: Path, pool: WorkerPool) -> int:
-    from pivot.flows.build import run_in_process  # noqa: PLC0415 - after Prefect's settings are made
+    from pivot.flows.deployments import run_in_process  # noqa: PLC0415 - after Prefect's settings are made
 
     result = run_in_process(config, root, pool, Silent())
     return sum(counts["episodes"] for counts in result.environments.values())

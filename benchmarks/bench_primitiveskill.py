@@ -12,10 +12,10 @@ from statistics import mean, median
 from time import perf_counter, process_time
 from typing import Any
 
-from pivot.environments._primitiveskill_picture import draw_scene
-from pivot.environments._primitiveskill_state import EMBEDDED, MANISKILL
-from pivot.environments._primitiveskill_tasks import KINDS, Scene, TaskKind
-from pivot.environments.primitiveskill import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
+from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind
+from pivot.environments.primitiveskill.view.picture import draw_scene
 from pivot.rollouts.scripted._primitiveskill_expert import expert_action
 
 SEEDS = 50

@@ -20,7 +20,7 @@ import openai
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
-from pivot.environments.sokoban import SokobanEnv
+from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.flows.pipeline import plan
 from pivot.flows.served import roll_out_served
 from pivot.images import encode_png

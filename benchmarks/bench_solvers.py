@@ -19,7 +19,7 @@ from typing import Any
 
 import networkx
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.solvers.sokoban import ACTIONS, SokobanSolver, sample_level
+from pivot.solvers.sokoban.solver import ACTIONS, SokobanSolver, sample_level
 
 SMALL_EPISODES, SMALL_RUN = 1600, 80
 LARGE_LEVELS, EPISODES_A_LEVEL = 60, 5

@@ -17,10 +17,10 @@ from typing import Any
 
 import cairosvg
 import numpy as np
-from pivot.environments._svg_sandbox import SIDE, Pool, Worker, rgb
-from pivot.environments._svg_targets import draw_target
-from pivot.environments._svg_worker import render
 from pivot.environments.base import Frame
+from pivot.environments.svg.sandbox.pool import SIDE, Pool, Worker, rgb
+from pivot.environments.svg.sandbox.worker import render
+from pivot.environments.svg.targets.icons import draw_target
 from pivot.images import decode
 
 DOCUMENTS = 216

@@ -15,9 +15,9 @@ from .. import plugins
 from ..identity import canonical_json, digest
 from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
+from ..storage.files import FileRecord, write_atomic, write_text_atomic
 from .config import env_config, environment
 from .describe import find_episode
-from .files import FileRecord, write_atomic, write_text_atomic
 from .schema import DATASET, DATASET_EPISODES, TableSchema
 from .split import SIDES
 from .store import Store

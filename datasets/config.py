@@ -27,7 +27,7 @@ from ..environments.base import EnvConfig, PivotEnv
 from ..errors import CertifyError, ConfigError
 from ..identity import digest
 from ..labeling.vocabulary import Vocabulary
-from ..rollouts.models.address import bare_url
+from ..models.address import bare_url
 from ..solvers.base import Solver
 
 GROUP_SIZE = 8

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
-from .files import FileRecord, storage_error, sync_folder, write_atomic
+from ..storage.files import FileRecord, storage_error, sync_folder, write_atomic
 from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from .. import plugins
 from ..errors import ConfigError, PluginError, StoreError
+from ..storage.files import FileRecord, file_record, read_json, write_json_atomic
+from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
-from .files import FileRecord, Receipt, file_record, read_json, write_json_atomic
 from .parquet import check_file, read_table
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from ..environments.base import EnvConfig, EnvProfile, Task
 from ..identity import canonical_json
 from ..labeling.base import FailedEpisode, Label
-from ..rollouts.base import EncodedFrame, Episode, Policy, PromptMessages, Status, Step, StopReason, TaskRollouts
+from ..messages import EncodedFrame, PromptMessages
+from ..rollouts.base import Episode, Policy, Status, Step, StopReason, TaskRollouts
 from .config import RunConfig
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 

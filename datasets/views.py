@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 
 from ..errors import ConfigError, StoreError
+from ..storage.files import storage_error, write_atomic
 from .config import GROUP_SIZE
-from .files import storage_error, write_atomic
 from .schema import EPISODES, PROMPTS, STEPS
 from .store import DATABASE, Store
 

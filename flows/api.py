@@ -6,7 +6,7 @@ from typing import Any
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter, Silent
-from .execution import execute_with, worker_pool
+from .engines.local import execute_with, worker_pool
 from .pipeline import BuildResult, build_store
 
 

@@ -12,8 +12,9 @@ import os
 import shutil
 from pathlib import Path
 
-from ..datasets.files import exclusive, read_json, storage_error, sync_folder, write_json_atomic
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN
+from ..storage.files import read_json, storage_error, sync_folder, write_json_atomic
+from ..storage.locks import exclusive
 
 COMMIT = ".commit"
 JOURNAL = f"{COMMIT}/journal.json"

@@ -4,8 +4,8 @@ from ..collage import collage, episode_tiles
 from ..datasets.config import RunConfig, env_config, environment
 from ..datasets.parts import make_policy
 from ..images import decode, encode_jpeg, encode_png
+from ..rollouts.loop import roll_out_tasks
 from ..rollouts.plan import plan_tasks
-from ..rollouts.runner import roll_out_tasks
 
 _SAMPLE_TASKS = 4
 _ROW_BYTES = 2500

@@ -14,7 +14,6 @@ from .. import plugins
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import assign_sides
-from ..datasets.files import FileRecord, exclusive
 from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -24,8 +23,10 @@ from ..environments.base import Task
 from ..errors import StoreError
 from ..labeling.base import UNANSWERED
 from ..rollouts.plan import plan_tasks
+from ..storage.files import FileRecord
+from ..storage.locks import exclusive
 from .commit import roll_forward
-from .execution import Execute, InProcess, execute_with
+from .engines.local import Execute, InProcess, execute_with
 from .served import roll_out_served
 from .stages import (
     EXPORT,

@@ -10,13 +10,13 @@ from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
-from ..datasets.files import exclusive
 from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, RUN, Store
 from ..datasets.views import write_database
 from ..errors import StoreError
+from ..storage.locks import exclusive
 from .commit import COMMIT, bind, roll_forward
-from .execution import Execute
+from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .stages import ROLLOUT, ShardResult
 

@@ -13,10 +13,9 @@ from typing import Any
 from .. import __version__, plugins
 from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
 from ..datasets.export import dataset_file, dataset_tables
-from ..datasets.files import FileRecord, Receipt
 from ..datasets.parquet import read_table, write_tables
 from ..datasets.parts import make_filters, make_policy, make_teacher
-from ..datasets.replay import KeptGuidance, stored_guidance
+from ..datasets.proof.replay import KeptGuidance, stored_guidance
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store, shard_frames
 from ..datasets.tables import (
@@ -33,7 +32,9 @@ from ..identity import digest
 from ..labeling.base import UNANSWERED, Guidance, Label
 from ..labeling.label import TEACHER, label_episodes
 from ..rollouts.base import Policy, Status, TaskRollouts
-from ..rollouts.runner import roll_out_tasks
+from ..rollouts.loop import roll_out_tasks
+from ..storage.files import FileRecord
+from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
 STORE_FORMAT = 2

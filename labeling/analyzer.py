@@ -11,7 +11,7 @@ from typing import Any
 from ..collage import TARGET_LABEL, episode_tiles, grid_shape
 from ..environments.base import EnvProfile
 from ..identity import digest
-from ..rollouts.base import PromptMessages
+from ..messages import PromptMessages
 from .action_log import action_log
 from .base import FailedEpisode
 from .target import FIELDS

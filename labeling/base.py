@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..rollouts.base import PromptMessages
+from ..messages import PromptMessages
 from ..solvers.base import Case, Certificate, Solver, Verdict
 from .vocabulary import Vocabulary
 

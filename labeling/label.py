@@ -11,7 +11,7 @@ from .. import plugins
 from ..environments.base import EnvProfile
 from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
-from ..rollouts.base import PromptMessages
+from ..messages import PromptMessages
 from ..solvers.base import Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
 from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, Label, RejectReason, Teacher, judge

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..environments._primitiveskill_tasks import KINDS, Scene, TaskKind, reached
+from ..environments.primitiveskill import KINDS, Scene, TaskKind, reached
 from ..errors import LevelError
 from ..rollouts.scripted._primitiveskill_expert import expert_action
-from ..solvers._primitiveskill_planner import HELD_ABOVE, read_observation
+from ..solvers.primitiveskill import HELD_ABOVE, read_observation
 from .base import FailedEpisode
 
 GRASP_COUNTS = {"place": ("red cube",), "stack": ("red cube", "purple cube"), "drawer": ("apple",)}

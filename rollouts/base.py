@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile, Frame, PivotEnv, Task
+from ..messages import EncodedFrame, PromptMessages
 
 INFO_KEYS = (
     "moved",
@@ -52,28 +53,6 @@ class ReplyOutcome(StrEnum):
     NO_ANSWER = "no_answer"
     NOT_AN_ACTION = "not_an_action"
     TAG_IN_THINK = "tag_in_think"
-
-
-@dataclass(frozen=True, slots=True)
-class PromptMessages:
-    """A rendered prompt: chat messages whose images are named by frame id."""
-
-    template: str
-    version: str
-    messages: tuple[dict[str, Any], ...]
-    """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
-    prompt_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedFrame:
-    """A frame as stored: its id is the SHA-256 over shape and decoded RGB (spec section 9)."""
-
-    frame_id: str
-    width: int
-    height: int
-    format: str
-    image: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +236,10 @@ class StudentPrompt(ABC):
 
 __all__ = [
     "INFO_KEYS",
-    "EncodedFrame",
     "Episode",
     "Frame",
     "HistoryEntry",
     "Policy",
-    "PromptMessages",
     "Reply",
     "ReplyOutcome",
     "Status",

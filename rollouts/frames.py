@@ -10,7 +10,7 @@ import numpy as np
 
 from ..environments.base import Frame, PivotEnv
 from ..images import frame_id
-from .base import EncodedFrame
+from ..messages import EncodedFrame
 
 
 class FrameBook:

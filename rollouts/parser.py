@@ -25,12 +25,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..environments.base import ParsedAction
+from ..messages import REPLY_LIMIT_BYTES, cut_reply
 from .base import ReplyOutcome
 
 THINK_TAGS = ("think", "redacted_thinking")
-
-REPLY_LIMIT_BYTES = 64 * 1024
-"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` may say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +40,6 @@ class ParsedReply:
     action_valid: bool
     """True only for a usable action after a complete think block."""
     outcome: ReplyOutcome
-
-
-def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:
-    """Return the longest start of ``text`` that fits into ``limit_bytes`` of UTF-8 and ends with a whole character.
-
-    Lone surrogates, which UTF-8 cannot hold and which a JSON reply may contain, become ``?``.
-    """
-    if len(text) <= limit_bytes and text.isascii():
-        return text
-    # A character takes at least one byte, so the slice bounds the work by the limit and not by the reply.
-    encoded = text[:limit_bytes].encode("utf-8", errors="replace")
-    return encoded[:limit_bytes].decode("utf-8", errors="ignore")
 
 
 def parse_reply(

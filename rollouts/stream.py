@@ -16,7 +16,7 @@ from typing import Any
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..errors import ServerGoneError
 from .base import Policy, Status, StudentPrompt, TaskRollouts
-from .runner import ENDS_THE_RUN, TaskRun
+from .loop import ENDS_THE_RUN, TaskRun
 
 
 @dataclass(frozen=True, slots=True)

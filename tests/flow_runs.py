@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pivot.datasets.files import file_record
 from pivot.datasets.store import Store
+from pivot.storage.files import file_record
 
-CLI = [sys.executable, "-c", "from pivot.flows.cli import main; main()"]
+CLI = [sys.executable, "-c", "from pivot.cli import main; main()"]
 """The ``pivot`` command, wherever this interpreter finds the package."""
 
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb")

@@ -4,9 +4,9 @@ import json
 import random
 from collections.abc import Sequence
 
-from pivot.environments._primitiveskill_actions import Primitive, join, read_primitives
-from pivot.environments._primitiveskill_tasks import KINDS
-from pivot.environments.primitiveskill import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.actions import Primitive, join, read_primitives
+from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.rollouts.scripted._primitiveskill_expert import expert_action
 from pivot.solvers.base import Case
 

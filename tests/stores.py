@@ -7,12 +7,12 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
-from pivot.datasets.files import file_record
 from pivot.datasets.parquet import write_table
 from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store import DATASET_FOLDER, Store
-from pivot.datasets.verify import verify_store
+from pivot.storage.files import file_record
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows | None]

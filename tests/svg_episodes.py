@@ -6,11 +6,11 @@ from pivot.datasets.config import make_config
 from pivot.datasets.parts import make_policy
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.tables import failed_episodes, rollout_tables, shard_constants
-from pivot.environments.svg import SvgConfig, SvgEnv
+from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.labeling.base import FailedEpisode
 from pivot.rollouts.base import TaskRollouts
+from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.runner import roll_out_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
 
 

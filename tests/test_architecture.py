@@ -17,9 +17,21 @@ from pivot import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LAYERS = ("solvers", "environments", "rollouts", "collage", "labeling", "datasets", "training", "flows")
+LAYERS = (
+    "storage",
+    "solvers",
+    "collage",
+    "models",
+    "environments",
+    "rollouts",
+    "labeling",
+    "datasets",
+    "training",
+    "flows",
+    "cli",
+)
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
-ROOT_MODULES = {"errors", "identity", "images", "plugins"}
+ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 MAX_LINES = 600
 

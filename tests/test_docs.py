@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from pivot.flows.cli import app
+from pivot.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

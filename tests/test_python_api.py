@@ -36,7 +36,7 @@ def test_a_spawned_process_gets_nothing_from_the_main_module() -> None:
 
 
 def test_the_command_line_does_not_wait_for_prefect() -> None:
-    assert "prefect" not in _imported_by("from pivot.flows.cli import main")
+    assert "prefect" not in _imported_by("from pivot.cli import main")
 
 
 def test_every_public_name_is_there_and_documented() -> None:

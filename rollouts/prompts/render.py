@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 
 from ...environments.base import EnvProfile, Task
 from ...identity import digest
-from ..base import HistoryEntry, PromptMessages, StudentPrompt
+from ...messages import PromptMessages
+from ..base import HistoryEntry, StudentPrompt
 
 
 def render_student(

@@ -7,8 +7,7 @@ apple takes one turn (pick and place), the drawer's front one more.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...environments._primitiveskill_actions import Primitive, join
-from ...environments._primitiveskill_tasks import (
+from ...environments.primitiveskill import (
     ALIGN_TOLERANCE,
     CLOSED,
     CUBE,
@@ -16,8 +15,10 @@ from ...environments._primitiveskill_tasks import (
     TARGETS,
     TRAY_CLOSED,
     Point,
+    Primitive,
     Scene,
     TaskKind,
+    join,
     reached,
     tray_centre,
 )

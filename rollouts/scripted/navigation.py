@@ -10,11 +10,18 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...environments._navigation_moves import TURNS, Cell, Floor, direction, steps_to_target
-from ...environments._navigation_room import floor_of
-from ...environments._navigation_state import NavigationState, millimetres
-from ...environments._navigation_world import ACTIONS
-from ...environments.navigation import NavigationEnv
+from ...environments.navigation import (
+    ACTIONS,
+    TURNS,
+    Cell,
+    Floor,
+    NavigationEnv,
+    NavigationState,
+    direction,
+    floor_of,
+    millimetres,
+    steps_to_target,
+)
 from ...errors import ConfigError
 from ...identity import derive_seed
 from ..base import Reply, Turn

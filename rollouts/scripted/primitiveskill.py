@@ -11,10 +11,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...environments._primitiveskill_actions import Primitive, join, read_primitives
-from ...environments._primitiveskill_state import SkillState
-from ...environments._primitiveskill_tasks import Scene, tray_centre
-from ...environments.primitiveskill import PrimitiveSkillEnv
+from ...environments.primitiveskill import (
+    Primitive,
+    PrimitiveSkillEnv,
+    Scene,
+    SkillState,
+    join,
+    read_primitives,
+    tray_centre,
+)
 from ...errors import ConfigError
 from ...identity import derive_seed
 from ..base import Reply, Turn

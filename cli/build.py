@@ -1,0 +1,162 @@
+"""``pivot build``: roll out, label, export."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError
+from ..flows.engines.local import available_cores, worker_pool
+from ..flows.engines.server import start_server
+from ..flows.pipeline import check_ready, finished_build
+from . import model_flags as flags
+from .console import ProgressBars, err
+from .options import option
+from .results import show_plan, show_result
+from .settings import resolve_config
+
+
+def build(
+    envs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation, primitiveskill."),
+    ] = None,
+    out_dir: Annotated[Path | None, option("Folder of the store; new, or one this command began.", "--out")] = None,
+    tasks: Annotated[
+        str | None, option("Levels: one number for all, or ENV=N,... (default: the paper's counts).", "--tasks")
+    ] = None,
+    rollouts: Annotated[int | None, option("Rollouts a level (default 8, one group).", "--rollouts", min=1)] = None,
+    seed: Annotated[int | None, option("Seed of the whole run (default 0).", "--seed", min=0)] = None,
+    settings: Annotated[
+        list[str] | None, option("Environment setting ENV.KEY=VALUE; may be given again.", "--set")
+    ] = None,
+    policy: Annotated[str | None, option("Who acts (default scripted, an embedded stand-in).", "--policy")] = None,
+    teacher: Annotated[
+        str | None, option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
+    ] = None,
+    model: flags.Model = None,
+    base_url: flags.BaseUrl = None,
+    revision: flags.Revision = None,
+    temperature: flags.Temperature = None,
+    top_p: flags.TopP = None,
+    top_k: flags.TopK = None,
+    max_tokens: flags.MaxTokens = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    request_timeout: flags.RequestTimeout = None,
+    episode_timeout: flags.EpisodeTimeout = None,
+    patience: flags.Patience = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
+    price_in: flags.PriceIn = None,
+    price_out: flags.PriceOut = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
+    split: Annotated[
+        str | None, option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
+    ] = None,
+    target_vocabulary: Annotated[
+        str | None,
+        option("Words for failure modes in targets: certificate (default), or paper.", "--target-vocabulary"),
+    ] = None,
+    targets: Annotated[
+        str | None, option("Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN.", "--targets")
+    ] = None,
+    scorer: Annotated[
+        str | None, option("Scorer of svg: pixel (default, an embedded stand-in) or dino+dreamsim.", "--scorer")
+    ] = None,
+    backend: Annotated[
+        str | None,
+        option("What runs behind: embedded (default), thor (navigation), maniskill (primitiveskill).", "--backend"),
+    ] = None,
+    task_file: Annotated[
+        list[Path] | None, option("Tasks of navigation in AI2-THOR; once for each split.", "--task-file")
+    ] = None,
+    solver: Annotated[
+        list[str] | None, option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
+    ] = None,
+    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    config: Annotated[
+        Path | None, option("Take the config from a run.json; other options override it.", "--config")
+    ] = None,
+    dry_run: Annotated[bool, option("Show the plan and a disk estimate, and do nothing.", "--dry-run")] = False,
+    refresh: Annotated[bool, option("Throw away what the folder holds and make it anew.", "--refresh")] = False,
+) -> None:
+    """Roll out environments, label every failure with a proof, and write a dataset that a trainer can load.
+
+    The same command again goes on where it stopped, adds what is missing, or says that all is done.
+
+    [bold]Examples[/]
+
+    pivot build sokoban frozenlake --out runs/first
+
+    pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
+
+    pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
+
+    pivot build --config runs/first/run.json --out runs/copy
+
+    pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
+    --base-url http://localhost:8000/v1
+    """
+    options = {
+        "model": model,
+        "revision": revision,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+    }
+    service = {
+        "base_url": base_url,
+        "max_concurrency": max_concurrency,
+        "request_seconds": request_timeout,
+        "episode_seconds": episode_timeout,
+        "patience_seconds": patience,
+        "cache": "" if no_cache else cache,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
+    changes = {
+        "rollouts": rollouts,
+        "seed": seed,
+        "policy": flags.Change(policy, flags.given(options), flags.given(service)),
+        "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
+        "split": split,
+        "target_vocabulary": target_vocabulary,
+    }
+    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, _backend_setting(backend, envs): backend}
+    short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None
+    named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes, solver or [])
+    if out_dir is None:
+        raise ConfigError("no folder given; say where the store goes with --out DIR")
+    workers = workers or available_cores()
+    if dry_run:
+        show_plan(resolved, out_dir, workers)
+        return
+    done = finished_build(out_dir, resolved, refresh=refresh)
+    if done is not None:
+        show_result(done)
+        return
+    check_ready(resolved)
+    with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
+        err.print(
+            "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
+            soft_wrap=True,
+        )
+        server = start_server()
+        # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
+        from ..flows.deployments import run_in_process  # noqa: PLC0415
+
+        server.wait()
+        result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
+    show_result(result)
+
+
+def _backend_setting(backend: str | None, envs: list[str] | None) -> str:
+    """Return the setting that ``--backend`` means; ``embedded`` is meant for the first environment that has one."""
+    owners = {"thor": "navigation", "maniskill": "primitiveskill"}
+    named = (name for name in envs or () if name in owners.values())
+    return f"{owners.get(backend or '', next(named, 'navigation'))}.backend"

@@ -1,0 +1,52 @@
+"""``pivot cache``: what the call cache holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+from ..models.cache import CallCache
+from ..models.service import default_cache
+from .console import out, show_table
+
+
+def cache(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="File of the cache (default: the one of all runs).")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", help="Show the answers stored last, so many.", min=0)] = 0,
+) -> None:
+    """Show which answers of models are kept: how many of which model, and what they took.
+
+    A build asks a model only for what is not here; `--refresh` asks anyway, `--no-cache` does without. It is a plain
+    SQLite database: remove the file to forget everything.
+
+    [bold]Examples[/]
+
+    pivot cache
+
+    pivot cache --last 3
+    """
+    path = file or Path(default_cache())
+    if not path.is_file():
+        raise ConfigError(f"no call cache at {path}; builds with a model's policy or teacher make one")
+    calls = CallCache(path)
+    try:
+        counts, latest = calls.counts(), calls.latest(last)
+    finally:
+        calls.close()
+    show_table(
+        f"{path} ({path.stat().st_size / 1e6:.1f} MB)",
+        ["model", "role", "answers", "prompt tokens", "reply tokens", "newest"],
+        [
+            [each.model, each.role, each.answers, each.prompt_tokens, each.completion_tokens, each.newest]
+            for each in counts
+        ],
+    )
+    for facts, answer in latest:
+        sampling = ", ".join(f"{name} {value}" for name, value in facts["sampling"].items())
+        out.print(
+            f"\n{facts['model'].get('model')}, prompt {facts['prompt_hash'][:12]}, seed {facts['seed']}, {sampling}"
+        )
+        out.print(repr(answer["text"][:2000]), markup=False, soft_wrap=True)

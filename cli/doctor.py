@@ -1,0 +1,155 @@
+"""``pivot doctor``: what is installed, what is missing, and how to get it."""
+
+import platform
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from .. import __version__, plugins
+from ..errors import ConfigError, PluginError
+from ..flows.engines.local import available_cores
+from ..models.address import bare_url
+from ..models.extras import install_line
+from .console import out, show_table
+from .server_check import check_server
+
+OK, MISSING, BROKEN = "[green]ok[/]", "[yellow]missing[/]", "[red]broken[/]"
+
+OPTIONAL = (
+    ("openai", "openai", "models behind a server", install_line("openai")),
+    ("torch", "torch", "models in this process, training", install_line("transformers")),
+    ("transformers", "transformers", "models in this process, training", install_line("transformers")),
+    ("vllm", "vllm", "a vLLM engine in this process", install_line("vllm")),
+    ("trl", "trl", "training", install_line("train")),
+    ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
+    ("mani_skill", "mani_skill", "primitiveskill in ManiSkill", install_line("maniskill")),
+)
+"""Module, distribution, what it is for, how to get it."""
+
+
+def doctor(
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The model that the server shall have.")] = None,
+) -> None:
+    """Say what is installed, what is missing and how to get it; or whether a model server can do what a run needs.
+
+    The exit status is 1 when something that PIVOT needs is broken.
+
+    [bold]Examples[/]
+
+    pivot doctor
+
+    pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
+    """
+    if base_url is not None or model is not None:
+        _server(base_url, model)
+        return
+    show_table("System", ["what", "found"], _system())
+    plugin_rows, broken = _plugins()
+    show_table("Plugins", ["group", "name", "state", "fix"], plugin_rows)
+    show_table("Optional parts", ["package", "state", "for", "get it"], _optional())
+    checks = _checks()
+    show_table("Self-test", ["check", "state", "found"], checks)
+    if broken or any(state == BROKEN for _, state, _ in checks):
+        raise PluginError("something that PIVOT needs is broken; see the tables above")
+    out.print("ready: pivot build sokoban frozenlake --out runs/first")
+
+
+def _server(base_url: str | None, model: str | None) -> None:
+    """Check a model server."""
+    if model is None:
+        raise ConfigError("no model named; give the name that the server uses with --model")
+    findings = check_server(base_url, model)
+    states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
+    rows = [[each.check, states[each.state], escape(each.found), escape(each.advice)] for each in findings]
+    show_table("Model server", ["check", "state", "found", "what to do"], rows)
+    broken = [each for each in findings if each.state == "broken"]
+    if broken:
+        raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].found}; {broken[0].advice}")
+    line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
+    line += [] if base_url is None else ["--base-url", bare_url(base_url)]
+    out.print(f"ready: {shlex.join(line)}", soft_wrap=True, markup=False)
+
+
+def _system() -> list[list[str]]:
+    free = shutil.disk_usage(Path.cwd()).free
+    return [
+        ["pivot", __version__],
+        ["Python", platform.python_version()],
+        ["platform", platform.platform()],
+        ["cores", str(available_cores())],
+        ["free disk here", f"{free / 1e9:.1f} GB"],
+    ]
+
+
+def _plugins() -> tuple[list[list[str]], bool]:
+    rows, broken = [], False
+    for group in plugins.GROUPS:
+        for name in plugins.names(group):
+            try:
+                plugins.load(group, name)
+                rows.append([group, name, OK, ""])
+            except PluginError as error:
+                rows.append([group, name, BROKEN, str(error)])
+                broken = True
+    return rows, broken
+
+
+def _optional() -> list[list[str]]:
+    rows = []
+    for module, package, purpose, fix in OPTIONAL:
+        try:
+            state, found = OK, version(package)
+            import_module(module)
+        except PackageNotFoundError:
+            state, found = MISSING, ""
+        except Exception as error:  # noqa: BLE001 - a package may break in any way when it is imported
+            state, found = BROKEN, f"{type(error).__name__}: {error}"
+        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else escape(fix)])
+    return rows
+
+
+def _checks() -> list[list[str]]:
+    return [[name, *_outcome(check)] for name, check in _SELF_TESTS.items()]
+
+
+def _outcome(check: Callable[[], str]) -> tuple[str, str]:
+    try:
+        return OK, check()
+    except Exception as error:  # noqa: BLE001 - whatever breaks is what the user asked about
+        return BROKEN, f"{type(error).__name__}: {error}"
+
+
+def _certify() -> str:
+    from ..solvers.api import certify  # noqa: PLC0415 - a broken solver must not keep doctor from starting
+
+    verdict = certify("sokoban", "######\n#@$ .#\n######", ["invalid"] * 2, 2)
+    return f"pivot {verdict.pivot_step}, {verdict.failure_mode}"
+
+
+def _build() -> str:
+    from ..flows.api import build  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory() as folder:
+        raw = {"environments": {name: {"tasks": 1, "settings": {}} for name in ("sokoban", "frozenlake")}}
+        result = build(raw, Path(folder) / "store")
+    return f"{sum(counts['episodes'] for counts in result.environments.values())} episodes built"
+
+
+def _prefect() -> str:
+    import prefect  # noqa: PLC0415 - slow to import
+
+    return f"prefect {prefect.__version__}"
+
+
+_SELF_TESTS = {"certify a level": _certify, "build a tiny store": _build, "flow engine": _prefect}

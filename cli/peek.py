@@ -1,0 +1,72 @@
+"""``pivot peek``: one episode with its label."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..datasets.config import environment
+from ..datasets.describe import EpisodeView, find_episode
+from ..datasets.schema import LABELS
+from ..datasets.store import Store
+from ..errors import StoreError
+from ..images import encode_png
+from .console import out
+from .options import StorePath
+
+
+def peek(
+    root: StorePath,
+    episode: Annotated[
+        str | None, typer.Argument(metavar="EPISODE_ID", help="Episode, or the beginning of its id (default: any).")
+    ] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the collage with the label.")] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Environment of the default episode.")] = None,
+) -> None:
+    """Show one episode: its label, certificate and action log, and as a picture with --png.
+
+    [bold]Examples[/]
+
+    pivot peek runs/first
+
+    pivot peek runs/first episode-v1-8285c5 --png failure.png
+    """
+    store = Store.open(root)
+    view = find_episode(store, episode) if episode else _any_failure(store, env)
+    out.print(f"[bold]{view.title}[/]")
+    for name, value in view.facts():
+        out.print(f"  [dim]{name}[/]")
+        out.print(f"    {value}", markup=False)
+    out.print("  [dim]action log[/]")
+    for step, line in enumerate(view.log):
+        out.print(f"    {line}" + ("   ← pivot" if step == view.pivot_step else ""), markup=False)
+    out.print("  [dim]level[/]")
+    described = environment(view.episode["env"]).describe_state(view.episode["initial_state"])
+    for line in described.splitlines():
+        out.print(f"    {line}", markup=False)
+    if png is not None:
+        picture = encode_png(view.figure())
+        try:
+            png.write_bytes(picture)
+        except OSError as error:
+            raise StoreError(f"cannot write {png}: {error.strerror}; choose another --png file") from error
+        out.print(f"picture: {png}", soft_wrap=True)
+    elif view.steps:
+        out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
+
+
+def _any_failure(store: Store, env: str | None) -> EpisodeView:
+    """The first accepted failure of the store, preferring one whose pivot is not its first step."""
+    first: EpisodeView | None = None
+    for shard in store.config.shards():
+        if env is not None and shard.env != env:
+            continue
+        for row in store.read(LABELS, shard, ["episode_id", "accepted", "pivot_step"]).to_pylist():
+            if row["accepted"] and row["pivot_step"] > 0:
+                return EpisodeView(store, shard, row["episode_id"])
+            if first is None:
+                first = EpisodeView(store, shard, row["episode_id"])
+    if first is None:
+        known = ", ".join(store.config.environments)
+        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {known}")
+    return first

@@ -1,0 +1,71 @@
+"""``pivot relabel``: other labels for the same rollouts."""
+
+from typing import Annotated, Any
+
+from ..datasets.config import make_config
+from ..datasets.parts import make_teacher
+from ..datasets.store import Store
+from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.relabel import relabel_store
+from . import model_flags as flags
+from .console import ProgressBars
+from .options import StorePath, option
+from .results import show_result
+from .settings import solver_settings
+
+
+def relabel(
+    root: StorePath,
+    teacher: Annotated[str | None, option("Another teacher.", "--teacher")] = None,
+    teacher_model: flags.TeacherModel = None,
+    teacher_base_url: flags.TeacherBaseUrl = None,
+    teacher_revision: flags.TeacherRevision = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
+    split: Annotated[str | None, option("Another split: task or episode.", "--split")] = None,
+    target_vocabulary: Annotated[
+        str | None, option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
+    ] = None,
+    solver: Annotated[list[str] | None, option("Solver setting ENV.KEY=VALUE; may be given again.", "--solver")] = None,
+    include_infeasible: Annotated[
+        bool | None,
+        option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
+    ] = None,
+    keep_old: Annotated[bool, option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
+    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+) -> None:
+    """Label a finished store again, without new rollouts, as its next label version.
+
+    Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
+
+    [bold]Examples[/]
+
+    pivot relabel runs/first --split episode
+
+    pivot relabel runs/first --infeasible --keep-old
+
+    pivot relabel runs/rooms --solver navigation.threshold=1.0
+
+    pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
+    --teacher-base-url http://localhost:8000/v1
+    """
+    config = Store.open(root, complete=False).config
+    changes: dict[str, Any] = {}
+    if any(given is not None for given in (teacher, teacher_model, teacher_base_url, teacher_revision)):
+        service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
+        change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
+        changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
+        make_teacher(make_config(config.model_dump(mode="json") | changes).teacher).check()
+    if split is not None:
+        changes["split"] = split
+    if target_vocabulary is not None:
+        changes["target_vocabulary"] = target_vocabulary
+    if include_infeasible is not None:
+        changes["include_infeasible"] = include_infeasible
+    environments = list(config.environments)
+    if solver:
+        changes["solvers"] = solver_settings(config.solvers, solver, environments)
+    with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
+        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
+    show_result(result)

@@ -1,0 +1,74 @@
+"""What a build will do, and what it left."""
+
+import shutil
+from pathlib import Path
+
+from ..datasets.config import RunConfig
+from ..datasets.store import Store
+from ..datasets.usage import USAGE_HEADER, usage_rows
+from ..flows.estimate import estimate_bytes
+from ..flows.pipeline import BuildResult
+from .console import err, out, percent, show_table
+
+
+def show_plan(config: RunConfig, root: Path, workers: int) -> None:
+    """Print what a build would do, and what it would take."""
+    rows, total = [], 0
+    for name, run in config.environments.items():
+        episodes = run.tasks * config.rollouts
+        size = estimate_bytes(config, name)
+        total += size
+        shards = sum(shard.env == name for shard in config.shards())
+        rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])
+    show_table("Plan", ["environment", "tasks", "episodes", "shards", "disk (estimate)"], rows)
+    parent = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(parent).free
+    out.print(
+        f"policy {config.policy.name}, teacher {config.teacher.name}, split by {config.split}, seed {config.seed}, "
+        f"{workers} workers"
+    )
+    out.print(f"about {total / 1e6:.0f} MB into {root}, {free / 1e9:.1f} GB free there; nothing was written")
+    if total > free:
+        err.print("[yellow]this does not fit; free some space or choose another --out[/]")
+
+
+def show_result(result: BuildResult) -> None:
+    """Print the summary table and the next commands."""
+    rows = []
+    for name, counts in result.environments.items():
+        rows.append(
+            [
+                name,
+                counts["episodes"],
+                percent(counts["succeeded"], counts["episodes"]),
+                counts["failed"],
+                counts["accepted"],
+                counts["rejected"],
+                counts["rows"],
+            ]
+        )
+    root = result.root
+    title = f"{root} (already complete)" if result.already_complete else str(root)
+    show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
+    usage = usage_rows(Store.open(root))
+    if usage:
+        show_table("Models", USAGE_HEADER, usage)
+    if result.reused_shards and not result.already_complete:
+        out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
+    if result.owed:
+        out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
+    if result.unanswered:
+        out.print(
+            f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
+        )
+    first = next(iter(result.environments))
+    hints = {
+        f"pivot stats {root}": "failure modes, groups, rejects",
+        f"pivot peek {root}": "one labelled failure (--png FILE for the picture)",
+        f"pivot verify {root}": "prove every label again",
+        f'load_dataset("{root}/dataset", "{first}")': "in Python, with the datasets library",
+    }
+    width = max(map(len, hints))
+    out.print("\nnext:")
+    for command, purpose in hints.items():
+        out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True, markup=False)

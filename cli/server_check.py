@@ -1,0 +1,240 @@
+"""``pivot doctor --base-url URL --model NAME``: whether a model server can do what a long run will ask of it.
+
+Six small requests, each with a verdict and what to do about it: reachable, model present, text answered, pictures seen
+(they must cost prompt tokens: some servers drop them without a word), log-probabilities, structured output. The last
+two are worth having and not needed: steps without log-probabilities and freely written guidance are stored as well.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import PivotError
+from ..images import encode_png, frame_id
+from ..messages import EncodedFrame, cut_reply
+from ..models.address import KEY_VARIABLE, censored, secrets_of
+from ..models.extras import need
+from ..models.openai.connection import connect
+from ..models.openai.wire import data_url
+from ..models.service import Service
+
+SECONDS = 60.0
+"""Longest wait for one request; the first one after a start may compile kernels."""
+
+PICTURE_PIXELS = 256
+"""Side of the test picture; a model with patches of 28 pixels spends about 80 tokens on it."""
+
+State = Literal["ok", "missing", "broken"]
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "enum": ["red", "green"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    state: State
+    found: str
+    advice: str = ""
+    """What to do; empty when nothing needs doing."""
+
+
+def check_server(base_url: str | None, model: str) -> list[Finding]:
+    """Check a server; the list ends at the first finding that makes the rest pointless.
+
+    Raises:
+        PluginError: the extra is not installed.
+        ConfigError: ``base_url`` is no address.
+    """
+    service = Service(cache="") if base_url is None else Service(base_url=base_url, cache="")
+    return asyncio.run(_Checker(service, model).run())
+
+
+class _FailedError(Exception):
+    """One request failed; the text says how."""
+
+
+class _Checker:
+    def __init__(self, service: Service, model: str) -> None:
+        self._service = service
+        self._model = model
+        self._sdk = need("openai", "openai")
+        self._secrets = secrets_of(service.base_url)
+        self._client: Any = None
+        self._text_tokens: int | None = None
+
+    async def run(self) -> list[Finding]:
+        self._client = connect(self._service)
+        found: list[Finding] = []
+        steps: list[tuple[Callable[[], Awaitable[Finding]], bool]] = [
+            (self._reachable, True),
+            (self._present, True),
+            (self._text, True),
+            (self._pictures, False),
+            (self._logprobs, False),
+            (self._structured, False),
+        ]
+        try:
+            for step, needed in steps:
+                found.append(await step())
+                if needed and found[-1].state == "broken":
+                    break
+        finally:
+            await self._client.close()
+        return found
+
+    async def _safely(self, work: Awaitable[Any]) -> Any:
+        """Await a request; whatever goes wrong becomes one short text."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await work
+        except TimeoutError:
+            raise _FailedError(f"no answer within {SECONDS:g} s") from None
+        except self._sdk.APIStatusError as error:
+            raise _FailedError(f"status {error.status_code}: {self._shown(error.message)}") from error
+        except (self._sdk.APIError, PivotError, ValueError, AttributeError, TypeError) as error:
+            cause = error.__cause__ or error
+            raise _FailedError(self._shown(f"{type(cause).__name__}: {cause}")) from error
+
+    def _shown(self, text: str) -> str:
+        return censored(cut_reply(" ".join(text.split()), 200), self._secrets)
+
+    async def _ask(self, content: list[dict[str, Any]], **fields: Any) -> Any:
+        """Ask one question; return the SDK's completion."""
+        messages: Any = [{"role": "user", "content": content}]
+        settings = {"max_tokens": 8, "temperature": 1.0, "seed": 1} | fields
+        answer = await self._safely(
+            self._client.chat.completions.create(model=self._model, messages=messages, **settings)
+        )
+        if not getattr(answer, "choices", None):
+            raise _FailedError("a chat completion without choices")
+        return answer
+
+    # The checks, in order
+
+    async def _reachable(self) -> Finding:
+        url = self._service.base_url
+        try:
+            await self._safely(self._client.models.list())
+        except _FailedError as failed:
+            text = str(failed)
+            if text.startswith(("status 401", "status 403")):
+                return Finding("reachable", "broken", text, f"set {KEY_VARIABLE} to a key that this server takes")
+            if text.startswith("status"):
+                return Finding("reachable", "broken", text, "check the address: it usually ends in /v1")
+            return Finding(
+                "reachable", "broken", text, f"start the server (pivot serve-command {self._model}), or mend --base-url"
+            )
+        return Finding("reachable", "ok", url)
+
+    async def _present(self) -> Finding:
+        names = [row.id for row in (await self._safely(self._client.models.list())).data]
+        if self._model in names:
+            return Finding("model present", "ok", self._model)
+        shown = ", ".join(names[:5]) or "none"
+        return Finding("model present", "broken", f"the server has: {shown}", "give one of these with --model")
+
+    async def _text(self) -> Finding:
+        try:
+            answer = await self._ask([_said("Say yes.")])
+        except _FailedError as failed:
+            return Finding("text answered", "broken", str(failed), "look at the server's log")
+        self._text_tokens = answer.usage.prompt_tokens if answer.usage else None
+        return Finding("text answered", "ok", f"{_tokens(answer)} reply tokens")
+
+    async def _pictures(self) -> Finding:
+        picture = {"type": "image_url", "image_url": {"url": data_url(_test_picture())}}
+        try:
+            answer = await self._ask([picture, _said("Say yes.")])
+        except _FailedError as failed:
+            return Finding(
+                "pictures seen",
+                "broken",
+                str(failed),
+                "serve a vision-language model, with pictures allowed (vLLM: --limit-mm-per-prompt)",
+            )
+        if answer.usage is None or self._text_tokens is None:
+            return Finding(
+                "pictures seen", "missing", "accepted, but the server counts no tokens", "look at some replies yourself"
+            )
+        extra = answer.usage.prompt_tokens - self._text_tokens
+        if extra <= 2:
+            return Finding(
+                "pictures seen",
+                "broken",
+                f"{extra} prompt tokens more than without: dropped",
+                "serve a model that sees",
+            )
+        return Finding("pictures seen", "ok", f"{extra} prompt tokens for {PICTURE_PIXELS}x{PICTURE_PIXELS} pixels")
+
+    async def _logprobs(self) -> Finding:
+        advice = "steps are stored without them; training on these rollouts then computes them itself"
+        try:
+            answer = await self._ask([_said("Say yes.")], logprobs=True)
+        except _FailedError as failed:
+            return Finding("log-probabilities", "missing", str(failed), advice)
+        logprobs = answer.choices[0].logprobs
+        given = [] if logprobs is None else [item.logprob for item in logprobs.content or []]
+        if not given:
+            return Finding("log-probabilities", "missing", "the answer has none", advice)
+        if min(given) < -1e4 or max(given) > 1e-6:
+            return Finding("log-probabilities", "missing", f"from {min(given):g} to {max(given):g}: none", advice)
+        ids = await self._token_ids()
+        return Finding(
+            "log-probabilities",
+            "ok",
+            f"{len(given)} of {_tokens(answer)} tokens, {'with' if ids else 'without'} token ids",
+            "" if ids else "token ids come from vLLM 0.10.2 on; without them replies are tokenised again for training",
+        )
+
+    async def _token_ids(self) -> bool:
+        try:
+            answer = await self._ask([_said("Say yes.")], extra_body={"return_token_ids": True})
+        except _FailedError:
+            return False
+        return bool((answer.choices[0].model_extra or {}).get("token_ids"))
+
+    async def _structured(self) -> Finding:
+        advice = (
+            "a teacher then writes JSON freely and is asked again where that fails: fine, more answers are rejected"
+        )
+        wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+        try:
+            answer = await self._ask(
+                [_said("Which colour has grass? JSON with the field colour.")], response_format=wanted, max_tokens=64
+            )
+        except _FailedError as failed:
+            return Finding("structured output", "missing", str(failed), advice)
+        text = answer.choices[0].message.content or ""
+        try:
+            kept = json.loads(text).keys() == {"colour"}
+        except (ValueError, AttributeError):
+            kept = False
+        if not kept:
+            return Finding("structured output", "missing", f"not of the schema: {self._shown(text)}", advice)
+        return Finding("structured output", "ok", self._shown(text))
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _tokens(answer: Any) -> int | str:
+    return answer.usage.completion_tokens if answer.usage else "?"
+
+
+def _test_picture() -> EncodedFrame:
+    """A green square on red."""
+    pixels = np.full((PICTURE_PIXELS, PICTURE_PIXELS, 3), (200, 30, 30), np.uint8)
+    pixels[64:192, 64:192] = (30, 160, 30)
+    return EncodedFrame(frame_id(pixels), PICTURE_PIXELS, PICTURE_PIXELS, "png", encode_png(pixels))

@@ -1,0 +1,82 @@
+"""``pivot stats``: counts of a store, or SQL over it."""
+
+import csv
+import sys
+from typing import Annotated
+
+import typer
+
+from ..datasets.store import Store
+from ..datasets.views import VIEWS, query
+from ..errors import ConfigError
+from .console import out, show_table
+from .options import StorePath
+
+
+def stats(
+    root: StorePath,
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
+) -> None:
+    """Show failure modes, pivot steps, group rates and rejects, or run your own SQL over the store.
+
+    [bold]Example[/]
+
+    pivot stats runs/first --sql "select failure_mode, count(*) from failures group by 1"
+    """
+    Store.open(root)
+    if as_csv and sql is None:
+        raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
+    if sql is not None:
+        names, rows = query(root, sql)
+        if as_csv:
+            writer = csv.writer(sys.stdout)
+            writer.writerow(names)
+            writer.writerows(rows)
+        else:
+            show_table("", names, rows)
+        return
+    for title, statement in _OVERVIEW:
+        names, rows = query(root, statement)
+        if rows or title not in _SHOWN_WHEN_FILLED:
+            show_table(title, names, rows) if rows else out.print(f"{title}: none")
+
+
+_OVERVIEW = (
+    (
+        "Groups of eight rollouts",
+        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
+           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %",
+           round(100 * sigma0_rate, 1) AS "σ = 0 %"
+           FROM group_rates""",
+    ),
+    (
+        "Failure modes",
+        """SELECT env AS environment, failure_mode AS mode, count(*) AS failures,
+           round(100 * count(*) / sum(count(*)) OVER (PARTITION BY env), 1) AS "share %",
+           round(avg(pivot_step), 2) AS "mean pivot", round(avg(num_steps), 2) AS "mean steps"
+           FROM failures WHERE failure_mode IS NOT NULL GROUP BY env, failure_mode ORDER BY env, failures DESC""",
+    ),
+    (
+        "Pivot step",
+        "PIVOT (SELECT env AS environment, failure_mode AS mode, pivot_step, failures FROM modes_by_step) "
+        "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
+    ),
+    (
+        "Certificates against a better reference",
+        """SELECT env AS environment, kind, reference, failures, round(100 * agreement, 1) AS "same pivot %",
+           round(100 * earlier / failures, 1) AS "earlier %", round(mean_delay, 2) AS "mean delay (steps)",
+           round(mean_gap, 2) AS "mean gap before pivot"
+           FROM bound_quality""",
+    ),
+    (
+        "Rejected labels",
+        "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+    ),
+)
+
+
+_SHOWN_WHEN_FILLED = {"Certificates against a better reference"}
+"""Tables that most environments have nothing to say in."""

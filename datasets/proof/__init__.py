@@ -1,0 +1,1 @@
+"""``pivot verify``: a store proved again from its rows."""

@@ -1,0 +1,99 @@
+"""Policies and teachers that repeat what a store holds, so that everything else can be derived anew around them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import PolicyError
+from ...labeling.base import Guidance, GuidanceRequest, Teacher
+from ...labeling.label import TEACHER
+from ...messages import PromptMessages
+from ...rollouts.base import Policy, Reply, Turn
+from ..tables import Rows
+
+
+class StoredReplies(Policy):
+    """Gives the stored reply of every turn, under the name and config of the policy that gave it."""
+
+    def __init__(self, policy: Policy, steps: Mapping[str, Rows]) -> None:
+        """Repeat the replies in ``steps``, the step rows by episode."""
+        self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
+        self._config = policy.config
+        self._steps = steps
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the policy that gave the replies."""
+        return self._config
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Give the stored reply.
+
+        Raises:
+            PolicyError: the store has none for this turn.
+        """
+        steps = self._steps.get(turn.episode_id, [])
+        if turn.t >= len(steps):
+            raise PolicyError(f"the store holds no reply of episode {turn.episode_id} at step {turn.t}")
+        row = steps[turn.t]
+        tokens, logprobs = row["response_token_ids"], row["response_logprobs"]
+        return Reply(
+            text=row["response"],
+            finish_reason=row["finish_reason"],
+            token_ids=None if tokens is None else tuple(tokens),
+            logprobs=None if logprobs is None else tuple(logprobs),
+        )
+
+
+class StoredGuidance(Teacher):
+    """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
+
+    def __init__(self, teacher: Teacher, known: Mapping[str, Guidance]) -> None:
+        """Repeat ``known``, the guidance by episode."""
+        self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
+        self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
+        self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
+        self._teacher = teacher
+        self._config = teacher.config
+        self._known = known
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the teacher that wrote the texts."""
+        return self._config
+
+    def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
+        """Return what the teacher was shown: it is derived, not stored."""
+        return self._teacher.prompt(request)
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Give the stored texts, in order."""
+        return [self._known.get(request.episode.episode_id, Guidance("")) for request in requests]
+
+
+class KeptGuidance(StoredGuidance):
+    """Gives the stored guidance where there is some, and asks the teacher for the rest."""
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Answer ``requests``, in order; the errors are the teacher's."""
+        rest = [request for request in requests if request.episode.episode_id not in self._known]
+        fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
+        return [
+            self._known.get(request.episode.episode_id) or fresh[request.episode.episode_id] for request in requests
+        ]
+
+
+def stored_guidance(
+    labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Guidance]:
+    """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
+    spent: dict[str, list[Mapping[str, Any]]] = {}
+    for call in calls:
+        spent.setdefault(call["episode_id"], []).append(call)
+    found: dict[str, Guidance] = {}
+    for row in labels:
+        problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]
+        episode = row["episode_id"]
+        found[episode] = Guidance(
+            row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))
+        )
+    return found

@@ -1,0 +1,21 @@
+"""Navigation: find a thing in a room, embedded or in AI2-THOR (spec section 2)."""
+
+from .environment import NavigationConfig, NavigationEnv
+from .moves import TURNS, Cell, Floor, direction, steps_to_target
+from .room import floor_of
+from .state import NavigationState, millimetres
+from .world import ACTIONS
+
+__all__ = [
+    "ACTIONS",
+    "TURNS",
+    "Cell",
+    "Floor",
+    "NavigationConfig",
+    "NavigationEnv",
+    "NavigationState",
+    "direction",
+    "floor_of",
+    "millimetres",
+    "steps_to_target",
+]

@@ -1,0 +1,401 @@
+"""Navigation: find a named thing in a furnished room, seeing it through the agent's eyes (spec section 2).
+
+Eight actions: half a metre ahead, back, right or left, a quarter turn right or left, the eye 30 degrees up or down. A
+translation that would meet something fails as a whole. The episode ends in success within 1.5 m of the target, measured
+along the floor, or after the turn budget. States are ``navigation-json-1`` texts (see ``state.py``), and
+what runs behind them is a world: an embedded room by default, or AI2-THOR.
+
+Frames are what a model sees: 255x255, by default the decoded JPEG. Pixels of the embedded renderer come from plain
+arithmetic and are equal on every machine; those of the JPEG also depend on the decoder that Pillow brings.
+"""
+
+import json
+import math
+from collections.abc import Hashable
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar, Literal, SupportsIndex
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from pydantic import Field, model_validator
+
+from ...errors import ConfigError, LevelError
+from ...identity import canonical_json
+from ...images import decode
+from ..backends import EMBEDDED, BackendConfig, encoded
+from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
+from .files import files_digest, read_task_files
+from .room import RoomWorld, check_room
+from .rooms.things import base_instruction, common_sense_instruction
+from .state import THOR, NavigationState, Pose, parse_state
+from .tasks import draw_task
+from .thor.world import ThorWorld, check_health
+from .view.scene import SIDE, draw_view
+from .world import ACTIONS, World
+
+ART = 1
+"""Goes up with every change of the rooms or of the renderer: equal levels then look different."""
+BASE, COMMON_SENSE = "base", "common_sense"
+REACH = 1.5
+"""Success distance, metres."""
+STILL = 0.001
+"""Metres that a simulator's agent may be off after an action and still have stayed where it was."""
+UNUSABLE_INDEX = len(ACTIONS)
+
+
+class NavigationConfig(BackendConfig):
+    """Settings of navigation; horizon and rewards are the paper's."""
+
+    locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+
+    horizon: int = Field(default=25, gt=0, le=1000)
+    """``T_max``, turns."""
+    backend: Literal["embedded", "thor"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """What runs behind the environment: seeded rooms of our own, or AI2-THOR (the ``thor`` extra, a GPU)."""
+    task_files: tuple[str, ...] = ()
+    """Files with tasks in the published format, each a split of its own; for ``thor``, which has no other tasks."""
+    task_digest: str = ""
+    """Filled in: the digest of the tasks in ``task_files``."""
+    thor_version: str = ""
+    """Filled in: the version of AI2-THOR, whose rooms and physics it decides."""
+    image_format: Literal["jpeg", "png"] = "jpeg"
+    """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
+    min_steps: int = Field(default=4, ge=1, le=1000)
+    """Fewest turns of the shortest way to success in a generated task."""
+    max_steps: int = Field(default=13, ge=1, le=1000)
+    """Most turns of it. Rooms have at most some 15; a shorter horizon lowers the limit to itself."""
+    max_tries: int = Field(default=200, ge=1, le=100_000)
+    """Rooms drawn before generation gives up; most have a task with the default range."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        files = values.get("task_files") or ()
+        names = (files,) if isinstance(files, str) else tuple(files)
+        names = tuple(str(Path(str(name)).expanduser().absolute()) for name in names)
+        if values.get("backend") != THOR:
+            if names:
+                raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
+            return values
+        filled = {"thor_version": values.get("thor_version") or _installed_thor(), "task_files": names}
+        if names and not values.get("task_digest"):
+            try:
+                filled["task_digest"] = files_digest(names)
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return values | filled
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded rooms stand in for AI2-THOR's."""
+        if self.backend != EMBEDDED:
+            return ()
+        return ("the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes",)
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "NavigationConfig":
+        if self.min_steps > min(self.max_steps, self.horizon):
+            raise ValueError(
+                f"min_steps={self.min_steps} is above max_steps={self.max_steps} or horizon={self.horizon}; no task "
+                "can have such a way"
+            )
+        return self
+
+
+class NavigationEnv(PivotEnv):
+    """Search for a thing in a room; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+
+    config: NavigationConfig
+    config_type: ClassVar[type[EnvConfig]] = NavigationConfig
+    profile: ClassVar[EnvProfile] = EnvProfile(
+        name="navigation",
+        version=f"1+art-{ART}",
+        backend=EMBEDDED,
+        answer_tag="action",
+        unusable_action=UNUSABLE,
+        failure_modes=("format", "blocked", "stagnation", "budget"),
+        state_format="navigation-json-1",
+        log_fields=("moved", "last_action_success", "action_is_valid", "dist", "remaining_turns"),
+        task_description=(
+            "Navigation: see a furnished room through the agent's eyes, walk half-metre steps, turn by quarters, and "
+            "come within 1.5 m of the thing that the instruction asks for before the turns run out."
+        ),
+        default_tasks=120,
+    )
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment; ``reset`` must come before anything else."""
+        super().__init__(config, render_mode)
+        self.action_space = spaces.Discrete(len(ACTIONS) + 1)
+        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
+        self.task_instruction = ""
+        self._world = self._make_world()
+        self._start: NavigationState | None = None
+        self._actions: list[str] = []
+        self._ended = True
+
+    def _make_world(self) -> World:
+        return RoomWorld() if self.config.backend == EMBEDDED else ThorWorld()
+
+    # --- levels ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def find_level(cls, config: NavigationConfig, seed: int) -> tuple[int, str]:
+        """Return the seed that worked and the initial state text.
+
+        Raises:
+            GenerationError: no room gave a task with a shortest way of the asked-for length.
+            ConfigError: with AI2-THOR, there is no task file, or it cannot be read.
+        """
+        if config.backend != EMBEDDED:
+            task = _listed(cls.fixed_tasks(config) or (), seed)[0]
+            return task.seed, task.initial_state
+        most = min(config.max_steps, config.horizon)
+
+        def draw(rng: Any) -> str | None:
+            state = draw_task(rng, config.min_steps, most)
+            return None if state is None else state.text()
+
+        advice = f"widen min_steps={config.min_steps} to max_steps={most}; too few rooms have such a way"
+        return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Generate the level of ``seed`` as a task of the split ``base``; see the base class."""
+        return cls.make_level(config, seed)[0]
+
+    @classmethod
+    def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
+        """Generate the level of ``seed`` as one task for each split; they differ in the instruction alone."""
+        if config.backend != EMBEDDED:
+            return _listed(cls.fixed_tasks(config) or (), seed)
+        used, level = cls.find_level(config, seed)
+        kind = parse_state(level).target.type
+        words = {BASE: base_instruction(kind), COMMON_SENSE: common_sense_instruction(kind)}
+        task_id = f"{cls.profile.name}-{config.digest()}-{used}"
+        return tuple(Task(task_id, used, level, text, eval_set=split) for split, text in words.items())
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return the tasks of the task files, with AI2-THOR; see the base class."""
+        if config.backend == EMBEDDED:
+            return None
+        if not config.task_files:
+            raise ConfigError(
+                "navigation in AI2-THOR takes its tasks from files; name one or more with --task-file FILE"
+            )
+        if files_digest(config.task_files) != config.task_digest:
+            raise ConfigError(
+                f"the tasks in {', '.join(config.task_files)} are not those of this config (task_digest "
+                f"{config.task_digest}); bring back the old files, or make a new store"
+            )
+        prefix = f"{cls.profile.name}-{config.digest()}"
+        return tuple(
+            Task(f"{prefix}-{seed}", seed, level, instruction, eval_set=split)
+            for split, seed, level, instruction in read_task_files(config.task_files)
+        )
+
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Start AI2-THOR and look at a picture of it, once in a process; see the base class."""
+        if config.backend != EMBEDDED:
+            _check_thor()
+
+    @classmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the state as canonical JSON."""
+        return _checked_state(initial_state).text()
+
+    @classmethod
+    def describe_state(cls, state: str) -> str:
+        """Return scene, pose and target; see the base class."""
+        read = parse_state(state)
+        pose, target = read.pose, read.target
+        return (
+            f"{read.scene}: agent at x {pose.x:.2f} z {pose.z:.2f} m, yaw {pose.rotation:g}, horizon {pose.horizon:g}; "
+            f"target {target.type} at x {target.x:.2f} z {target.z:.2f} m, {read.distance():.2f} m away"
+        )
+
+    # --- gymnasium ---------------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+
+        Raises:
+            LevelError: the state text is not a level.
+            ConfigError: ``options`` has an unknown key.
+            GenerationError: no level was found.
+        """
+        super().reset(seed=seed)
+        text, instruction = self.asked_level(seed, options)
+        state = _checked_state(text)
+        self._begin(state)
+        self.task_instruction = instruction or base_instruction(state.target.type)
+        info = {"dist": self._distance(), "remaining_turns": self.config.horizon, "success": self._is_near()}
+        return self._frame(), info
+
+    def _begin(self, state: NavigationState) -> None:
+        self._world.load(state)
+        self._start, self._actions = state, []
+        self._ended = self._is_near()
+
+    def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """Take one turn.
+
+        Raises:
+            ValueError: ``action`` is not in the action space.
+            gymnasium.error.ResetNeeded: the episode is over.
+        """
+        index = action.__index__()
+        if not 0 <= index <= UNUSABLE_INDEX:
+            raise ValueError(f"action {index} is not in [0, {UNUSABLE_INDEX}]; use encode_action(name)")
+        if self._ended:
+            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        moved, worked = self._take(index)
+        near = self._is_near()
+        remaining = self.config.horizon - len(self._actions)
+        truncated = not near and remaining == 0
+        info = {
+            "moved": moved,
+            "last_action_success": worked,
+            "action_is_valid": index != UNUSABLE_INDEX,
+            "dist": self._distance(),
+            "remaining_turns": remaining,
+            "success": near,
+        }
+        return self._frame(), TURN_REWARD + (SOLVED_REWARD if near else 0.0), near, truncated, info
+
+    def _take(self, index: int) -> tuple[bool, bool]:
+        """Execute a turn; return whether the agent changed place, and whether the action succeeded."""
+        before = self._world.state.pose
+        worked = index != UNUSABLE_INDEX and self._world.act(ACTIONS[index])
+        after = self._world.state.pose
+        self._actions.append(ACTIONS[index] if index != UNUSABLE_INDEX else UNUSABLE)
+        self._ended = self._is_near() or len(self._actions) >= self.config.horizon
+        return math.hypot(after.x - before.x, after.z - before.z) > STILL, worked
+
+    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the current frame."""
+        return self._new_frame() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Release what the world holds."""
+        self._world.close()
+
+    # --- PIVOT -------------------------------------------------------------------------------------------------------
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Read one action; anything else, several of them included, is None."""
+        return ParsedAction(answer) if answer in ACTIONS else None
+
+    def encode_action(self, name: str, payload: str | None = None) -> int:
+        """Return the action's index; see the base class."""
+        if name == UNUSABLE and payload is None:
+            return UNUSABLE_INDEX
+        if name not in ACTIONS or payload is not None:
+            argument = "" if payload is None else f" with payload {payload!r}"
+            raise ValueError(f"no action {name!r}{argument}; actions are {', '.join((*ACTIONS, UNUSABLE))}, no payload")
+        return ACTIONS.index(name)
+
+    @property
+    def state(self) -> NavigationState:
+        """The current state, not as text."""
+        return self._world.state
+
+    def state_text(self) -> str:
+        """Return the current state as ``navigation-json-1``."""
+        return self._world.state.text()
+
+    def snapshot(self) -> bytes:
+        """Return the first state and the actions since: going back is doing them again."""
+        start = None if self._start is None else self._start.text()
+        return canonical_json({"actions": self._actions, "start": start}).encode()
+
+    def restore(self, snapshot: bytes) -> Frame:
+        """Return to a snapshot; see the base class.
+
+        Raises:
+            LevelError: the bytes are not a snapshot of this environment.
+        """
+        try:
+            data = json.loads(snapshot)
+            actions, start = data["actions"], data["start"]
+            indices = [self.encode_action(name) for name in actions]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LevelError(f"not a {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
+        if len(indices) > self.config.horizon:
+            raise LevelError(f"not a {self.profile.name} snapshot: {len(indices)} turns, at most {self.config.horizon}")
+        self._begin(_checked_state(start))
+        for index in indices:
+            self._take(index)
+        return self._frame()
+
+    def frame_key(self) -> Hashable | None:
+        """Return what the frame depends on within the level."""
+        return self._world.frame_key()
+
+    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
+        """Return format and bytes of the current frame, which decode to exactly ``frame``."""
+        return self.config.image_format, self._picture()
+
+    def _picture(self) -> bytes:
+        """Return the encoded picture of the current state."""
+        state = self._world.state
+        if isinstance(self._world, RoomWorld) and state.room_json is not None:
+            return _room_picture(state.room_json, state.pose, self.config.image_format)
+        return encoded(self._world.draw(), self.config.image_format)
+
+    def _distance(self) -> float:
+        return self._world.state.distance()
+
+    def _is_near(self) -> bool:
+        return self._distance() <= REACH
+
+    def _frame(self) -> Frame:
+        return self._new_frame() if self.draw_frames else NO_FRAME
+
+    def _new_frame(self) -> Frame:
+        """Return a new read-only frame, as the model sees it."""
+        frame = decode(self._picture())
+        frame.flags.writeable = False
+        return frame
+
+
+def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
+    """Return the tasks of one state: the one with this seed, or one that the seed picks."""
+    number = next((task.seed for task in tasks if task.seed == seed), tasks[seed % len(tasks)].seed)
+    return tuple(task for task in tasks if task.seed == number)
+
+
+@cache
+def _check_thor() -> None:
+    check_health()
+
+
+def _installed_thor() -> str:
+    try:
+        return version("ai2thor")
+    except PackageNotFoundError as error:
+        raise ValueError("the backend thor needs ai2thor; install it with: pip install 'pivot-vlm[thor]'") from error
+
+
+@lru_cache(maxsize=1024)
+def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
+    """Draw and encode a view. Kept, because the splits share levels and eight rollouts come back to the same places."""
+    return encoded(draw_view(room_json, pose)[0], image_format)
+
+
+def _checked_state(text: object) -> NavigationState:
+    state = parse_state(text)
+    if state.backend == EMBEDDED:
+        check_room(state)
+    return state
+
+
+__all__ = ["NavigationConfig", "NavigationEnv"]

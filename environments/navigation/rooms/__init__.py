@@ -1,0 +1,1 @@
+"""Seeded furnished rooms, and the things in them."""

@@ -1,0 +1,1 @@
+"""The AI2-THOR backend: a Unity simulator under guard."""

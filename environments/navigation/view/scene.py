@@ -1,0 +1,132 @@
+"""From a room to pictures: the arrays that the kernel draws, the camera of a pose, and the frame.
+
+The camera is AI2-THOR's: 0.675 m above the agent's position, a square picture with a field of view of 100 degrees.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import LevelError
+from ....images import Frame
+from ..state import Pose, Room, millimetres, parse_room
+from .kernel import (
+    BOX,
+    CODE,
+    COLOUR,
+    COLUMNS,
+    ELLIPSOID,
+    ENDS,
+    HIGH,
+    KIND,
+    LOW,
+    ROUND,
+    SHADOW_STEP,
+    SHELL_CODES,
+    SHELL_COLOURS,
+    SHELL_NUMBERS,
+    SIZE,
+    draw,
+)
+from .surfaces import CEILING, CODES, FLOOR, WALL
+
+SIDE = 255
+"""Pixels of a frame's side (spec section 2)."""
+EYE = 675
+"""Millimetres from the agent's position up to its camera."""
+
+SHAPES = {
+    "box": (BOX, 1.0, 1.0),
+    "ellipsoid": (ELLIPSOID, 1.0, 1.0),
+    "cylinder": (ROUND, 1.0, 1.0),
+    "shade": (ROUND, 1.0, 0.6),
+    "bowl": (ROUND, 0.55, 1.0),
+    "cone": (ROUND, 1.0, 0.03),
+}
+"""Shapes of parts: the kernel's kind, and the radius at the bottom and at the top."""
+
+_ROOT = 0.8660254037844386  # sine of 60 degrees
+_PITCH = {-30: (_ROOT, -0.5), 0: (1.0, 0.0), 30: (_ROOT, 0.5), 60: (0.5, _ROOT)}  # cosine and sine
+_YAW = {0: (1.0, 0.0), 90: (0.0, 1.0), 180: (-1.0, 0.0), 270: (0.0, -1.0)}
+_SHADOW_STEP = 0.05  # metres between the points of the shadow map
+_SHADOW_REACH = 5  # points on either side that a thing darkens; applied twice
+_SHADOW_TOP = 900  # millimetres: what hangs higher throws no shadow on the floor
+
+
+@lru_cache(maxsize=32)
+def scene_of(room_json: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the kernel's arrays of a room.
+
+    Raises:
+        LevelError: it is not a room, or has a shape or surface without a picture.
+    """
+    room = parse_room(room_json)
+    parts = [part for item in room.objects for part in item.parts]
+    solids = np.zeros((len(parts), COLUMNS))
+    for row, part in zip(solids, parts, strict=True):
+        if part.shape not in SHAPES:
+            raise LevelError(f"the room has a part of shape {part.shape!r}; known: {', '.join(SHAPES)}")
+        row[KIND], row[ENDS], row[ENDS + 1] = SHAPES[part.shape]
+        row[LOW : LOW + 3], row[HIGH : HIGH + 3] = np.array(part.low) / 1000, np.array(part.high) / 1000
+        row[COLOUR : COLOUR + 3], row[CODE] = _rgb(part.colour), _code(part.surface)
+    shell = np.zeros(SHELL_NUMBERS)
+    shell[SIZE : SIZE + 3], shell[SHADOW_STEP] = np.array(room.size) / 1000, _SHADOW_STEP
+    for which, finish in ((FLOOR, room.floor), (WALL, room.wall), (CEILING, room.ceiling)):
+        at = SHELL_COLOURS + 3 * which
+        shell[at : at + 3], shell[SHELL_CODES + which] = _rgb(finish.colour), _code(finish.surface)
+    return solids, shell, _shadow(room)
+
+
+def draw_view(room_json: str, pose: Pose) -> tuple[Frame, NDArray[np.int32]]:
+    """Draw what the agent sees.
+
+    Returns:
+        The frame, and for each pixel the index of the part it shows, counted over all objects of the room in order;
+        -1 for floor, walls and ceiling.
+    """
+    cos_yaw, sin_yaw = _YAW[int(pose.rotation)]
+    cos_pitch, sin_pitch = _PITCH[int(pose.horizon)]
+    camera = np.array(
+        [
+            [pose.x, (millimetres(pose.y) + EYE) / 1000, pose.z],
+            [cos_yaw, 0.0, -sin_yaw],
+            [sin_yaw * sin_pitch, cos_pitch, cos_yaw * sin_pitch],
+            [sin_yaw * cos_pitch, -sin_pitch, cos_yaw * cos_pitch],
+        ]
+    )
+    frame, keys = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE), np.int32)
+    draw(*scene_of(room_json), camera, frame, np.empty((SIDE, SIDE)), keys)
+    return frame, keys >> 3
+
+
+def _rgb(colour: str) -> list[float]:
+    return [float(int(colour[at : at + 2], 16)) for at in (1, 3, 5)]
+
+
+def _code(surface: str) -> int:
+    if surface not in CODES:
+        raise LevelError(f"the room has a surface {surface!r}; known: {', '.join(CODES)}")
+    return CODES[surface]
+
+
+def _shadow(room: Room) -> NDArray[np.float64]:
+    """Return how dark the floor is, at points a step apart: footprints, spread evenly to all sides twice.
+
+    Sums of whole numbers are divided once at the end, so the map does not depend on the order of additions.
+    """
+    across, along = (int(room.size[axis] / 1000 / _SHADOW_STEP) + 3 for axis in (0, 2))
+    covered = np.zeros((across, along), np.int64)
+    for item in room.objects:
+        for part in item.parts:
+            if part.low[1] < _SHADOW_TOP and part.high[1] > 30:
+                (x0, _, z0), (x1, _, z1) = part.low, part.high
+                covered[max(0, -(-x0 // 50)) : max(0, x1 // 50 + 1), max(0, -(-z0 // 50)) : max(0, z1 // 50 + 1)] = 1
+    reach = 2 * _SHADOW_REACH + 1
+    for _ in range(2):
+        for axis in (0, 1):
+            padded = np.concatenate([np.take(covered, [0], axis) * 0, covered], axis).cumsum(axis)
+            index = np.arange(covered.shape[axis])
+            top = np.minimum(index + _SHADOW_REACH + 1, covered.shape[axis])
+            covered = np.take(padded, top, axis) - np.take(padded, np.maximum(index - _SHADOW_REACH, 0), axis)
+    return covered.astype(np.float64) * (0.5 / reach**4)

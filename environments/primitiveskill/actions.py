@@ -1,0 +1,88 @@
+"""The action language of the tabletop: up to two primitives a turn, joined by a pipe (spec section 2).
+
+``pick(x,y,z)``, ``place(x,y,z)`` and ``push(x1,y1,z1,x2,y2,z2)`` take whole millimetres. An answer is read from the
+left; the first part that is no primitive (unknown name, wrong number of arguments, an argument that is no whole
+number) makes itself and the rest of the turn void, and so does a third part. An answer whose first part is void holds
+no usable action.
+
+An action's name is its primitives in normal form, ``pick(107,64,20)|place(0,-185,120)``: numbers as they were asked
+for, up to ``LARGEST`` either way. What is executed is clipped to the workspace of the task.
+"""
+
+import re
+from dataclasses import dataclass
+
+from .tasks import Limits
+
+ARITY = {"pick": 3, "place": 3, "push": 6}
+"""The primitives and how many coordinates each takes."""
+MOST_PRIMITIVES = 2
+UNUSABLE = "empty"
+LARGEST = 99_999
+"""Larger coordinates are read as this: a name stays short, and every workspace ends far below it."""
+
+_CALL = re.compile(r"\s*([a-z_]+)\s*\(([^()|]*)\)\s*")
+_INTEGER = re.compile(r"\s*([+-]?)([0-9]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One call: a name of :data:`ARITY` and its coordinates, whole millimetres."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Return the normal form."""
+        return f"{self.name}({','.join(map(str, self.arguments))})"
+
+    def clipped(self, workspace: Limits) -> "Primitive":
+        """Return the primitive with every coordinate inside the workspace."""
+        limits = workspace * (len(self.arguments) // 3)
+        inside = (min(max(value, low), high) for value, (low, high) in zip(self.arguments, limits, strict=True))
+        return Primitive(self.name, tuple(inside))
+
+
+def read_primitives(answer: str) -> tuple[tuple[Primitive, ...], str | None]:
+    """Return the primitives of an answer, at most two, and why the rest of it is void (None when nothing is)."""
+    primitives: list[Primitive] = []
+    # Splitting no further than needed bounds the work that an answer of nothing but pipes can cause.
+    for part in answer.split("|", MOST_PRIMITIVES):
+        if len(primitives) == MOST_PRIMITIVES:
+            return tuple(primitives), f"more than {MOST_PRIMITIVES} primitives"
+        read = _read(part)
+        if isinstance(read, str):
+            return tuple(primitives), read
+        primitives.append(read)
+    return tuple(primitives), None
+
+
+def join(primitives: tuple[Primitive, ...]) -> str:
+    """Return the name of the action that they make."""
+    return "|".join(map(str, primitives)) or UNUSABLE
+
+
+def _read(part: str) -> Primitive | str:
+    """Return the primitive, or why it is none."""
+    call = _CALL.fullmatch(part)
+    if call is None:
+        return "not a call"
+    name, inside = call.groups()
+    if name not in ARITY:
+        return "unknown name"
+    texts = inside.split(",", max(ARITY.values()))
+    if len(texts) != ARITY[name]:
+        return "wrong number of coordinates"
+    numbers = [_INTEGER.fullmatch(text) for text in texts]
+    if any(number is None for number in numbers):
+        return "a coordinate is not a whole number"
+    return Primitive(name, tuple(_value(*number.groups()) for number in numbers if number is not None))
+
+
+def _value(sign: str, digits: str) -> int:
+    digits = digits.lstrip("0") or "0"
+    size = LARGEST if len(digits) > len(str(LARGEST)) else int(digits)
+    return -size if sign == "-" else size
+
+
+__all__ = ["ARITY", "MOST_PRIMITIVES", "UNUSABLE", "Primitive", "join", "read_primitives"]

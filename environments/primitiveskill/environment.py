@@ -1,0 +1,438 @@
+"""PrimitiveSkill: a robot arm over a table, commanded by pick, place and push (spec section 2).
+
+Four tasks: put two cubes in line, put them on their targets, build a tower, put an apple into a drawer and close it. A
+turn executes up to two primitives whose coordinates are clipped to the workspace. After every primitive the stages of
+the task are checked, and stay achieved once they were; success ends the episode at once. States are
+``primitiveskill-json-1`` texts (see ``state.py``), and what runs behind them is a world: an embedded
+table by default, or ManiSkill.
+
+An action is its name, such as ``pick(107,64,20)|place(0,-185,120)``. Frames are what a model sees: 300x300, by default
+the decoded JPEG.
+"""
+
+import json
+from collections.abc import Hashable
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from pydantic import Field, field_validator, model_validator
+
+from ...errors import LevelError
+from ...identity import canonical_json
+from ...images import decode
+from ..backends import EMBEDDED, BackendConfig, encoded
+from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..grid import SOLVED_REWARD, TURN_REWARD, first_level
+from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
+from .levels import draw_level
+from .state import MANISKILL, SkillState, parse_state
+from .table.tabletop import TabletopWorld, check_rest
+from .tasks import CUBE, DRAWER_TRAVEL, KINDS, TARGETS, Scene, TaskKind, reached, tray_centre
+from .tasks import update_achieved as update
+from .view.picture import draw_scene
+from .world import SIDE, World
+
+ART = 1
+"""Goes up with every change of the kinematics or of the renderer: equal actions then end or look different."""
+STAGE_REWARD = 2.0
+
+
+class PrimitiveSkillConfig(BackendConfig):
+    """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
+
+    horizon: int = Field(default=6, gt=0, le=1000)
+    """``T_max``, turns."""
+    backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """What runs behind the environment: a table of our own, or ManiSkill (the ``maniskill`` extra)."""
+    physics: Literal["physx_cpu", "physx_cuda"] = "physx_cpu"
+    """ManiSkill's physics: on the processor, where going back is exact, or one scene on a GPU."""
+    maniskill_version: str = ""
+    """Filled in: the version of ManiSkill, whose physics and pictures it decides."""
+    image_format: Literal["jpeg", "png"] = "jpeg"
+    """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
+    tasks: tuple[str, ...] = tuple(KINDS)
+    """Which tasks the levels are drawn from, each equally often."""
+    max_tries: int = Field(default=20, ge=1, le=100_000)
+    """Seeds tried before generation gives up; the first one nearly always has a layout."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        """Put the names into the public order, so that equal choices are equal settings."""
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not names or any(name not in tuple(KINDS) for name in names):
+            raise ValueError(f"tasks is {str(value)[:80]!r}, expected one or more of {', '.join(KINDS)}")
+        return tuple(kind for kind in KINDS if kind in names)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
+            return values
+        return values | {"maniskill_version": _installed_maniskill()}
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded table stands in for ManiSkill."""
+        if self.backend != EMBEDDED:
+            return ()
+        return (
+            "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
+            "physics and renderer",
+        )
+
+
+class Primitives(gymnasium.Space[str]):
+    """Names of actions; samples are one or two primitives."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        """Create the space."""
+        super().__init__((), np.str_, seed)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether ``x`` is the name of an action, the unusable one included."""
+        return isinstance(x, str) and _primitives_of(x) is not None
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Return a random action whose coordinates go a little beyond every workspace."""
+        drawn = []
+        for _ in range(int(self.np_random.integers(1, MOST_PRIMITIVES + 1))):
+            name = list(ARITY)[int(self.np_random.integers(len(ARITY)))]
+            drawn.append(Primitive(name, tuple(int(n) for n in self.np_random.integers(-700, 701, ARITY[name]))))
+        return join(tuple(drawn))
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Names have no fixed size."""
+        return False
+
+
+class PrimitiveSkillEnv(PivotEnv):
+    """Table-top manipulation; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+
+    config: PrimitiveSkillConfig
+    config_type: ClassVar[type[EnvConfig]] = PrimitiveSkillConfig
+    profile: ClassVar[EnvProfile] = EnvProfile(
+        name="primitiveskill",
+        version=f"1+art-{ART}",
+        backend=EMBEDDED,
+        answer_tag="answer",
+        unusable_action=UNUSABLE,
+        failure_modes=("timeout", "format", "wrong_target", "order_error"),
+        state_format="primitiveskill-json-1",
+        log_fields=("legal", "remaining_stages", "remaining_turns"),
+        task_description=(
+            "PrimitiveSkill: command a robot arm over a table with pick, place and push at coordinates in millimetres, "
+            "up to two a turn, to line up, place or stack cubes, or to put an apple into a drawer and close it."
+        ),
+        default_tasks=364,
+    )
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment; ``reset`` must come before anything else."""
+        super().__init__(config, render_mode)
+        self.action_space = Primitives()
+        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
+        self.task_instruction = ""
+        self._world = self._make_world()
+        self._start: SkillState | None = None
+        self._achieved: tuple[bool, ...] = ()
+        self._actions: list[str] = []
+        self._ended = True
+
+    def _make_world(self) -> World:
+        return TabletopWorld() if self.config.backend == EMBEDDED else _maniskill().ManiSkillWorld(self.config.physics)
+
+    # --- levels ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def find_level(cls, config: PrimitiveSkillConfig, seed: int) -> tuple[int, str]:
+        """Return the seed that worked and the initial state text.
+
+        Raises:
+            GenerationError: no layout was clear.
+        """
+
+        def draw(rng: Any) -> str | None:
+            state = draw_level(rng, config.backend, config.tasks)
+            return None if state is None else state.text()
+
+        advice = "allow more seeds, or another of the tasks"
+        return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Generate the level of ``seed``; see the base class."""
+        used, level = cls.find_level(config, seed)
+        return Task(
+            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
+            seed=used,
+            initial_state=level,
+            instruction=parse_state(level).kind.instruction,
+        )
+
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Start ManiSkill and look at a picture of it, once in a process; see the base class."""
+        if config.backend != EMBEDDED:
+            _check_maniskill(config.physics)
+
+    @classmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the layout alone, as a state of the embedded table with no stage achieved."""
+        state = _checked_state(initial_state)
+        return SkillState(EMBEDDED, state.task, state.scene, (False,) * len(state.achieved)).text()
+
+    @classmethod
+    def describe_state(cls, state: str) -> str:
+        """Return task, places, what is held and which stages are achieved; see the base class."""
+        read = parse_state(state)
+        places = [
+            f"{name} at ({', '.join(f'{value:.0f}' for value in at)})" for name, at in read.scene.positions.items()
+        ]
+        if read.scene.opening is not None:
+            places.append(f"drawer open by {read.scene.opening:.0f} mm")
+        held = f"; {read.scene.held} held" if read.scene.held else ""
+        done = [stage for stage, flag in zip(read.kind.stages, read.achieved, strict=True) if flag]
+        return f"{read.task}: {', '.join(places)}{held}; achieved: {', '.join(done) or 'nothing'}"
+
+    # --- gymnasium ---------------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+
+        Raises:
+            LevelError: the state text is not a level, or of another backend.
+            ConfigError: ``options`` has an unknown key.
+            GenerationError: no level was found.
+        """
+        super().reset(seed=seed)
+        text, instruction = self.asked_level(seed, options)
+        state = _checked_state(text)
+        self._begin(state)
+        self.task_instruction = instruction or state.kind.instruction
+        return self._frame(), self._info()
+
+    def _begin(self, state: SkillState) -> None:
+        if state.backend != self.config.backend:
+            raise LevelError(f"the state is of the backend {state.backend}, expected {self.config.backend}")
+        self._world.load(state)
+        self._start, self._actions, self._achieved = state, [], state.achieved
+        self._ended = reached(state.kind, state.scene)
+
+    def step(self, action: str) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """Take one turn.
+
+        Raises:
+            ValueError: ``action`` is not in the action space.
+            gymnasium.error.ResetNeeded: the episode is over.
+            SimulatorError: ManiSkill failed.
+        """
+        primitives = _primitives_of(action) if isinstance(action, str) else None
+        if primitives is None:
+            raise ValueError(f"{str(action)[:80]!r} is not the name of an action; use encode_action(name)")
+        if self._ended:
+            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        before = sum(self._achieved)
+        success = self._take(action, primitives)
+        truncated = not success and len(self._actions) == self.config.horizon
+        reward = TURN_REWARD + STAGE_REWARD * (sum(self._achieved) - before) + (SOLVED_REWARD if success else 0.0)
+        info = {"legal": bool(primitives), **self._info()}
+        return self._frame(), reward, success, truncated, info
+
+    def _take(self, action: str, primitives: tuple[Primitive, ...]) -> bool:
+        """Execute a turn; return whether the goal was reached in it."""
+        kind, success = self._kind, False
+        for primitive in primitives:
+            self._world.execute(primitive.clipped(kind.workspace))
+            scene = self._world.scene
+            self._achieved = update(kind, scene, self._achieved)
+            success = reached(kind, scene)
+            if success:
+                break
+        self._actions.append(action)
+        self._ended = success or len(self._actions) >= self.config.horizon
+        return success
+
+    @property
+    def _kind(self) -> TaskKind:
+        if self._start is None:
+            raise ResetNeeded(f"the {self.profile.name} episode is not begun; call reset() or restore() first")
+        return self._start.kind
+
+    def _info(self) -> dict[str, Any]:
+        kind, scene = self._kind, self._world.scene
+        return {
+            "remaining_stages": len(self._achieved) - sum(self._achieved),
+            "remaining_turns": self.config.horizon - len(self._actions),
+            "success": reached(kind, scene),
+            "observation_text": observation_text(kind, scene),
+        }
+
+    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the current frame."""
+        return self._new_frame() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Release what the world holds."""
+        self._world.close()
+
+    # --- PIVOT -------------------------------------------------------------------------------------------------------
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Read up to two primitives; None when the first part is none. The payload says why the rest is void."""
+        primitives, void = read_primitives(answer)
+        return ParsedAction(join(primitives), _payload(primitives, void)) if primitives else None
+
+    def encode_action(self, name: str, payload: str | None = None) -> str:
+        """Return the action, which is its name; the payload only repeats it. See the base class."""
+        primitives = _primitives_of(name)
+        if primitives is None:
+            raise ValueError(f"no action {name[:80]!r}; actions are like pick(10,-20,30)|place(0,0,60), or {UNUSABLE}")
+        if payload is not None and not _repeats(payload, primitives):
+            raise ValueError(f"the payload {payload[:80]!r} is not that of {name!r}")
+        return name
+
+    @property
+    def state(self) -> SkillState:
+        """The current state, not as text."""
+        return SkillState(self.config.backend, self._kind.name, self._world.scene, self._achieved)
+
+    def state_text(self) -> str:
+        """Return the current state as ``primitiveskill-json-1``."""
+        return self.state.text()
+
+    def snapshot(self) -> bytes:
+        """Return the first state and the actions since: going back is doing them again."""
+        start = None if self._start is None else self._start.text()
+        return canonical_json({"actions": self._actions, "start": start}).encode()
+
+    def restore(self, snapshot: bytes) -> Frame:
+        """Return to a snapshot; see the base class.
+
+        Raises:
+            LevelError: the bytes are not a snapshot of this environment.
+            SimulatorError: ManiSkill failed.
+        """
+        try:
+            data = json.loads(snapshot)
+            start = data["start"]
+            actions = [(self.encode_action(name), read_primitives(name)[0]) for name in data["actions"]]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise LevelError(f"not a {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
+        if len(actions) > self.config.horizon:
+            raise LevelError(f"not a {self.profile.name} snapshot: {len(actions)} turns, at most {self.config.horizon}")
+        self._begin(_checked_state(start))
+        for action in actions:
+            self._take(*action)
+        return self._frame()
+
+    def frame_key(self) -> Hashable | None:
+        """Return what the frame depends on within the level."""
+        return self._world.frame_key()
+
+    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
+        """Return format and bytes of the current frame, which decode to exactly ``frame``."""
+        return self.config.image_format, self._picture()
+
+    def _picture(self) -> bytes:
+        """Return the encoded picture of the current state."""
+        if isinstance(self._world, TabletopWorld):
+            scene = self._world.scene
+            places = tuple(scene.positions.items())
+            return _tabletop_picture(self._kind.name, places, scene.held, scene.opening, self.config.image_format)
+        return encoded(self._world.draw(), self.config.image_format)
+
+    def _frame(self) -> Frame:
+        return self._new_frame() if self.draw_frames else NO_FRAME
+
+    def _new_frame(self) -> Frame:
+        """Return a new read-only frame, as the model sees it."""
+        frame = decode(self._picture())
+        frame.flags.writeable = False
+        return frame
+
+
+def observation_text(kind: TaskKind, scene: Scene) -> str:
+    """Return what a player is told beside the picture: limits, places without names, and what else is known."""
+    limits = ", ".join(f"{axis} {low} to {high}" for axis, (low, high) in zip("xyz", kind.workspace, strict=True))
+    places = list(scene.positions.values())
+    other = f"a cube has sides of {CUBE:.0f} mm"
+    if kind.name == "place":
+        places += TARGETS.values()
+    if scene.opening is not None:
+        places.append(tray_centre(scene.opening))
+        other = f"the drawer is open by {scene.opening:.0f} of {DRAWER_TRAVEL:.0f} mm"
+    shown = ",".join(f"({','.join(str(round(value)) for value in place)})" for place in places)
+    return f"Workspace limits in mm: {limits}\nObject positions in mm: [{shown}]\nOther information: {other}"
+
+
+def _primitives_of(name: str) -> tuple[Primitive, ...] | None:
+    """Return the primitives of an action's name, none for the unusable action; None when it is no such name."""
+    if name == UNUSABLE:
+        return ()
+    primitives, void = read_primitives(name)
+    small = all(abs(value) <= LARGEST for primitive in primitives for value in primitive.arguments)
+    return primitives if primitives and void is None and small and join(primitives) == name else None
+
+
+def _payload(primitives: tuple[Primitive, ...], void: str | None) -> str:
+    calls = [{"name": primitive.name, "arguments": list(primitive.arguments)} for primitive in primitives]
+    return canonical_json({"primitives": calls, "void": void})
+
+
+def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
+    """Return whether the payload holds these primitives."""
+    try:
+        data = json.loads(payload)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and payload == _payload(primitives, data.get("void")) and bool(primitives)
+
+
+@cache
+def _check_maniskill(physics: str) -> None:
+    _maniskill().check_health(physics)
+
+
+def _maniskill() -> Any:
+    """Return the module that drives ManiSkill; it is not needed, nor always usable, where the table is embedded."""
+    return import_module(".maniskill.world", __package__)
+
+
+def _installed_maniskill() -> str:
+    try:
+        return version("mani_skill")
+    except PackageNotFoundError as error:
+        raise ValueError(
+            "the backend maniskill needs mani_skill; install it with: pip install 'pivot-vlm[maniskill]'"
+        ) from error
+
+
+@lru_cache(maxsize=2048)
+def _tabletop_picture(
+    kind: str, places: tuple[tuple[str, Any], ...], held: str | None, opening: float | None, image_format: str
+) -> bytes:
+    """Draw and encode a scene. Kept, because eight rollouts of a level start alike and often go on alike."""
+    return encoded(draw_scene(KINDS[kind], Scene(dict(places), held, opening)), image_format)
+
+
+def _checked_state(text: object) -> SkillState:
+    """Return a state that an episode can begin with: everything at rest, and with ManiSkill nothing held.
+
+    ManiSkill's own states are not whole in a text (it has no speeds and no turned things), but levels are.
+    """
+    state = parse_state(text)
+    if state.backend == MANISKILL and state.scene.held is not None:
+        raise LevelError(f"{state.scene.held} is held, but in ManiSkill an episode begins with an empty hand")
+    check_rest(state)
+    return state
+
+
+__all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

@@ -1,0 +1,65 @@
+"""Levels of the tabletop: where things stand at the start, by the ranges of spec section 2.
+
+Coordinates are uniform, drawn again together until the hand can close on each cube without touching another, and no
+stage is achieved yet. They lie halfway between whole millimetres: commands are whole ones, so nothing that is carried
+ends exactly on a limit such as x = 10, where the last digit of a simulator would decide. The task is drawn first and
+kept, so that the tasks come up equally often however hard their layouts are to draw.
+"""
+
+import random
+from collections.abc import Sequence
+
+from ..grid import pick
+from .state import SkillState
+from .table.boxes import half_side
+from .tasks import KINDS, START_OPENING, Point, Scene, TaskKind, reached, update_achieved
+
+LAYOUTS = 200
+"""Layouts drawn for a seed before another seed is tried; of the fullest task about every third is clear."""
+CLEAR = (50, 100)
+"""Two things are clear of each other when their centres are at least this far apart in x, or this far in y: the open
+fingers then come down beside one without meeting the other, even where they are 15 mm off."""
+
+Ranges = tuple[tuple[int, int], tuple[int, int]]
+_RANGES: dict[str, Ranges] = {
+    "align red cube": ((100, 150), (-200, 100)),
+    "align green cube": ((100, 150), (100, 200)),
+    "place red cube": ((-100, 0), (-100, 100)),
+    "place green cube": ((-100, 0), (-100, 100)),
+    "stack red cube": ((-100, 150), (-200, 200)),
+    "stack green cube": ((-100, 150), (-200, 200)),
+    "stack purple cube": ((-100, 150), (-200, 200)),
+    "drawer apple": ((-150, -100), (100, 200)),
+}
+"""Where a thing stands at the start: lowest and highest x and y."""
+
+
+def draw_level(rng: random.Random, backend: str, tasks: Sequence[str]) -> SkillState | None:
+    """Return a level of one of ``tasks``, or None when no layout of it was clear."""
+    kind = KINDS[tasks[pick(rng, len(tasks))]]
+    for _ in range(LAYOUTS):
+        scene = _layout(rng, kind)
+        achieved = (False,) * len(kind.stages)
+        if _clear(scene) and not any(update_achieved(kind, scene, achieved)) and not reached(kind, scene):
+            return SkillState(backend, kind.name, scene, achieved)
+    return None
+
+
+def _layout(rng: random.Random, kind: TaskKind) -> Scene:
+    positions: dict[str, Point] = {}
+    for thing in kind.things:
+        x, y = (low + pick(rng, high - low) + 0.5 for low, high in _RANGES[f"{kind.name} {thing}"])
+        positions[thing] = x, y, half_side(thing)
+    return Scene(positions, None, START_OPENING if kind.name == "drawer" else None)
+
+
+def _clear(scene: Scene) -> bool:
+    places = list(scene.positions.values())
+    return all(
+        abs(one[0] - other[0]) >= CLEAR[0] or abs(one[1] - other[1]) >= CLEAR[1]
+        for index, one in enumerate(places)
+        for other in places[:index]
+    )
+
+
+__all__ = ["draw_level"]

@@ -1,0 +1,325 @@
+"""The tabletop as a ManiSkill environment: table, Panda, cubes, targets, drawer and apple, one camera.
+
+Only the child process of ``process.py`` imports this module; it needs ManiSkill and
+torch. One environment serves all four tasks: every :meth:`Tabletop.enter` builds the scene anew and then puts
+everything in its place, because that is the way that makes two runs of the same primitives equal bit for bit (a scene
+that has been used keeps contacts and solver state that no state dictionary holds).
+
+Lengths are millimetres outside, metres inside.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sapien  # pyright: ignore[reportMissingImports]
+import sapien.physx  # pyright: ignore[reportMissingImports]
+import torch  # pyright: ignore[reportMissingImports]
+from mani_skill.agents.robots import Panda  # pyright: ignore[reportMissingImports]
+from mani_skill.envs.sapien_env import BaseEnv  # pyright: ignore[reportMissingImports]
+from mani_skill.sensors.camera import CameraConfig  # pyright: ignore[reportMissingImports]
+from mani_skill.utils import sapien_utils  # pyright: ignore[reportMissingImports]
+from mani_skill.utils.scene_builder.table import TableSceneBuilder  # pyright: ignore[reportMissingImports]
+from mani_skill.utils.structs.types import SceneConfig, SimConfig  # pyright: ignore[reportMissingImports]
+
+from ....images import Frame
+from ..state import SkillState, settled
+from ..table.boxes import box_around, shifted
+from ..tasks import (
+    APPLE,
+    CABINET_BOXES,
+    CUBE,
+    DRAWER_BOXES,
+    DRAWER_TRAVEL,
+    TARGET_RADIUS,
+    TARGETS,
+    Box,
+    Point,
+    Scene,
+    TaskKind,
+)
+from ..world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
+from .arm import joint_angles
+from .assets import apple_visual
+
+OPEN, SHUT = 0.04, -0.01
+"""Commands of the gripper, metres of each finger from the middle: open, and pressing on whatever is between."""
+AROUND = (45.0, 110.0)
+"""Millimetres from the tool in x and y within which the hand may meet something."""
+STILL = 1e-3
+"""Metres a second below which a thing is at rest."""
+HANGING = 0.06
+"""Metres below the tool down to which what it holds may hang."""
+HAND_LINKS = ["panda_leftfinger", "panda_rightfinger", "panda_hand"]
+COLOURS = {
+    "red cube": (0.86, 0.12, 0.10),
+    "green cube": (0.13, 0.62, 0.18),
+    "purple cube": (0.52, 0.18, 0.70),
+    "apple": (0.80, 0.10, 0.12),
+    "left target": (0.93, 0.45, 0.42),
+    "right target": (0.48, 0.80, 0.50),
+}
+TRAY_COLOUR, CABINET_COLOUR = (0.80, 0.62, 0.36), (0.42, 0.28, 0.17)
+DRAWER_FRICTION = 40.0
+"""The slide brakes with so many newtons a metre a second: the tray stops where the hand leaves it."""
+CUBE_FRICTION, CUBE_DENSITY, CUBE_BRAKE = 0.8, 500.0, 30.0
+"""Of a cube: friction against itself, kg a cubic metre, and damping of its rotation, 1/s: it falls without a spin."""
+APPLE_BRAKE = 20.0
+"""Damping of the apple's rotation, 1/s: it rolls when pushed and lies still soon after, as on a cloth."""
+SIMULATION_RATE, CONTROL_RATE, SOLVER_ITERATIONS = 100, 50, 40
+"""Hertz, and iterations a simulation step. With ManiSkill's 15 a gripped cube is 2 mm inside the fingers."""
+
+
+class Tabletop(BaseEnv):
+    """See the module docstring."""
+
+    SUPPORTED_ROBOTS = ("panda",)
+    agent: Panda
+
+    def __init__(self, sim_backend: str) -> None:
+        """Create the environment with the first scene that is entered; ``sim_backend`` is ManiSkill's, as physx_cpu."""
+        self._entered: SkillState | None = None
+        self._things: dict[str, Any] = {}
+        self._cabinet: Any = None
+        super().__init__(
+            num_envs=1,
+            obs_mode="none",
+            reward_mode="none",
+            control_mode="pd_joint_pos",
+            render_mode="rgb_array",
+            robot_uids="panda",
+            sim_backend=sim_backend,
+            sim_config=SimConfig(
+                sim_freq=SIMULATION_RATE,
+                control_freq=CONTROL_RATE,
+                scene_config=SceneConfig(solver_position_iterations=SOLVER_ITERATIONS),
+            ),
+        )
+
+    @property
+    def kind(self) -> TaskKind:
+        """The task that was entered."""
+        assert self._entered is not None
+        return self._entered.kind
+
+    # What ManiSkill calls
+
+    @property
+    def _default_human_render_camera_configs(self) -> CameraConfig:
+        eye, looked_at = ([length / 1000 for length in point] for point in (EYE, LOOKED_AT))
+        pose = sapien_utils.look_at(eye=eye, target=looked_at)
+        return CameraConfig("render_camera", pose, SIDE, SIDE, FIELD_OF_VIEW, 0.01, 100)
+
+    def _load_agent(self, options: dict[str, Any], *_: Any, **__: Any) -> None:
+        super()._load_agent(options, sapien.Pose([-0.615, 0, 0]))
+
+    def _load_scene(self, options: dict[str, Any]) -> None:
+        TableSceneBuilder(self).build()
+        self._things, self._cabinet = {}, None
+        if self._entered is None:
+            return
+        for name, at in self._entered.scene.positions.items():
+            build = self._apple if name == "apple" else self._cube
+            self._things[name] = build(name, _pose(at))
+        if self.kind.name == "place":
+            for name, at in TARGETS.items():
+                self._target(name, at)
+        if self.kind.name == "drawer":
+            self._cabinet = self._drawer()
+
+    def _initialize_episode(self, env_idx: torch.Tensor, options: dict[str, Any]) -> None:
+        state = self._entered
+        if state is None:
+            return
+        grip = 0.04
+        if state.scene.held is not None:
+            grip = (APPLE if state.scene.held == "apple" else CUBE) / 2000
+        home = tuple(length / 1000 for length in self.kind.home)
+        angles = [*joint_angles((home[0], home[1], home[2])), grip, grip]
+        self.agent.reset(np.array(angles, dtype=np.float32))
+        self.agent.robot.set_pose(sapien.Pose([-0.615, 0, 0]))
+        for name, at in state.scene.positions.items():
+            self._things[name].set_pose(_pose(at))
+        if self._cabinet is not None:
+            self._cabinet.set_qpos(np.array([(state.scene.opening or 0.0) / 1000], dtype=np.float32))
+
+    # What the controller needs
+
+    def enter(self, state: SkillState) -> None:
+        """Build the scene of a state and put everything in its place, at rest."""
+        self._entered = state
+        self.reset(seed=0, options={"reconfigure": True})
+
+    def command(self, angles: list[float], grip: float) -> None:
+        """Let the joints' drives aim at angles, and the fingers' at a distance from the middle, for a control step."""
+        if self.gpu_sim_enabled:
+            share = (2 * grip - OPEN - SHUT) / (OPEN - SHUT)
+            self._step_action(torch.tensor([[*angles, share]], dtype=torch.float32, device=self.device))
+            return
+        # What ManiSkill's controller does, without its tensors: those take longer than the physics.
+        for joint, target in zip(self.agent.robot.active_joints, (*angles, grip, grip), strict=True):
+            joint._objs[0].set_drive_target(target)
+        for _ in range(SIMULATION_RATE // CONTROL_RATE):
+            self.scene.step()
+
+    @property
+    def tool(self) -> tuple[float, float, float]:
+        """Middle between the fingertips, metres."""
+        return _vector(self.agent.tcp.pose.p)
+
+    @property
+    def fingers(self) -> tuple[float, float]:
+        """How far each finger is from the middle, metres."""
+        left, right = self.agent.robot.get_qpos()[0, -2:].tolist()
+        return left, right
+
+    def resistance(self, held: str | None) -> tuple[float, float, float]:
+        """Return the sum of what presses on fingers, hand, and what they hold, newtons.
+
+        The forces between hand and thing cancel in the sum. They do not tell of themselves what the thing meets:
+        contacts are reported without friction, and friction is what holds it.
+        """
+        force = self.agent.robot.get_net_contact_forces(HAND_LINKS).sum(dim=1)
+        if held is not None:
+            force = force + self._things[held].get_net_contact_forces()
+        return _vector(force)
+
+    def height_around(self, x: float, y: float, held: str | None) -> float:
+        """Return the height of the highest thing that the hand may meet on its way down to a place, metres."""
+        scene = self.scene_now()
+        boxes = [box_around(name, at) for name, at in scene.positions.items() if name != held]
+        if scene.opening is not None:
+            boxes += [*CABINET_BOXES, *(shifted(box, (0.0, scene.opening, 0.0)) for box in DRAWER_BOXES)]
+        near = [
+            high[2]
+            for low, high in boxes
+            if low[0] - AROUND[0] < 1000 * x < high[0] + AROUND[0]
+            and low[1] - AROUND[1] < 1000 * y < high[1] + AROUND[1]
+        ]
+        return max(near, default=0.0) / 1000
+
+    def depth(self, held: str | None) -> float:
+        """Return how far below the tool the held thing reaches, metres."""
+        if held is None:
+            return 0.0
+        return self.tool[2] - _vector(self._things[held].pose.p)[2] + (APPLE if held == "apple" else CUBE) / 2000
+
+    def moving(self) -> bool:
+        """Return whether anything still moves; what is held trembles a little and does not count."""
+        held = self.grasped()
+        for name, thing in self._things.items():
+            linear, angular = (
+                float(torch.linalg.norm(velocity)) for velocity in (thing.linear_velocity, thing.angular_velocity)
+            )
+            if name != held and (linear > STILL or angular > 20 * STILL):
+                return True
+        return self._cabinet is not None and float(torch.abs(self._cabinet.get_qvel()).max()) > STILL
+
+    def grasped(self) -> str | None:
+        """Return what the hand at home holds, or None: of what is as high as home the nearest; nothing rests there.
+
+        Whether both fingers press on a thing is no better answer: for a round one the reported forces flicker.
+        """
+        tool = self.tool
+        high = [name for name, thing in self._things.items() if _vector(thing.pose.p)[2] > tool[2] - HANGING]
+        return min(high, key=lambda name: math.dist(_vector(self._things[name].pose.p), tool), default=None)
+
+    def scene_now(self) -> Scene:
+        """Return where everything is."""
+        positions: dict[str, Point] = {}
+        for name, thing in self._things.items():
+            x, y, z = _vector(thing.pose.p)
+            positions[name] = (1000 * x, 1000 * y, 1000 * z)
+        opening = None
+        if self._cabinet is not None:
+            opening = min(max(1000 * float(self._cabinet.get_qpos()[0, 0]), 0.0), DRAWER_TRAVEL)
+        return settled(Scene(positions, self.grasped(), opening))
+
+    def picture(self) -> Frame:
+        """Return what the camera sees, RGB."""
+        frame = self.render_rgb_array()
+        assert isinstance(frame, torch.Tensor)
+        return np.ascontiguousarray(frame[0].cpu().numpy())
+
+    # Things
+
+    def _cube(self, name: str, pose: sapien.Pose) -> Any:
+        builder = self.scene.create_actor_builder()
+        half = [CUBE / 2000] * 3
+        rough = sapien.physx.PhysxMaterial(CUBE_FRICTION, CUBE_FRICTION, 0.0)
+        builder.add_box_collision(half_size=half, material=rough, density=CUBE_DENSITY)
+        builder.add_box_visual(half_size=half, material=COLOURS[name])
+        builder.set_initial_pose(pose)
+        cube = builder.build(name=name)
+        for body in cube._bodies:
+            body.set_angular_damping(CUBE_BRAKE)
+        return cube
+
+    def _apple(self, name: str, pose: sapien.Pose) -> Any:
+        builder = self.scene.create_actor_builder()
+        rough = sapien.physx.PhysxMaterial(1.0, 1.0, 0.0)
+        builder.add_sphere_collision(radius=APPLE / 2000, material=rough, density=500)
+        if not apple_visual(builder):
+            builder.add_sphere_visual(radius=APPLE / 2000, material=COLOURS[name])
+            builder.add_capsule_visual(
+                pose=sapien.Pose([0, 0, APPLE / 2000], [0.7071068, 0, 0.7071068, 0]),
+                radius=0.003,
+                half_length=0.008,
+                material=(0.3, 0.2, 0.1),
+            )
+        builder.set_initial_pose(pose)
+        apple = builder.build(name=name)
+        for body in apple._bodies:
+            body.set_angular_damping(APPLE_BRAKE)
+            body.set_linear_damping(0.5)
+        return apple
+
+    def _target(self, name: str, at: Point) -> None:
+        builder = self.scene.create_actor_builder()
+        builder.add_cylinder_visual(
+            pose=sapien.Pose([0, 0, 0], [0.7071068, 0, 0.7071068, 0]),
+            radius=TARGET_RADIUS / 1000,
+            half_length=0.001,
+            material=COLOURS[name],
+        )
+        builder.set_initial_pose(_pose(at))
+        builder.build_kinematic(name=name)
+
+    def _drawer(self) -> Any:
+        builder = self.scene.create_articulation_builder()
+        housing = builder.create_link_builder()
+        housing.set_name("housing")
+        _add_boxes(housing.add_box_collision, housing.add_box_visual, CABINET_BOXES, CABINET_COLOUR)
+        tray = builder.create_link_builder(housing)
+        tray.set_name("tray")
+        tray.set_joint_name("slide")
+        _add_boxes(tray.add_box_collision, tray.add_box_visual, DRAWER_BOXES, TRAY_COLOUR)
+        # A slide moves along the x-axis of its frame; a quarter turn about z makes that the world's y.
+        along_y = sapien.Pose(q=[0.7071068, 0, 0, 0.7071068])
+        tray.set_joint_properties("prismatic", [[0.0, DRAWER_TRAVEL / 1000]], along_y, along_y, damping=DRAWER_FRICTION)
+        builder.initial_pose = sapien.Pose()
+        cabinet = builder.build(name="drawer", fix_root_link=True)
+        for link in cabinet.get_links():
+            link.disable_gravity = True
+        return cabinet
+
+
+def _add_boxes(collide: Callable[..., Any], show: Callable[..., Any], boxes: tuple[Box, ...], colour: Any) -> None:
+    for low, high in boxes:
+        middle = [(a + b) / 2000 for a, b in zip(low, high, strict=True)]
+        half = [(b - a) / 2000 for a, b in zip(low, high, strict=True)]
+        collide(sapien.Pose(middle), half, density=500)
+        show(sapien.Pose(middle), half, colour)
+
+
+def _pose(at: Point) -> sapien.Pose:
+    return sapien.Pose([length / 1000 for length in at])
+
+
+def _vector(row: torch.Tensor) -> tuple[float, float, float]:
+    x, y, z = row[0].tolist()
+    return x, y, z
+
+
+__all__ = ["OPEN", "SHUT", "Tabletop"]

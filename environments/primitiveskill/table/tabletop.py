@@ -1,0 +1,375 @@
+"""The embedded tabletop: pick, place and push as a few rules about boxes, in place of a physics engine.
+
+Nothing has mass or speed. The hand comes down until it meets something, grasps what lies between its fingers and what
+stands on that, lets go of it where it is told to, and shoves what is in its way. What is let go falls straight down and
+stays if its centre is above what it lands on; else it topples off beside. The tray takes along what lies in it.
+
+Plain arithmetic, results in whole micrometres: equal on every machine. How close this comes to ManiSkill's physics is
+measured (docs/measured.md).
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from ....errors import LevelError
+from ....images import Frame
+from ..actions import Primitive
+from ..state import SkillState, settled
+from ..tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind
+from ..view.picture import draw_scene
+from ..world import World
+from .boxes import TOUCH, above_each_other, box_around, half_side, highest_under, meeting, overlap, shifted
+from .hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach, slip
+
+HELD_ABOVE = {"align": 250.0, "place": 250.0, "stack": 250.0, "drawer": 400.0}
+"""What is higher than this hangs in the hand at home."""
+HELD_REACH = 100.0
+"""Farthest that the centre of the held thing is from the hand, on every axis."""
+MOST_FALLS = 8
+"""How often a thing may topple further before it stays where it is."""
+ROLLS = {"cube": 18.0, "apple": 0.0}
+"""How far from what it toppled off a thing comes to lie where there is room: a cube turns over its edge."""
+EDGE = {"cube": 0.0, "apple": 12.0}
+"""How far inside the edge of what it lies on the centre of a thing must be for it to stay; right over it topples."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mover:
+    """What moves in a shove, from ``start`` on (0 to 1) with ``velocity`` (the way it would make from 0 to 1)."""
+
+    boxes: list[Box]
+    velocity: Point
+    start: float
+    thing: str | None = None
+
+
+class Table:
+    """Things on a table, with or without a drawer, and the arm above; see the module's docstring."""
+
+    def __init__(self, kind: TaskKind, scene: Scene) -> None:
+        """Lay things out, without asking whether they can lie like that; see :meth:`problem`."""
+        self.kind = kind
+        self._at, self._held, self._opening = dict(scene.positions), scene.held, scene.opening
+        high = [name for name in self._at if name != scene.held and self._at[name][2] > HELD_ABOVE[kind.name]]
+        # The held thing first, then what stands on it.
+        self._carried = [] if scene.held is None else [scene.held, *high]
+
+    @property
+    def scene(self) -> Scene:
+        """Where everything is."""
+        return Scene(dict(self._at), self._held, self._opening)
+
+    def execute(self, primitive: Primitive) -> None:
+        """Execute one primitive, and go home; positions are in whole micrometres then."""
+        x, y, z = (float(value) for value in primitive.arguments[:3])
+        if primitive.name == "pick":
+            self._pick((x, y, z))
+        elif primitive.name == "place":
+            self._release((x, y, z))
+        else:
+            ex, ey, ez = (float(value) for value in primitive.arguments[3:])
+            self._push((x, y, z), (ex, ey, ez))
+        self._settle()
+        scene = settled(Scene(self._at, self._held, self._opening))
+        self._at, self._opening = dict(scene.positions), scene.opening
+
+    # --- primitives --------------------------------------------------------------------------------------------------
+
+    def _pick(self, place: Point) -> None:
+        """Go down with open fingers, or with what is held and open them there; close; bring up what is grasped."""
+        if self._held is not None:
+            hand = self._release(place)
+            self._settle()
+        else:
+            things = [core(name, box_around(name, self._at[name])) for name in self._free()]
+            parts = (*fingers(OPEN), PALM)
+            hand = place[0], place[1], lowest_reach(parts, [*things, *self._furniture()], place)
+        thing = grasped(self._at, hand)
+        if thing is None:
+            return
+        group = [thing, *self._standing_on(thing)]
+        self._close(hand, thing, group)
+        home = self.kind.home
+        for name in group:
+            self._move(name, (home[0] - hand[0], home[1] - hand[1], home[2] - hand[2]))
+        self._held = thing
+
+    def _close(self, hand: Point, thing: str, group: list[str]) -> None:
+        """Close the fingers on a thing: they centre it along y, and all that they reach of what it carries.
+
+        What else is in the way of these things or of the fingers is shoved aside.
+        """
+        low, high = hand[0] - FINGER_HALF_WIDTH, hand[0] + FINGER_HALF_WIDTH
+        off_x, off_y = self._at[thing][0] - hand[0], self._at[thing][1] - hand[1]
+        aside = slip(thing, off_x, off_y)
+        movers = []
+        for name in group:
+            box = self._box(name)
+            centred = name if box[0][0] < high and low < box[1][0] else thing
+            movers.append(_Mover([box], (aside, hand[1] - self._at[centred][1], 0.0), 0.0, name))
+        self._shove(movers)
+        self._carried = group
+        self._spread(hand, OPEN, half_side(thing))
+
+    def _spread(self, hand: Point, before: float, after: float) -> None:
+        """Move each finger from one distance off the middle to another, and shove what is in its way."""
+        for finger, way in zip(fingers(before), (before - after, after - before), strict=True):
+            self._shove([_Mover([shifted(finger, hand)], (0.0, way, 0.0), 0.0)])
+
+    def _release(self, place: Point) -> Point:
+        """Go down with what is held and open the fingers there; return where the hand was. Without it, do nothing."""
+        if self._held is None:
+            return place
+        home = self.kind.home
+        parts = self._hand_parts()
+        hand = place[0], place[1], lowest_reach(parts, self._solids(), place)
+        for name in self._carried:
+            self._move(name, (hand[0] - home[0], hand[1] - home[1], hand[2] - home[2]))
+        inner = half_side(self._held)
+        self._held, self._carried = None, []
+        self._settle()
+        self._spread(hand, inner, OPEN)
+        return hand
+
+    def _push(self, start: Point, end: Point) -> None:
+        """Go down with closed fingers, then straight to the end, and shove what is in the way."""
+        parts = self._hand_parts()
+        start = start[0], start[1], lowest_reach(parts, self._solids(), start)
+        way = end[0] - start[0], end[1] - start[1], end[2] - start[2]
+        self._shove([_Mover([shifted(part, start) for part in parts], way, 0.0)])
+
+    # --- what is where -----------------------------------------------------------------------------------------------
+
+    def _box(self, thing: str) -> Box:
+        return box_around(thing, self._at[thing])
+
+    def _free(self) -> list[str]:
+        """Return the things that do not hang in the hand."""
+        return [name for name in self._at if name not in self._carried]
+
+    def _drawer(self) -> list[Box]:
+        """Return what slides, where it is now."""
+        if self._opening is None:
+            return []
+        return [shifted(box, (0.0, self._opening, 0.0)) for box in DRAWER_BOXES]
+
+    def _furniture(self) -> list[Box]:
+        return [] if self._opening is None else [*self._drawer(), *CABINET_BOXES]
+
+    def _solids(self) -> list[Box]:
+        return [*map(self._box, self._free()), *self._furniture()]
+
+    def _hand_parts(self) -> list[Box]:
+        """Return the closed hand and what hangs in it, relative to the tool centre."""
+        home = self.kind.home
+        hanging = [shifted(self._box(name), (-home[0], -home[1], -home[2])) for name in self._carried]
+        return [*fingers(0.0 if self._held is None else half_side(self._held)), PALM, *hanging]
+
+    def _move(self, thing: str, by: Point) -> None:
+        x, y, z = self._at[thing]
+        self._at[thing] = x + by[0], y + by[1], z + by[2]
+
+    def _standing_on(self, thing: str) -> list[str]:
+        """Return what goes along when a thing is moved: what stands on it with its centre above it, and on that."""
+        found, queue = [], [thing]
+        while queue:
+            below = self._box(queue.pop())
+            for name in self._free():
+                x, y, _ = self._at[name]
+                stands = abs(self._box(name)[0][2] - below[1][2]) <= TOUCH
+                if stands and name not in found and below[0][0] <= x <= below[1][0] and below[0][1] <= y <= below[1][1]:
+                    found.append(name)
+                    queue.append(name)
+        return found
+
+    def _in_tray(self) -> list[str]:
+        """Return what goes along with the drawer: all that stands on a part of it."""
+        drawer = self._drawer()
+        return [
+            name
+            for name in self._free()
+            if any(
+                abs(self._box(name)[0][2] - box[1][2]) <= TOUCH and above_each_other(self._box(name), box)
+                for box in drawer
+            )
+        ]
+
+    # --- shoving -----------------------------------------------------------------------------------------------------
+
+    def _shove(self, movers: list[_Mover]) -> None:
+        """Move things and parts of the hand together, and all that they meet on the way, until something stops them.
+
+        A thing that is met moves on with what met it, as far along the table as that still goes; the drawer slides
+        along y alone. The cabinet, the end of the drawer's way, and what is met from above or below stop everything.
+        """
+        end = 1.0
+        while (met := self._next_meeting(movers)) is not None and met[0] < end:
+            when, axis, mover, what = met
+            moving = {mover.thing for mover in movers}
+            vx, vy, _ = mover.velocity
+            if what == "drawer" and axis == 1:
+                opening = self._opening or 0.0
+                room = opening if vy < 0 else DRAWER_TRAVEL - opening
+                end = min(end, when + room / abs(vy))
+                along = (0.0, vy, 0.0)
+                movers.append(_Mover(self._drawer(), along, when, "drawer"))
+                movers += [
+                    _Mover([self._box(name)], along, when, name) for name in self._in_tray() if name not in moving
+                ]
+            elif what in self._at and axis != 2:
+                names = [what, *self._standing_on(what)]
+                movers += [_Mover([self._box(name)], (vx, vy, 0.0), when, name) for name in names if name not in moving]
+            else:
+                end = when
+        for mover in movers:
+            part = max(end - mover.start, 0.0)
+            x, y, z = mover.velocity
+            if mover.thing == "drawer" and self._opening is not None:
+                self._opening = min(max(self._opening + part * y, 0.0), DRAWER_TRAVEL)
+            elif mover.thing is not None:
+                self._move(mover.thing, (part * x, part * y, part * z))
+
+    def _next_meeting(self, movers: list[_Mover]) -> tuple[float, int, _Mover, str] | None:
+        """Return the next time at which a mover meets something at rest, on which axis, and what it meets."""
+        best: tuple[float, int, _Mover, str] | None = None
+        moving = {mover.thing for mover in movers}
+        for what, box in self._resting(moving):
+            for mover in movers:
+                for part in mover.boxes:
+                    met = meeting(part, mover.velocity, box)
+                    if met is not None and (best is None or mover.start + met[0] < best[0]):
+                        best = mover.start + met[0], met[1], mover, what
+        return best
+
+    def _resting(self, moving: set[str | None]) -> Iterator[tuple[str, Box]]:
+        for name in self._free():
+            if name not in moving:
+                yield name, self._box(name)
+        if self._opening is not None:
+            if "drawer" not in moving:
+                yield from (("drawer", box) for box in self._drawer())
+            yield from (("cabinet", box) for box in CABINET_BOXES)
+
+    # --- falling -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Let everything that is not held come to rest, from below to above."""
+        for name in sorted(self._free(), key=lambda name: self._at[name][2]):
+            self._fall(name)
+
+    def _fall(self, thing: str) -> None:
+        shape = "apple" if thing == "apple" else "cube"
+        half = half_side(thing)
+        others = [self._box(name) for name in self._free() if name != thing]
+        others += self._furniture()
+        for _ in range(MOST_FALLS):
+            box = self._box(thing)
+            top, supports = highest_under(others, box)
+            x, y, _ = self._at[thing]
+            self._at[thing] = x, y, top + half
+            if not supports:
+                return
+            beside = _beside(self._box(thing), supports, EDGE[shape], ROLLS[shape], others)
+            if beside is None:
+                return
+            self._at[thing] = beside
+
+    def problem(self) -> str | None:
+        """Return why this is no state of rest, None when it is one; what hovers has then come down."""
+        high = HELD_ABOVE[self.kind.name]
+        for name, at in self._at.items():
+            if (name in self._carried) != (at[2] > high):
+                return f"{name} is at z = {at[2]:g}; what is held is above {high:g} mm, and nothing else is"
+        if self._held is not None:
+            for place, hand in zip(self._at[self._held], self.kind.home, strict=True):
+                if abs(place - hand) > HELD_REACH:
+                    return f"{self._held} is held, but more than {HELD_REACH:g} mm from the hand at {self.kind.home}"
+        for name in self._at:
+            others = {other: self._box(other) for other in self._at if other > name}
+            for other, box in [*others.items(), *(("the drawer", box) for box in self._furniture())]:
+                if overlap(self._box(name), box):
+                    return f"{name} and {other} overlap"
+        before = dict(self._at)
+        self._settle()
+        for name, at in before.items():
+            if any(abs(a - b) > TOUCH for a, b in zip(at, self._at[name], strict=True)):
+                return f"{name} does not rest where it is: from {at} it would come to {self._at[name]}"
+        return None
+
+
+def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: list[Box]) -> Point | None:
+    """Return where a thing that lies on ``supports`` topples to, as it begins to fall; None when it stays.
+
+    It stays when its centre is above the rectangle around all places where it is supported. Otherwise it goes off on
+    the side on which its centre is farthest out, ``rolls`` beyond the edge or right beside it, or, where that is taken,
+    on another.
+    """
+    centre = tuple((low + high) / 2 for low, high in zip(*box, strict=True))
+    sides: list[tuple[float, int, int]] = []
+    for axis in (0, 1):
+        low = max(box[0][axis], min(support[0][axis] for support in supports)) + edge
+        high = min(box[1][axis], max(support[1][axis] for support in supports)) - edge
+        sides += [(centre[axis] - high, axis, 1), (low - centre[axis], axis, -1)]
+    sides.sort(key=lambda side: -side[0])
+    if sides[0][0] < 0:
+        return None
+    for _, axis, sign in sides:
+        half = (box[1][axis] - box[0][axis]) / 2
+        edges = [support[1 if sign > 0 else 0][axis] for support in supports]
+        for far in (half + rolls, half):
+            at = list(centre)
+            at[axis] = (max(edges) if sign > 0 else min(edges)) + sign * far
+            by = tuple(new - old for new, old in zip(at, centre, strict=True))
+            if not any(overlap(shifted(box, (by[0], by[1], by[2])), other) for other in others):
+                return at[0], at[1], at[2]
+    return None
+
+
+class TabletopWorld(World):
+    """The embedded world: a :class:`Table` and its picture."""
+
+    def __init__(self) -> None:
+        """Create a world without a table; ``load`` must come before anything else."""
+        self._table: Table | None = None
+
+    def load(self, state: SkillState) -> None:
+        """Go to a state; see the base class."""
+        check_rest(state)
+        self._table = Table(state.kind, state.scene)
+
+    @property
+    def scene(self) -> Scene:
+        """Where everything is."""
+        return self._loaded.scene
+
+    def execute(self, primitive: Primitive) -> None:
+        """Execute one primitive; see the base class."""
+        self._loaded.execute(primitive)
+
+    def draw(self) -> Frame:
+        """Return what the camera sees."""
+        return draw_scene(self._loaded.kind, self.scene)
+
+    def frame_key(self) -> Hashable:
+        """Return all that can be seen of a level."""
+        scene = self.scene
+        return scene.held, scene.opening, tuple(scene.positions.values())
+
+    @property
+    def _loaded(self) -> Table:
+        if self._table is None:
+            raise RuntimeError("no table is loaded; call load() first")
+        return self._table
+
+
+def check_rest(state: SkillState) -> None:
+    """Check that everything lies still where a state says.
+
+    Raises:
+        LevelError: something hovers, overlaps, or would fall off; the message names it.
+    """
+    if problem := Table(state.kind, state.scene).problem():
+        raise LevelError(problem)
+
+
+__all__ = ["Table", "TabletopWorld", "check_rest"]

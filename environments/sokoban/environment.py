@@ -1,0 +1,199 @@
+"""Sokoban: push every box onto a target within the turn budget (spec section 2).
+
+Levels are XSB text. The rules here are the environment's own, the solver has its own too, and a contract test holds one
+against the other. A new level is a carved room whose exact shortest solution is within the configured range.
+"""
+
+import random
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ...errors import CertifyError, GenerationError
+from ...solvers.sokoban import sample_level
+from ..base import EnvConfig, EnvProfile, Frame
+from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level
+from .levels import carve_room, level_text, parse_level
+from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
+
+BOX_ON_REWARD = 1.0
+BOX_OFF_REWARD = -1.0
+
+_OVERSIZED_ROOMS = 3  # after so many rooms that are too large to search, generation gives up: each costs a second
+
+
+class SokobanConfig(EnvConfig):
+    """Settings of Sokoban; the defaults are the paper's."""
+
+    horizon: int = Field(default=9, gt=0, le=1000)
+    """``T_max``, turns."""
+    rows: int = Field(default=6, ge=3, le=MAX_SIDE)
+    """Cells, the outer ring of walls included."""
+    cols: int = Field(default=6, ge=3, le=MAX_SIDE)
+    boxes: int = Field(default=1, ge=1, le=32)
+    min_solution: int = Field(default=1, ge=1)
+    """Fewest moves of the shortest solution."""
+    max_solution: int = Field(default=5, ge=1, le=10_000)
+    """Most moves of the shortest solution."""
+    cell: int = Field(default=32, ge=MIN_CELL, le=128)
+    """Pixels of a cell's side: 32 gives 192x192 frames; 16 is the smallest that shows every detail."""
+    max_tries: int = Field(default=200, ge=1, le=100_000)
+    """Rooms carved before generation gives up; with the defaults nearly every one works."""
+    max_states: int = Field(default=2_000_000, ge=1)
+    """States within ``max_solution`` moves that the search for a start may list (memory)."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.min_solution > self.max_solution:
+            raise ValueError(
+                f"min_solution={self.min_solution} is larger than max_solution={self.max_solution}; lower the first or "
+                "raise the second"
+            )
+        interior = (self.rows - 2) * (self.cols - 2)
+        if interior < self.boxes + 2:
+            raise ValueError(
+                f"a {self.rows}x{self.cols} room has {interior} cells inside its walls, too few for "
+                f"boxes={self.boxes}, a free target and the player; raise rows or cols, or lower boxes"
+            )
+        return self
+
+
+class SokobanEnv(GridEnv):
+    """A room of boxes and targets; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+
+    config: SokobanConfig
+    config_type: ClassVar[type[EnvConfig]] = SokobanConfig
+    instruction: ClassVar[str] = "Push every box onto a target."
+    profile: ClassVar[EnvProfile] = EnvProfile(
+        name="sokoban",
+        version="1",
+        backend="embedded",
+        answer_tag="action",
+        unusable_action=UNUSABLE,
+        failure_modes=("timeout", "deadlock"),
+        state_format="xsb",
+        log_fields=("moved",),
+        task_description=(
+            "Sokoban: walk up, down, left or right in a walled room and push every box onto a target before the turns "
+            "run out; a box can be pushed but never pulled, and only when the cell behind it is free."
+        ),
+        default_tasks=180,
+    )
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment; see the base class."""
+        super().__init__(config, render_mode)
+        self._tiles = tiles(self.config.cell)
+        self._cols = 0
+        self._static = b""  # walls and targets, one code a cell
+        self._boxes: set[int] = set()
+        self._player = 0
+        self._off_target = 0  # boxes that are not on a target
+
+    @classmethod
+    def find_level(cls, config: SokobanConfig, seed: int) -> tuple[int, str]:
+        """Carve rooms until the solver finds a start in the asked-for range; see the base class."""
+
+        oversized = 0
+
+        def draw(rng: random.Random) -> str | None:
+            nonlocal oversized
+            room = carve_room(config.rows, config.cols, config.boxes, rng)
+            if room is None:
+                return None
+            try:
+                return sample_level(
+                    room, config.boxes, config.min_solution, config.max_solution, rng, config.max_states
+                )
+            except CertifyError as error:
+                oversized += 1
+                if oversized < _OVERSIZED_ROOMS:
+                    return None
+                raise GenerationError(
+                    f"{oversized} carved rooms have more than max_states={config.max_states} starts within "
+                    f"max_solution={config.max_solution} moves; lower max_solution or boxes={config.boxes}, or raise "
+                    "max_states"
+                ) from error
+
+        advice = (
+            f"widen min_solution={config.min_solution}..max_solution={config.max_solution}, enlarge the "
+            f"{config.rows}x{config.cols} room (rows, cols), or lower boxes={config.boxes}"
+        )
+        return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the level without blank lines and columns around it, padded to a rectangle; see the base class."""
+        level = parse_level(initial_state)
+        return level_text(level.cells, level.cols)
+
+    def state_text(self) -> str:
+        """Return the current state as XSB text, every line padded to the full width."""
+        return level_text(self._cells(), self._cols)
+
+    def frame_key(self) -> tuple[int, bytes]:
+        """Return the width and the cell codes; two frames of this environment are equal exactly when these are."""
+        return self._cols, bytes(self._cells())
+
+    def _config_shape(self) -> tuple[int, int, int]:
+        return self.config.rows * self.config.cell, self.config.cols * self.config.cell, 3
+
+    def _load(self, text: str) -> None:
+        level = parse_level(text)
+        static = bytes(code & (WALL | TARGET) for code in level.cells)
+        if (level.cols, static) != (self._cols, self._static):
+            self._cols, self._static = level.cols, static
+            side = self.config.cell
+            grid = np.frombuffer(static, np.uint8).reshape(-1, level.cols)
+            pictures = self._tiles[grid].transpose(0, 2, 1, 3, 4)
+            self._background = pictures.reshape(grid.shape[0] * side, grid.shape[1] * side, 3)
+        self._boxes = {cell for cell, code in enumerate(level.cells) if code & BOX}
+        self._player = next(cell for cell, code in enumerate(level.cells) if code & PLAYER)
+        self._off_target = sum(static[cell] != TARGET for cell in self._boxes)
+
+    def _move(self, direction: int) -> tuple[bool, float]:
+        # A closed room (checked when the level was read) keeps player and pushed boxes off the border.
+        step = (-self._cols, self._cols, -1, 1)[direction]
+        ahead = self._player + step
+        if self._static[ahead] == WALL:
+            return False, 0.0
+        reward = 0.0
+        if ahead in self._boxes:
+            behind = ahead + step
+            if self._static[behind] == WALL or behind in self._boxes:
+                return False, 0.0
+            self._boxes.remove(ahead)
+            self._boxes.add(behind)
+            if self._static[ahead] == TARGET:
+                reward += BOX_OFF_REWARD
+                self._off_target += 1
+            if self._static[behind] == TARGET:
+                reward += BOX_ON_REWARD
+                self._off_target -= 1
+        self._player = ahead
+        return True, reward
+
+    def _is_solved(self) -> bool:
+        return self._off_target == 0
+
+    def _is_lost(self) -> bool:
+        return False
+
+    def _cells(self) -> bytearray:
+        cells = bytearray(self._static)
+        for box in self._boxes:
+            cells[box] |= BOX
+        cells[self._player] |= PLAYER
+        return cells
+
+    def _draw(self) -> Frame:
+        side = self.config.cell
+        frame = self._background.copy()
+        for cell, thing in (*((box, BOX) for box in self._boxes), (self._player, PLAYER)):
+            top, left = cell // self._cols * side, cell % self._cols * side
+            frame[top : top + side, left : left + side] = self._tiles[self._static[cell] | thing]
+        return frame
+
+
+__all__ = ["LEGEND", "SokobanConfig", "SokobanEnv"]

@@ -1,0 +1,407 @@
+"""SVG reconstruction: see a picture, submit SVG documents that draw it, be scored by likeness (spec section 2).
+
+The first observation is the target, every later one the canvas: the raster of the last submission that could be drawn,
+blank before there is one. A submission that is empty or cannot be drawn scores 0 and leaves the canvas as it is. The
+reward is 0 until the last turn, where it is the score of the canvas that stands. The episode ends after the turn budget
+or with a score of ``success_return``.
+
+A state is JSON text: the target document and, after the first turn, the canvas document (empty while blank) and its
+scores. Documents are untrusted and drawn in a sandbox; rasters are functions of the document and of the installed
+cairo, so frame ids are equal on one machine and may differ between machines with different versions of it.
+"""
+
+import json
+import random
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from pydantic import Field, model_validator
+
+from ...errors import ConfigError, LevelError
+from ...identity import canonical_json
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..grid import first_level
+from .sandbox.pool import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, rasterise, refusal
+from .scorers import Score, Scorer, load_scorer, scorer_version
+from .sources import absolute, checked_source, load_source
+from .targets.icons import GENERATOR, draw_target
+
+SVG, EMPTY = "svg", "empty"
+GENERATED = "generator"
+"""The setting ``targets`` of the embedded targets."""
+
+_BLANK: Frame = np.full((SIDE, SIDE, 3), 255, np.uint8)
+_BLANK.flags.writeable = False
+_STATE_FORMAT = "svg-1"
+_STATE_KEYS = {"target", "canvas", "scores"}
+
+
+class SvgConfig(EnvConfig):
+    """Settings of SVG reconstruction; the defaults are the paper's, but for the scorer and the targets."""
+
+    locations: ClassVar[frozenset[str]] = frozenset({"targets", "dreamsim_weights"})
+
+    horizon: int = Field(default=2, gt=0, le=1000)
+    """``T_max``, turns."""
+    success_return: float = Field(default=1.0, gt=0, le=1)
+    """``R_succ``: the score from which on a reconstruction is a success and ends the episode."""
+    scorer: str = "pixel"
+    """``pixel`` (embedded) or ``dino+dreamsim`` (the paper's; needs the ``perceptual`` extra and its weights)."""
+    scorer_version: str = ""
+    """Filled in. A stored version that is not the installed one is refused: its scores would differ."""
+    dino_model: str = "facebook/dinov2-small"
+    """Folder or hub id of the DINOv2 checkpoint; only for ``dino+dreamsim``, like the next two."""
+    dreamsim_model: str = "ensemble"
+    """``dreamsim_type`` of the dreamsim package."""
+    dreamsim_weights: str = ""
+    """Folder of the package's weights, downloaded to where they are missing; empty for ``~/.cache/dreamsim``."""
+    targets: str = "generator"
+    """``generator``, a folder with SVG files, or ``hf:DATASET:COLUMN``."""
+    targets_digest: str = ""
+    """Filled in: the digest of the documents, where ``targets`` is not the generator."""
+    max_tries: int = Field(default=100, ge=1, le=100_000)
+    """Documents drawn from ``targets`` before giving up to find one that can be drawn and is not blank."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        name = values.get("scorer", "pixel")
+        try:
+            installed = scorer_version(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        stored = values.get("scorer_version") or installed
+        if stored != installed:
+            raise ValueError(
+                f"scorer_version {stored!r} was asked for, but {name!r} has version {installed!r} here, and scores of "
+                "different versions are not comparable: install the other version, or make a new store"
+            )
+        filled = {"scorer_version": installed}
+        targets = values.get("targets", GENERATED)
+        if targets == GENERATED:
+            filled["targets_digest"] = ""
+        elif isinstance(targets, str):
+            filled["targets"] = targets = absolute(targets)
+            if not values.get("targets_digest"):
+                try:
+                    filled["targets_digest"] = load_source(targets).digest
+                except ConfigError as error:
+                    raise ValueError(str(error)) from error
+        return values | filled
+
+    def make_scorer(self) -> Scorer:
+        """Return this process's scorer for these settings."""
+        models = ("dino_model", "dreamsim_model", "dreamsim_weights") if self.scorer != "pixel" else ()
+        return load_scorer(self.scorer, tuple((name, getattr(self, name)) for name in models))
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded scorer stands in for the paper's."""
+        if self.scorer != "pixel":
+            return ()
+        return (
+            f"scorer `pixel` {self.scorer_version} of svg is embedded and compares pixels in place of the perceptual "
+            "scores of `dino+dreamsim`",
+        )
+
+
+class Documents(gymnasium.Space[str]):
+    """Any text as a submission; samples are small drawings."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        """Create the space."""
+        super().__init__((), np.str_, seed)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether ``x`` is text."""
+        return isinstance(x, str)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Return a document of one random circle."""
+        x, y, radius, colour = (int(number) for number in self.np_random.integers(1, 99, 4))
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><circle cx="{x}" cy="{y}" r="{radius}" '
+            f'fill="rgb({colour},90,120)"/></svg>'
+        )
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no fixed size."""
+        return False
+
+
+class SvgEnv(PivotEnv):
+    """Reconstruction of a picture as SVG; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+
+    config: SvgConfig
+    config_type: ClassVar[type[EnvConfig]] = SvgConfig
+    instruction: ClassVar[str] = "Reproduce the target picture as one SVG document."
+    profile: ClassVar[EnvProfile] = EnvProfile(
+        name="svg",
+        version=f"1+targets-{GENERATOR}",
+        backend="embedded",
+        answer_tag="answer",
+        unusable_action=EMPTY,
+        failure_modes=("format", "regression", "stagnation", "mismatch"),
+        state_format=_STATE_FORMAT,
+        log_fields=("valid_svg", "remaining_turns", "average_score"),
+        task_description=(
+            "SVG reconstruction: submit whole SVG documents, one a turn, whose drawing on a white canvas of "
+            f"{SIDE}x{SIDE} pixels looks like the target picture; the last canvas is scored from 0 to 1."
+        ),
+        default_tasks=216,
+        has_success_bit=False,
+        tiles="outcomes",
+        reply_limit=MAX_DOCUMENT_BYTES,
+        keeps_case=True,
+    )
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Create the environment; ``reset`` must come before anything else."""
+        super().__init__(config, render_mode)
+        self.action_space = Documents()
+        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
+        self.task_instruction = self.instruction
+        self._target = ""
+        self._target_frame = _BLANK
+        self._canvas: str | None = None  # None before the first turn, "" while blank
+        self._canvas_frame = _BLANK
+        self._score = Score(0.0, {})
+        self._turn = 0
+        self._ended = True
+
+    @property
+    def success_return(self) -> float:
+        """``R_succ`` of this environment's settings."""
+        return self.config.success_return
+
+    # --- levels ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def find_level(cls, config: SvgConfig, seed: int) -> tuple[int, str]:
+        """Return the seed that worked and the initial state text.
+
+        Raises:
+            GenerationError: no try gave a document that shows something, or the source of targets has changed.
+        """
+
+        def draw(rng: random.Random) -> str | None:
+            document = draw_target(rng) if source is None else source.draw(rng)
+            return None if document is None else canonical_json({"target": document})
+
+        source = None if config.targets == GENERATED else checked_source(config.targets, config.targets_digest)
+        advice = f"too few documents of targets={config.targets!r} can be drawn and are not blank"
+        return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Generate the target of ``seed``; see the base class."""
+        used, level = cls.find_level(config, seed)
+        return Task(
+            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
+            seed=used,
+            initial_state=level,
+            instruction=cls.instruction,
+        )
+
+    @classmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the state as canonical JSON, without the scores, which follow from the rest."""
+        target, canvas, _ = _parse_state(initial_state)
+        return canonical_json({"target": target} if canvas is None else {"target": target, "canvas": canvas})
+
+    # --- gymnasium ---------------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
+        """Start an episode from ``options["state"]``, or from the target of ``seed`` (drawn when None).
+
+        Raises:
+            LevelError: the state text is not a level, or its target cannot be drawn.
+            ConfigError: ``options`` has an unknown key.
+            GenerationError: no target was found.
+        """
+        super().reset(seed=seed)
+        text, instruction = self.asked_level(seed, options)
+        self._load(*_parse_state(text))
+        self.task_instruction = instruction or self.instruction
+        self._start_at(0)
+        return self._frame(), {"remaining_turns": self.config.horizon}
+
+    def step(self, action: str) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """Take one turn: submit a document; the empty one is the unusable action.
+
+        Raises:
+            ValueError: ``action`` is not text.
+            gymnasium.error.ResetNeeded: the episode is over.
+        """
+        if not isinstance(action, str):
+            raise ValueError(f"an action is the text of a document, not {type(action).__name__}; use encode_action()")
+        if self._ended:
+            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        raster = rasterise(action)
+        submitted = Score(0.0, {})
+        if raster.pixels is not None:
+            submitted = self._likeness(raster.pixels)
+            self._canvas, self._canvas_frame, self._score = action, raster.pixels, submitted
+        elif self._canvas is None:
+            self._canvas = ""
+        self._turn += 1
+        remaining = self.config.horizon - self._turn
+        terminated = self._score.average >= self.config.success_return
+        truncated = not terminated and remaining == 0
+        self._ended = terminated or truncated
+        info = {
+            "valid_svg": raster.outcome is Outcome.OK,
+            "average_score": submitted.average,
+            "remaining_turns": remaining,
+            "svg_outcome": raster.outcome.value,
+            "score_parts": canonical_json(submitted.parts) if submitted.parts else None,
+        }
+        return self._frame(), self._score.average if self._ended else 0.0, terminated, truncated, info
+
+    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the current frame."""
+        return self._frame() if self.render_mode == "rgb_array" else None
+
+    # --- PIVOT -------------------------------------------------------------------------------------------------------
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Read one document: text that begins with a tag and has an ``<svg``, with or without a Markdown fence.
+
+        Whether it can be drawn is found out by drawing it: a broken document is a submission, ``valid_svg`` false.
+        """
+        text = _without_fence(answer.strip())
+        if not text.startswith("<") or "<svg" not in text or len(text) > MAX_DOCUMENT_BYTES:
+            return None
+        return ParsedAction(SVG, json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False))
+
+    def encode_action(self, name: str, payload: str | None = None) -> str:
+        """Return the document to submit; see the base class."""
+        if name == EMPTY and payload is None:
+            return ""
+        if name != SVG or payload is None:
+            raise ValueError(f"no action {name!r} with payload {str(payload)[:40]!r}; {SVG} has one, {EMPTY} none")
+        try:
+            document = json.loads(payload)
+        except ValueError as error:
+            raise ValueError(f"the payload of {SVG} is not JSON: {error}") from error
+        if not isinstance(document, str):
+            raise ValueError(f"the payload of {SVG} is {type(document).__name__}, expected a JSON string")
+        return document
+
+    def state_text(self) -> str:
+        """Return the target and, after the first turn, the canvas with its scores, as canonical JSON."""
+        return canonical_json(self._state())
+
+    def snapshot(self) -> bytes:
+        """Return the turn count and the state."""
+        return canonical_json({"turn": self._turn, "state": self._state()}).encode()
+
+    def restore(self, snapshot: bytes) -> Frame:
+        """Return to a snapshot; see the base class.
+
+        Raises:
+            LevelError: the bytes are not a snapshot of this environment.
+        """
+        try:
+            data = json.loads(snapshot)
+            turn, state = data["turn"], data["state"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LevelError(f"not an {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
+        if type(turn) is not int or not 0 <= turn <= self.config.horizon:
+            raise LevelError(f"not an {self.profile.name} snapshot: turn {turn!r}, expected 0 to {self.config.horizon}")
+        self._load(*_read_state(state))
+        self._start_at(turn)
+        return self._frame()
+
+    def frame_key(self) -> str:
+        """Return which document is shown: the target, or the canvas by its hash."""
+        return "target" if self._canvas is None else document_key(self._canvas)
+
+    def _state(self) -> dict[str, Any]:
+        if self._canvas is None:
+            return {"target": self._target}
+        scores = {"average": self._score.average, "parts": dict(self._score.parts)}
+        return {"target": self._target, "canvas": self._canvas, "scores": scores}
+
+    def _load(self, target: str, canvas: str | None, score: Score | None) -> None:
+        """Take over a state, or raise LevelError and change nothing."""
+        target_frame = _drawn(target, "target")
+        canvas_frame = _drawn(canvas, "canvas") if canvas else _BLANK
+        self._target, self._target_frame = target, target_frame
+        self._canvas, self._canvas_frame = canvas, canvas_frame
+        if not canvas:
+            score = Score(0.0, {})
+        self._score = score if score is not None else self._likeness(canvas_frame)
+
+    def _likeness(self, pixels: Frame) -> Score:
+        return self.config.make_scorer().score(self._target_frame, [pixels])[0]
+
+    def _start_at(self, turn: int) -> None:
+        self._turn = turn
+        self._ended = turn >= self.config.horizon or self._score.average >= self.config.success_return
+
+    def _frame(self) -> Frame:
+        """Return the picture of the state as a new read-only array: gymnasium asks for new data on every call."""
+        frame = (self._target_frame if self._canvas is None else self._canvas_frame).copy()
+        frame.flags.writeable = False
+        return frame
+
+
+def _without_fence(text: str) -> str:
+    if not text.startswith("```"):
+        return text
+    return text.partition("\n")[2].removesuffix("```").strip()
+
+
+def _drawn(document: str, what: str) -> Frame:
+    raster = rasterise(document)
+    if raster.pixels is None:
+        raise LevelError(f"the {what} of the svg state cannot be drawn: {raster.outcome}: {raster.detail}")
+    return raster.pixels
+
+
+def _parse_state(text: object) -> tuple[str, str | None, Score | None]:
+    if not isinstance(text, str):
+        raise LevelError(f"an svg state is text, not {type(text).__name__}")
+    if len(text) > 16 * MAX_DOCUMENT_BYTES:
+        raise LevelError(f"the svg state has {len(text)} characters, more than two documents can have")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LevelError(f"the svg state is not JSON: {error}") from error
+    return _read_state(data)
+
+
+def _read_state(data: Any) -> tuple[str, str | None, Score | None]:
+    """Check a decoded state; return target, canvas (None before the first turn) and score (None to compute it)."""
+    if not isinstance(data, dict) or "target" not in data or set(data) - _STATE_KEYS:
+        raise LevelError("the svg state is not an object with the key 'target' and perhaps 'canvas' and 'scores'")
+    target, canvas = data["target"], data.get("canvas")
+    for name, document in (("target", target), ("canvas", canvas)):
+        if document is None and name == "canvas":
+            continue
+        if not isinstance(document, str):
+            raise LevelError(f"the {name} of the svg state is {type(document).__name__}, expected a text")
+        refused = refusal(document) if document or name == "target" else None
+        if refused is not None:
+            raise LevelError(f"the {name} of the svg state cannot be drawn: {refused.outcome}: {refused.detail}")
+    scores = data.get("scores")
+    if scores is None:
+        return target, canvas, None
+    parts = scores.get("parts") if isinstance(scores, dict) else None
+    if not isinstance(parts, dict) or not all(_is_score(value) for value in (scores.get("average"), *parts.values())):
+        raise LevelError("the scores of the svg state are not an average and parts, numbers from 0 to 1")
+    return target, canvas, Score(float(scores["average"]), {name: float(value) for name, value in parts.items()})
+
+
+def _is_score(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+__all__ = ["EMPTY", "SVG", "SvgConfig", "SvgEnv"]

@@ -1,0 +1,1 @@
+"""Drawing untrusted documents in a process that has given its rights away (spec section 7)."""

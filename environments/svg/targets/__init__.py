@@ -1,0 +1,1 @@
+"""Targets: icon-like pictures from a random stream."""

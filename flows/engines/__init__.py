@@ -1,0 +1,1 @@
+"""What runs the shards of a flow: this machine's processes, Prefect."""

@@ -1,0 +1,182 @@
+"""Run a stage over shards: in this process, or in a pool of long-lived worker processes.
+
+A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the
+parent decides, and when it is gone, so are they. A worker that dies (killed by the system, out of memory) ends the run
+with one clear message; finished shards are kept.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol, TypeVar
+
+from ...errors import StoreError
+from ..stages import ShardResult
+
+Call = Callable[..., ShardResult]
+Result = TypeVar("Result")
+
+
+class Execute(Protocol):
+    """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
+
+    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        """Yield one result for each tuple; raise the first error."""
+        ...
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _no_work() -> None:
+    """Make a worker process start."""
+
+
+def _start_worker(names: tuple[str, ...]) -> None:
+    """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
+
+    for name in names:
+        environment(name)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for ever, and meanwhile write into a store that it no longer owns."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class WorkerPool(Protocol):
+    """Where the work of shards is done."""
+
+    workers: int
+    """Calls that run at the same time."""
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Hand over one call."""
+        ...
+
+    def stop(self) -> None:
+        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
+        ...
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
+        """Run ``call`` once for each tuple and yield the results as they come."""
+        ...
+
+
+class InProcess:
+    """One worker: this process."""
+
+    workers = 1
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Run ``call`` at once and return its finished future."""
+        future: Future[ShardResult] = Future()
+        try:
+            future.set_result(call(*arguments))
+        except Exception as error:  # noqa: BLE001 - handed on by the future
+            future.set_exception(error)
+        return future
+
+    def stop(self) -> None:
+        """Do nothing: a thread cannot be stopped from outside."""
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
+        """Run the calls one after the other."""
+        for each in arguments:
+            yield call(*each)
+
+
+class Processes:
+    """Several worker processes."""
+
+    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
+        """Use ``executor``, and let its workers get ready now rather than at the first call."""
+        self.workers = workers
+        self._executor = executor
+        others = set(multiprocessing.active_children())
+        for _ in range(workers):
+            executor.submit(_no_work)
+        self._processes = set(multiprocessing.active_children()) - others
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Hand ``call`` to the next free process."""
+        return self._executor.submit(call, *arguments)
+
+    def stop(self) -> None:
+        """End the worker processes."""
+        for process in self._processes:
+            process.terminate()
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
+        """Run the calls on all processes; the first error cancels what has not begun."""
+        futures = [self._executor.submit(call, *each) for each in arguments]
+        try:
+            for future in as_completed(futures):
+                yield finished(future)
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+@contextlib.contextmanager
+def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPool]:
+    """Give a pool of ``workers`` processes; one worker is this process itself.
+
+    Processes are spawned, not forked: the parent runs threads (Prefect, compiled code) that a fork would break.
+    """
+    if workers <= 1:
+        yield InProcess()
+        return
+    executor = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(tuple(environments),),
+    )
+    try:
+        pool = Processes(executor, workers)
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            pool.stop()
+            raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def finished(future: "Future[Result]") -> Result:
+    """Return a future's result.
+
+    Raises:
+        StoreError: its worker process died.
+    """
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise StoreError(
+            "a worker process died (killed by the system, perhaps for memory); run the same command again with fewer "
+            "--workers; finished shards are kept"
+        ) from error
+
+
+def execute_with(pool: WorkerPool) -> Execute:
+    """Run stages on a pool, without Prefect."""
+
+    def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        del stage
+        return pool.stream(call, arguments)
+
+    return execute

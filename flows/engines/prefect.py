@@ -1,0 +1,55 @@
+"""The pipeline as a Prefect flow: one definition, run in process by ``pivot build`` or by a worker on a schedule.
+
+A Prefect task is one stage of one shard (seconds to hours of work, never one episode). The work itself happens in a
+process pool of the run, because task runners that start a process for each task cost more than a shard of puzzles.
+Caching is left to the store's receipts: they also notice when an output file is gone.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import as_completed
+
+from ..stages import ShardResult
+from .local import Call, Execute, WorkerPool, finished
+
+
+class FlowLog:
+    """Reports to the flow run's log."""
+
+    def __init__(self) -> None:
+        self._log = get_run_logger()
+
+    def start(self, stage: str, total: int) -> None:
+        """Log that a stage begins."""
+        self._log.info("%s: %d episodes", stage, total)
+
+    def advance(self, stage: str, amount: int) -> None:
+        """Say nothing: Prefect shows the finished tasks."""
+
+    def finish(self, stage: str) -> None:
+        """Log that a stage is over."""
+        self._log.info("%s: done", stage)
+
+
+@task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)
+def run_shard(stage: str, shard: str, pool: WorkerPool, call: Call, arguments: tuple[Any, ...]) -> ShardResult:
+    """Run one stage of one shard on the run's process pool."""
+    del stage, shard  # they name the task run
+    return finished(pool.submit(call, *arguments))
+
+
+def execute_as_tasks(pool: WorkerPool) -> Execute:
+    def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        # arguments[2] of every stage is the shard
+        futures = [run_shard.submit(stage, each[2].stem, pool, call, each) for each in arguments]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except KeyboardInterrupt:
+            pool.stop()  # before Prefect waits for the calls in work
+            raise
+
+    return execute

@@ -1,0 +1,160 @@
+"""The Prefect server of one run: started beside it, silent, and gone with it.
+
+Prefect can start a temporary server by itself, but that one writes tracebacks to the user's screen when it ends, dies
+of Ctrl-C before the run has reported its end, and stays behind when the run is killed. Ours is the same application in
+a session of its own, and it ends when the pipe from its parent closes, however the parent ended. Where the user has a
+server (``PREFECT_API_URL``, in the environment or in Prefect's own settings), that one is told about the run instead.
+"""
+
+import contextlib
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from ...errors import ConfigError
+
+START_SECONDS = 120.0
+"""Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""
+
+_LOOPBACK = "127.0.0.1"
+
+
+def quiet_prefect() -> None:
+    """Keep Prefect offline and off the user's screen; settings that the user made win. Call before it is imported."""
+    if "PREFECT_HOME" not in os.environ:
+        os.environ["PREFECT_HOME"] = str(_home())
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+
+
+def _home() -> Path:
+    """A writable folder for Prefect's records, one a version of Prefect: its database only ever migrates forward."""
+    name = f"prefect-{version('prefect')}"
+    places = [Path(tempfile.gettempdir()) / f"pivot-{os.getuid()}-{name}"]
+    with contextlib.suppress(RuntimeError):  # there may be no home folder
+        places.insert(0, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pivot" / name)
+    for home in places:
+        with contextlib.suppress(OSError):  # not writable: the next one
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if os.access(home, os.W_OK) and home.stat().st_uid == os.getuid():
+                return home
+    raise ConfigError(
+        f"no folder for Prefect's records: neither {' nor '.join(map(str, places))} can be written; "
+        "set PREFECT_HOME to a folder you may write to"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowServer:
+    """The server that a run reports to."""
+
+    url: str
+    process: subprocess.Popen[bytes] | None
+    """None for a server of the user."""
+    log: IO[bytes] | None
+
+    def wait(self, limit: float = START_SECONDS) -> None:
+        """Return as soon as the server answers.
+
+        Raises:
+            ConfigError: it does not answer, or it ended.
+        """
+        deadline = time.monotonic() + limit
+        while not _answers(self.url):
+            if self.process is None:
+                raise ConfigError(
+                    f"no Prefect server answers at {self.url} (PREFECT_API_URL); start it with `prefect server start`, "
+                    "or unset PREFECT_API_URL to run without one"
+                )
+            ended = self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                what = "ended at once" if ended else f"does not answer after {limit:.0f} s"
+                raise ConfigError(
+                    f"the flow engine (a Prefect server on {_LOOPBACK}) {what}: {self._last_words()}; "
+                    f"check the folder PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} and run the same command again"
+                )
+            time.sleep(0.05)
+
+    def _last_words(self) -> str:
+        if self.log is None:
+            return "it left no message"
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it left no message")
+
+
+def start_server() -> FlowServer:
+    """Start a server for this process, or find the user's, and make Prefect in this process report to it.
+
+    Returns at once; :meth:`FlowServer.wait` says when the server is ready. It is never stopped by hand: Prefect sends
+    its last events while the interpreter shuts down, and the server ends right after that.
+    """
+    # Imported here: Prefect takes a second to import, and only a build needs it.
+    from prefect.context import refresh_global_settings_context  # noqa: PLC0415
+    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415
+
+    chosen = PREFECT_API_URL.value()
+    if chosen:
+        return FlowServer(str(chosen), None, None)
+    listener = socket.create_server((_LOOPBACK, 0))
+    url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}/api"
+    # The writing end stays open as a bare descriptor, which no garbage collection closes, until this process is gone.
+    reading, _ = os.pipe()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, str(listener.fileno())],
+        stdin=reading,
+        stdout=log,
+        stderr=log,
+        pass_fds=[listener.fileno()],
+        start_new_session=True,
+    )
+    os.close(reading)
+    listener.close()
+    os.environ["PREFECT_API_URL"] = url
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
+    refresh_global_settings_context()
+    return FlowServer(url, process, log)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True  # it wants to know who asks, which is Prefect's business
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def serve(listener: socket.socket) -> None:
+    """Serve Prefect's API on ``listener`` until the parent is gone."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import uvicorn  # noqa: PLC0415 - only the server's process needs it
+    from prefect.server.api.server import create_app  # noqa: PLC0415
+
+    app = create_app(ephemeral=True, final=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,130 @@
+"""Read a teacher model's answer: the guidance text, or a typed reason why there is none.
+
+The answer is untrusted text. It has to be one JSON object with exactly the fields asked for; a fence of a code block
+around it is forgiven, because models cannot leave it off. What it says is checked as far as words allow: it names the
+pivot, and the action it advises is one that kept the goal in reach. Whatever fails becomes a countable reason.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from ...models.base import CUT, ChatAnswer
+from ..base import GuidanceRequest
+from ..claims import is_refusal
+from ..filters import names_pivot
+from ..target import is_storable
+from .prompt import ACTION, AVOID, INSTEAD, MAX_FIELD_CHARS, good_actions
+
+MAX_ANSWER_CHARS = 64 * 1024
+"""Longer answers are refused unread."""
+
+Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid", "unrelated", "contradictory"]
+
+FINAL: frozenset[Problem] = frozenset({"refused"})
+"""Problems after which asking again is no use."""
+
+_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_FIELD_CHARS)]
+
+
+class GuidanceAnswer(BaseModel):
+    """The fields of an answer; ``action`` is None where it was not asked for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    avoid: _Text
+    instead: _Text
+    action: Annotated[str, Field(max_length=200)] | None = None
+
+    @field_validator(AVOID, INSTEAD, ACTION)
+    @classmethod
+    def _plain(cls, text: str | None) -> str | None:
+        """Refuse what no file can store; line breaks and other control characters become spaces."""
+        if text is None:
+            return None
+        if not is_storable(text):
+            raise ValueError("holds half of a surrogate pair")
+        plain = " ".join(_CONTROL.sub(" ", text).split())
+        if not plain:
+            raise ValueError("holds no text")
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """An answer that gives no guidance."""
+
+    problem: Problem
+    detail: str
+    """What was found and what was expected; also told to the model when it is asked again."""
+
+    def __str__(self) -> str:
+        """Return the objection as filters word theirs: a typed word, a colon, what was found."""
+        return f"{self.problem}: {self.detail}"
+
+
+def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
+    """Return the guidance text of an answer, or why it has none."""
+    text = answer.text.strip()
+    if answer.refusal is not None or answer.finish_reason == "content_filter":
+        return Unusable("refused", f"the teacher declined: {_excerpt(answer.refusal or text)}")
+    if answer.finish_reason == CUT:
+        return Unusable("truncated", "the answer was cut at the token limit; answer with fewer words")
+    if not text:
+        return Unusable("empty", "the answer holds no text; expected one JSON object")
+    if len(text) > MAX_ANSWER_CHARS:
+        return Unusable("too_long", f"{len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
+    parsed = _parse(text)
+    if isinstance(parsed, Unusable):
+        return Unusable("refused", f"the teacher declined: {_excerpt(text)}") if is_refusal(text) else parsed
+    return _checked(parsed, request)
+
+
+def _parse(text: str) -> GuidanceAnswer | Unusable:
+    fenced = _FENCE.match(text)
+    try:
+        # Grammars of structured output let line breaks through inside a string; they become spaces below.
+        value: Any = json.loads(fenced[1] if fenced else text, strict=False)
+    except (ValueError, RecursionError) as error:
+        return Unusable("not_json", f"{type(error).__name__}: {_excerpt(str(error))}; expected one JSON object")
+    try:
+        return GuidanceAnswer.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "the answer"
+        return Unusable("invalid", f"{_excerpt(where)}: {_excerpt(problem['msg'])}")
+
+
+def _checked(answer: GuidanceAnswer, request: GuidanceRequest) -> str | Unusable:
+    text = f"{_ended(answer.avoid)} {_ended(answer.instead)}"
+    step, good = request.verdict.pivot_step, good_actions(request)
+    if is_refusal(answer.avoid) or is_refusal(answer.instead):
+        return Unusable("refused", f"the teacher declined: {_excerpt(text)}")
+    if good and answer.action is None:
+        return Unusable("invalid", f"{ACTION}: the field is missing; expected one of {', '.join(good)}")
+    if not good and answer.action is not None:
+        return Unusable("invalid", f"{ACTION}: the field was not asked for")
+    if answer.action is not None and answer.action.lower() not in good:
+        return Unusable(
+            "contradictory",
+            f"{ACTION} is {_excerpt(answer.action)!r}, but only {', '.join(good)} kept the goal within reach",
+        )
+    if not names_pivot(step, request.episode.actions[step], text):
+        return Unusable("unrelated", f"neither field names step {step} or the action there")
+    return text
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning of a text as it may be stored and shown: one line, valid Unicode."""
+    plain = " ".join(_CONTROL.sub(" ", text[:400]).split())
+    return plain.encode("utf-8", "replace").decode("utf-8")[:160]

@@ -1,0 +1,181 @@
+"""What a teacher model is shown: the collage, the proved facts, the compact log, and the JSON that is asked for.
+
+The teacher need not find the pivot: the certificate says where the episode was lost and, where a plan still existed,
+how it began. It only has to say so usefully. The collage is one picture, named by the hash of its pixels like a frame.
+"""
+
+from typing import Any
+
+from ...collage import collage, episode_tiles
+from ...identity import digest
+from ...images import decode, encode_png, frame_id
+from ...messages import EncodedFrame, PromptMessages
+from ..action_log import action_log
+from ..analyzer import how_to_read, one_line
+from ..base import GuidanceRequest
+from ..manipulation import manipulation_facts
+from ..vocabulary import target_mode
+from ..wording import wording
+
+VERSION = "1"
+"""Version of the template; any change of its text raises it."""
+
+AVOID, INSTEAD, ACTION = "avoid", "instead", "action"
+"""Fields of the answer; the third is asked for where the actions that kept the goal in reach are known."""
+
+MAX_FIELD_CHARS = 600
+"""About four sentences. Longer texts are not advice any more."""
+
+
+def template_name(env: str) -> str:
+    """Return the name under which the environment's teacher prompts are stored."""
+    return f"teacher.{env}"
+
+
+def good_actions(request: GuidanceRequest) -> tuple[str, ...]:
+    """Return the actions at ``t*`` after which the goal was still within reach, in order; empty where none is known."""
+    return request.verdict.feasible_actions or ()
+
+
+def answer_schema(request: GuidanceRequest) -> dict[str, Any]:
+    """Return the JSON schema of the answer to one request."""
+    text = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
+    fields: dict[str, Any] = {AVOID: text, INSTEAD: text}
+    if good_actions(request):
+        fields[ACTION] = {"type": "string", "enum": list(good_actions(request))}
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def collage_of(request: GuidanceRequest) -> EncodedFrame:
+    """Compose the collage that the Analyzer sees, as one picture.
+
+    Raises:
+        KeyError: the request lacks a frame of its episode.
+        ImageError: a frame cannot be decoded.
+    """
+    tiles = episode_tiles(request.profile.tiles, request.episode.frame_ids)
+    pixels = collage([decode(request.frames[key]) for key in tiles.frames], tiles.labels)
+    height, width = pixels.shape[:2]
+    return EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+
+
+def guidance_prompt(request: GuidanceRequest, picture: EncodedFrame) -> PromptMessages:
+    """Render the prompt of one request around its collage."""
+    messages: tuple[dict[str, Any], ...] = (
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "frame_id": picture.frame_id},
+                {"type": "text", "text": guidance_text(request)},
+            ],
+        },
+    )
+    return PromptMessages(template_name(request.episode.env), VERSION, messages, digest(messages))
+
+
+def guidance_text(request: GuidanceRequest) -> str:
+    """Return the text part of the prompt."""
+    episode, profile = request.episode, request.profile
+    step = request.verdict.pivot_step
+    asked = [
+        f'1. "{AVOID}" (string): one or two sentences on what to stay away from in a situation like this, and by which '
+        "signs in the picture it can be told in time.",
+        f'2. "{INSTEAD}" (string): one short command for the next attempt. It names step {step} and says what to do '
+        "there.",
+    ]
+    if good_actions(request):
+        asked.append(
+            f'3. "{ACTION}" (string): the action that the command tells the agent to take at step {step}, one word of: '
+            f"{', '.join(good_actions(request))}."
+        )
+    shape = ", ".join(f'"{name}": <text>' for name in answer_schema(request)["properties"])
+    return "\n".join(
+        [
+            how_to_read(profile, episode.num_steps),
+            "",
+            "You coach the agent that played it. A solver has already proved where and how the episode was lost, so do "
+            "not look for another cause: turn these facts into advice that helps in the next attempt.",
+            "",
+            "Facts:",
+            *(f"- {fact}" for fact in facts(request)),
+            "",
+            "Compact action log:",
+            action_log(profile.log_fields, episode.actions, episode.infos),
+            "",
+            "Answer with JSON only: a single object with these fields.",
+            *asked,
+            "",
+            "Constraints:",
+            "- Say nothing that the facts, the log or the picture contradict. The episode failed: never call it a "
+            "success.",
+            "- Write plain English about what is visible. Do not mention the solver, the log, the collage or these "
+            "rules.",
+            f"- At most {MAX_FIELD_CHARS} characters a field, no line breaks, no text around the object.",
+            "",
+            "Shape of the answer:",
+            f"{{{shape}}}",
+        ]
+    )
+
+
+def facts(request: GuidanceRequest) -> list[str]:
+    """Return the proved facts of one label, a sentence each."""
+    episode, verdict = request.episode, request.verdict
+    certificate, step = verdict.certificate, verdict.pivot_step
+    task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
+    word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
+    words = wording(episode.env)
+    found = [f"Task: {task}"]
+    if instruction and instruction != task:
+        found.append(f"Instruction of this episode: {instruction}")
+    found += [
+        f"Turn budget: {episode.horizon}; steps made: {episode.num_steps}, counted from 0.",
+        f"Pivot step: {step}. It is the index of {words.pivot}.",
+        f"Failure mode: {word}" + (f" ({meaning})." if (meaning := words.meaning(word)) else "."),
+        f"Action at step {step}: {_action(request)}.",
+    ]
+    found += _amounts(certificate.unit, certificate.before, certificate.after, request)
+    if episode.env == "primitiveskill":
+        found += manipulation_facts(episode, step)
+    if verdict.infeasible_at_start:
+        found.append("No action at any step could have reached the goal in the turns that were given.")
+    if verdict.fallback:
+        found.append("No single action was fatal; the log ended while the goal was still within reach.")
+    if verdict.witness:
+        found.append(f"A plan that still worked from step {step} begins with: {verdict.witness[0]}.")
+    if good_actions(request):
+        found.append(f"Actions at step {step} that kept the goal within reach: {', '.join(good_actions(request))}.")
+    return found
+
+
+def _action(request: GuidanceRequest) -> str:
+    action = request.episode.actions[request.verdict.pivot_step]
+    if action == request.profile.unusable_action:
+        return f"{action} (the reply held no usable action)"
+    moved = request.episode.infos[request.verdict.pivot_step].get("moved")
+    return f"{action} (it changed nothing)" if moved is False else action
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn" if count == 1 else f"{count} turns"
+
+
+def _amounts(unit: str, before: float | None, after: float | None, request: GuidanceRequest) -> list[str]:
+    """Say what was needed before and after the pivot, in the certificate's unit."""
+    certificate, step = request.verdict.certificate, request.verdict.pivot_step
+    if unit == "score":
+        scores = {"before the last submission": certificate.raw_before, "of it": certificate.raw_after}
+        known = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
+        return [f"Scores: {', '.join(known)}; the target itself has 1."] if known else []
+    if unit == "stages":
+        return [
+            f"Stages open before step {step}: {before:g}, with {_turns(certificate.budget_before)} left; after it: "
+            f"{after:g}, with {_turns(certificate.budget_after)} left."
+        ]
+    left = f"Turns left before step {step}: {certificate.budget_before}; after it: {certificate.budget_after}."
+    if certificate.reachable_after is False:
+        needed = "no number of actions is enough"
+    else:
+        needed = "not known" if after is None else f"{after:g} {unit}"
+    was = "out of reach" if before is None else f"{before:g} {unit}"
+    return [left, f"Needed before step {step}: {was}; needed after it: {needed}."]

@@ -1,0 +1,1 @@
+"""Chat models, wherever they run; nothing of policies or guidance is in here."""

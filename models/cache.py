@@ -1,0 +1,263 @@
+"""The call cache: answers that were paid for once, shared by all runs and processes of a user.
+
+One SQLite file in write-ahead mode: an answer is there whole or not at all, also after a kill, and any SQLite tool can
+look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
+prompt hash, picture ids, sampling, seed, sample, schema, and whether log-probabilities were wanted. The seed derives
+from episode and step, so equal prompts of different samples never share an answer. Errors and refusals are not stored.
+"""
+
+import contextlib
+import json
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import StoreError
+from ..identity import digest
+from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
+from .service import Service
+
+FORMAT = 1
+"""Part of every key; raised when stored answers must not be used any more."""
+
+BUSY_SECONDS = 60.0
+"""How long to wait for another process that writes."""
+
+_TABLE = f"""
+CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
+    key TEXT PRIMARY KEY,
+    model TEXT NOT NULL,
+    role TEXT NOT NULL,
+    prompt_hash TEXT NOT NULL,
+    request TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    stored_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))
+) WITHOUT ROWID
+"""
+
+
+def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
+    """Return everything that decides the answer to a request, as JSON data; its digest is the cache key."""
+    return {
+        "format": FORMAT,
+        "model": dict(config),
+        "prompt_hash": request.prompt_hash,
+        "images": image_ids(request.messages),
+        "sampling": request.sampling.row(),
+        "seed": request.seed,
+        "sample": request.sample,
+        "json_schema": request.json_schema,
+        "wants_logprobs": request.wants_logprobs,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCount:
+    """How many answers of one model are stored."""
+
+    model: str
+    role: str
+    answers: int
+    prompt_tokens: int
+    completion_tokens: int
+    newest: str
+
+
+class CallCache:
+    """The file. Reads happen in the caller's thread, writes in one of the cache's own."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file.
+
+        Raises:
+            StoreError: it cannot be used.
+        """
+        self.path = path
+        with self._trouble("open"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._reader = self._open()
+            self._reader.execute(_TABLE)
+        self._queue: queue.SimpleQueue[tuple[str, ...] | None] = queue.SimpleQueue()
+        self._unwritten: dict[str, str] = {}
+        self._error: Exception | None = None
+        self._writer = threading.Thread(target=self._write, name="pivot-call-cache", daemon=True)
+        self._writer.start()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    @contextlib.contextmanager
+    def _trouble(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"cannot {action} the call cache {self.path}: {error}; mend or remove the file, choose another one "
+                "with --cache FILE, or do without one with --no-cache"
+            ) from error
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Return a stored answer."""
+        waiting = self._unwritten.get(key)
+        if waiting is not None:
+            return json.loads(waiting)
+        with self._trouble("read"):
+            row = self._reader.execute(f"SELECT answer FROM calls_v{FORMAT} WHERE key = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def put(self, key: str, facts: Mapping[str, Any], role: str, answer: Mapping[str, Any]) -> None:
+        """Store an answer soon; :meth:`close` waits for it. A later answer under the same key replaces it.
+
+        Raises:
+            StoreError: an earlier answer could not be written.
+        """
+        if self._error is not None:
+            with self._trouble("write"):
+                raise self._error
+        # JSON in ASCII holds whatever a reply may hold, NUL and lone surrogates included.
+        model = facts["model"].get("model", "")
+        text = json.dumps(answer)
+        self._unwritten[key] = text
+        self._queue.put((key, str(model), role, facts["prompt_hash"], json.dumps(facts), text))
+
+    def _write(self) -> None:
+        """Write what waits, as one transaction, until the end of the queue."""
+        insert = (
+            f"INSERT OR REPLACE INTO calls_v{FORMAT} (key, model, role, prompt_hash, request, answer) "
+            "VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        try:
+            with contextlib.closing(self._open()) as connection:
+                ended = False
+                while not ended:
+                    rows = [self._queue.get()]
+                    while not self._queue.empty():
+                        rows.append(self._queue.get())
+                    ended = None in rows
+                    answers = [row for row in rows if row is not None]
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.executemany(insert, answers)
+                    connection.execute("COMMIT")
+                    for key, *_ in answers:
+                        self._unwritten.pop(key, None)
+                    time.sleep(0.0 if ended else _GATHER_SECONDS)
+        except (sqlite3.Error, OSError) as error:
+            self._error = error
+
+    def counts(self) -> list[CacheCount]:
+        """Count the answers by model and role, most first."""
+        tokens = [f"coalesce(sum(json_extract(answer, '$.{name}')), 0)" for name in _USAGE]
+        query = (
+            f"SELECT model, role, count(*), {', '.join(tokens)}, max(stored_at) FROM calls_v{FORMAT} "
+            "GROUP BY model, role ORDER BY count(*) DESC"
+        )
+        with self._trouble("read"):
+            return [CacheCount(*row) for row in self._reader.execute(query)]
+
+    def latest(self, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return the facts and answers of the calls stored last."""
+        query = f"SELECT request, answer FROM calls_v{FORMAT} ORDER BY stored_at DESC, key LIMIT ?"
+        with self._trouble("read"):
+            rows = self._reader.execute(query, (count,)).fetchall()
+        return [(json.loads(request), json.loads(answer)) for request, answer in rows]
+
+    def close(self) -> None:
+        """Write what waits and close the file.
+
+        Raises:
+            StoreError: an answer could not be written.
+        """
+        self._queue.put(None)
+        self._writer.join()
+        self._reader.close()
+        if self._error is not None:
+            with self._trouble("write"):
+                raise self._error
+
+
+_USAGE = ("prompt_tokens", "completion_tokens")
+_GATHER_SECONDS = 0.05
+"""A kill loses the answers of at most this long."""
+
+
+class CachedModel(ChatModel):
+    """A chat model with the cache in front of it."""
+
+    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False) -> None:
+        """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer."""
+        self._model = model
+        self._cache = cache
+        self._refresh = refresh
+        self._config = model.config
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The model's."""
+        return self._config
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        """Return the stored answer, or the model's."""
+        facts = request_facts(self._config, request)
+        key = digest(facts)
+        started = time.perf_counter()
+        stored = None if self._refresh else self._cache.get(key)
+        if stored is not None:
+            return _restored(stored, time.perf_counter() - started)
+        answer = await self._model.answer(request)
+        if answer.refusal is None:
+            self._cache.put(key, facts, request.role, _row(answer))
+        return answer
+
+    async def aclose(self) -> None:
+        """Close model and cache."""
+        try:
+            await self._model.aclose()
+        finally:
+            self._cache.close()
+
+
+def _row(answer: ChatAnswer) -> dict[str, Any]:
+    call = answer.call
+    return {
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "token_ids": answer.token_ids,
+        "logprobs": answer.logprobs,
+        **{name: call.get(name) for name in (*_USAGE, "model_revision")},
+    }
+
+
+def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
+    token_ids, logprobs = stored["token_ids"], stored["logprobs"]
+    return ChatAnswer(
+        text=stored["text"],
+        finish_reason=stored["finish_reason"],
+        token_ids=None if token_ids is None else tuple(token_ids),
+        logprobs=None if logprobs is None else tuple(logprobs),
+        call={
+            "attempts": 0,
+            "latency": seconds,
+            **{name: stored[name] for name in (*_USAGE, "model_revision")},
+            "cost": 0.0,
+            "cache_hit": True,
+        },
+    )
+
+
+def cached(model: ChatModel, service: Service) -> ChatModel:
+    """Return ``model`` behind the cache that the service names, or as it is when it names none.
+
+    Raises:
+        StoreError: the cache cannot be used.
+    """
+    if not service.cache:
+        return model
+    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh)

@@ -1,0 +1,204 @@
+"""Requests and answers of the chat completions interface as bytes: what is sent, and what may come back.
+
+A request is JSON with pictures as data URLs; its messages are encoded once a prompt, however many samples ask the same.
+Answers are untrusted: whatever is no chat completion is a :class:`GarbledAnswerError`, and only what has the right type
+is taken over. Fields that not every server knows are given up one after the other (``LEVELS``).
+"""
+
+import base64
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...images import READABLE_FORMATS
+from ...messages import EncodedFrame, cut_reply
+from ..base import CUT, FINISHED, ChatRequest
+
+ANSWER_LIMIT_BYTES = 64_000_000
+"""Longest answer that is read; 512 tokens with log-probabilities are 60 kB."""
+
+LEVELS: tuple[frozenset[str], ...] = (
+    frozenset(),
+    frozenset({"return_token_ids"}),
+    frozenset({"return_token_ids", "logprobs"}),
+    frozenset({"return_token_ids", "logprobs", "response_format"}),
+    frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens"}),
+)
+"""Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit goes
+by its newer name, ``max_completion_tokens``."""
+
+_KEPT_BYTES = 64_000_000
+_LARGEST_TOKEN = 2**31 - 1
+
+
+class GarbledAnswerError(Exception):
+    """An answer that is no chat completion: cut off, not JSON, or of another shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireAnswer:
+    """What a chat completion says, checked."""
+
+    text: str
+    reasoning: str
+    finish_reason: str
+    token_ids: tuple[int, ...] | None
+    logprobs: tuple[float, ...] | None
+    refusal: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    revision: str | None
+    """Model and build that answered, in the server's words."""
+
+
+class RequestEncoder:
+    """Makes request bodies; keeps the encoded messages of recent prompts."""
+
+    def __init__(self, model: str) -> None:
+        """Ask for ``model``."""
+        self._model = model
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    def body(self, request: ChatRequest, without: frozenset[str] = frozenset()) -> bytes:
+        """Return the JSON of a request, leaving out the fields ``without``."""
+        sampling = request.sampling
+        fields: dict[str, Any] = {
+            "model": self._model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": request.seed,
+            "max_tokens": sampling.max_tokens,
+        }
+        if sampling.top_k:
+            fields["top_k"] = sampling.top_k
+        if request.json_schema is not None:
+            schema = {"name": "answer", "schema": request.json_schema, "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.wants_logprobs:
+            fields |= {"logprobs": True, "return_token_ids": True}
+        if "max_tokens" in without:
+            fields["max_completion_tokens"] = sampling.max_tokens
+        for name in without:
+            fields.pop(name, None)
+        return b'{"messages":' + self._messages(request) + b"," + json.dumps(fields).encode()[1:]
+
+    def _messages(self, request: ChatRequest) -> bytes:
+        known = self._kept.get(request.prompt_hash)
+        if known is not None:
+            self._kept.move_to_end(request.prompt_hash)
+            return known
+        messages = [
+            {**message, "content": content if isinstance(content, str) else [_part(part, request) for part in content]}
+            for message in request.messages
+            for content in [message["content"]]
+        ]
+        encoded = json.dumps(messages).encode()
+        self._kept[request.prompt_hash] = encoded
+        self._size += len(encoded)
+        while self._size > _KEPT_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest)
+        return encoded
+
+
+def _part(part: Mapping[str, Any], request: ChatRequest) -> Mapping[str, Any]:
+    if part["type"] != "image":
+        return part
+    return {"type": "image_url", "image_url": {"url": data_url(request.images[part["frame_id"]])}}
+
+
+def data_url(frame: EncodedFrame) -> str:
+    """Return a picture as a data URL."""
+    kind = frame.format.lower()
+    if kind.upper() not in READABLE_FORMATS:
+        raise ValueError(f"a picture of format {kind!r} cannot be sent; expected one of {', '.join(READABLE_FORMATS)}")
+    return f"data:image/{kind};base64,{base64.b64encode(frame.image).decode()}"
+
+
+def read_answer(raw: bytes) -> WireAnswer:
+    """Read a chat completion.
+
+    Raises:
+        GarbledAnswerError: it is none.
+    """
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise GarbledAnswerError(f"{len(raw)} bytes that are not JSON ({error})") from error
+    choice = _first_choice(data)
+    message = choice["message"]
+    refusal = message.get("refusal")
+    token_ids = _token_ids(choice.get("token_ids"))
+    logprobs = _logprobs(choice.get("logprobs"))
+    if token_ids is not None and logprobs is not None and len(token_ids) != len(logprobs):
+        logprobs = None  # they belong to other tokens
+    usage = data.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return WireAnswer(
+        text=_text(message.get("content")),
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
+        finish_reason=_finish_reason(choice.get("finish_reason")),
+        token_ids=token_ids,
+        logprobs=logprobs,
+        refusal=refusal if isinstance(refusal, str) and refusal else None,
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        revision=_revision(data),
+    )
+
+
+def _first_choice(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise GarbledAnswerError(f"a JSON {type(data).__name__} in place of a chat completion")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise GarbledAnswerError("a chat completion without choices")
+    if not isinstance(choices[0].get("message"), dict):
+        raise GarbledAnswerError("a chat completion without a message")
+    return choices[0]
+
+
+def _text(content: Any) -> str:
+    """Return a message's text; some servers send it in parts, and null for an empty one."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    raise GarbledAnswerError(f"a message whose content is a {type(content).__name__}")
+
+
+def _finish_reason(value: Any) -> str:
+    if value in (FINISHED, CUT):
+        return value
+    return cut_reply(value, 64) if isinstance(value, str) and value else FINISHED
+
+
+def _token_ids(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not value:
+        return None
+    whole = all(type(item) is int and 0 <= item <= _LARGEST_TOKEN for item in value)
+    return tuple(value) if whole else None
+
+
+def _logprobs(value: Any) -> tuple[float, ...] | None:
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, list) or not content:
+        return None
+    numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
+    whole = all(isinstance(item, int | float) and math.isfinite(item) for item in numbers)
+    return tuple(float(item) for item in numbers if item is not None) if whole else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**62 else None
+
+
+def _revision(data: Mapping[str, Any]) -> str | None:
+    words = [data.get(name) for name in ("model", "system_fingerprint")]
+    known = [word for word in words if isinstance(word, str) and word]
+    return cut_reply("@".join(known), 200) if known else None

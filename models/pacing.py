@@ -1,0 +1,126 @@
+"""How many requests a server gets at a time, and when it counts as gone.
+
+The limit follows the server: it doubles with every round of answers until the server complains, then grows by one a
+round and shrinks by a tenth with every complaint (429 and 503; a third for time-outs and dropped connections), at most
+once a round. A server that only queues what it cannot take at once never complains, and then the cap is the limit.
+
+The breaker knows when the last answer came. A single request may fail for reasons of its own; when nobody has got an
+answer for longer than the patience of the run, the server is gone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import ServerGoneError
+
+START = 64
+"""Requests in flight at first: what one GPU with a model of 2 to 8 B parameters takes easily."""
+
+CROWDED, BROKEN = 0.9, 0.67
+"""What is left of the limit after a server said that it has too much to do, and after it gave no answer at all."""
+
+FEWEST_FAILURES = 5
+"""A breaker never opens on fewer failures in a row."""
+
+_SPARE = 0.1
+
+
+class AdaptiveLimit:
+    """A semaphore whose size follows the server."""
+
+    def __init__(self, cap: int, start: int = START) -> None:
+        """Begin with ``start`` slots, never have more than ``cap``."""
+        self._cap = cap
+        self._limit = float(min(start, cap))
+        self._in_flight = 0
+        self._round = 0
+        """Counts shrinkings; complaints about requests of an earlier round are about a limit that is gone."""
+        self._settled = False
+        """Whether the server has complained yet."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def limit(self) -> int:
+        """Slots at the moment."""
+        return int(self._limit)
+
+    async def acquire(self) -> int:
+        """Wait for a slot, first come first served; return the round for :meth:`answered` and :meth:`complained`."""
+        if self._in_flight >= self.limit or self._waiting:
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(ready)
+            try:
+                await ready
+            except asyncio.CancelledError:
+                if ready.done() and not ready.cancelled():
+                    self._in_flight -= 1  # the slot came together with the cancellation
+                    self._wake()
+                raise
+        else:
+            self._in_flight += 1
+        return self._round
+
+    def release(self) -> None:
+        """Give the slot back."""
+        self._in_flight -= 1
+        self._wake()
+
+    def answered(self) -> None:
+        """Note an answer: the limit grows if it is being used."""
+        if self._in_flight >= self.limit and self._limit < self._cap:
+            self._limit = min(self._cap, self._limit + (1 / self._limit if self._settled else 1))
+            self._wake()
+
+    def complained(self, asked_in: int, left: float) -> None:
+        """Note that a request of round ``asked_in`` was too much; ``left`` of the limit remains."""
+        if asked_in == self._round:
+            self._settled = True
+            self._round += 1
+            self._limit = max(1.0, self._limit * left)
+
+    def _wake(self) -> None:
+        while self._waiting and self._in_flight < self.limit:
+            ready = self._waiting.popleft()
+            if not ready.done():
+                self._in_flight += 1
+                ready.set_result(None)
+
+
+class Breaker:
+    """Tells a bad request from a server that is gone."""
+
+    def __init__(self, where: str, patience: float, clock: Callable[[], float]) -> None:
+        """Allow ``patience`` seconds without any answer; ``where`` names the server in the message."""
+        self._where = where
+        self._patience = patience
+        self._clock = clock
+        self._failures = 0
+        self._silent_since: float | None = None
+        self.answers = 0
+        """Answers so far; a request that fails while this grows has a problem of its own."""
+
+    def answered(self) -> None:
+        """Note an answer of any kind that shows that the server works."""
+        self.answers += 1
+        self._failures = 0
+        self._silent_since = None
+
+    def failed(self, reason: str, allow: float = 0.0) -> None:
+        """Note a failed try; the server asked to be left alone for ``allow`` seconds.
+
+        Raises:
+            ServerGoneError: nobody has got an answer for too long.
+        """
+        now = self._clock()
+        self._failures += 1
+        if self._silent_since is None:
+            self._silent_since = now
+        if allow:
+            # Patience never ends before the time that the server asked for, and a little to spare.
+            self._silent_since = max(self._silent_since, now + allow - (1 - _SPARE) * self._patience)
+        if self._failures >= FEWEST_FAILURES and now - self._silent_since >= self._patience:
+            raise ServerGoneError(
+                f"no answer from {self._where} for {self._patience:.0f} s and {self._failures} tries (last: {reason}); "
+                "finished episodes are kept: see to the server and run the same command again to go on"
+            )

@@ -1,0 +1,275 @@
+"""A model loaded into this process with transformers: the turns that wait together go through one ``generate``.
+
+Rows are padded on the left and every row draws from its own seed, so a reply is a function of its own request up to
+rounding: another batch shape may add numbers in another order, and a near tie may then fall to the other side. With
+``batch_size=1`` it is exactly repeatable on one machine. Token ids and log-probabilities come with every reply.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from time import perf_counter
+from typing import Any, Literal
+
+from PIL import Image
+
+from ...errors import ConfigError, ImageError, PolicyError
+from ...identity import derive_seed
+from ...images import decode
+from ...messages import EncodedFrame
+from ..base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
+from ..batching import BatchingThread
+from ..extras import need
+from ..weights import is_local, revision_of
+from .processors import load_processor
+
+EXTRA = "transformers"
+PACKAGES = ("torch", "transformers")
+"""What the extra brings."""
+VERSION = "1"
+"""Raised when equal requests get other replies, as by another way to draw tokens."""
+
+BATCH_SIZE = 32
+"""Turns in one ``generate``: a 3B model with pictures of 256 pixels takes about 12 GB beside its weights."""
+
+DType = Literal["auto", "bfloat16", "float16", "float32"]
+
+
+def picture_of(frame: EncodedFrame) -> Image.Image:
+    """Return a stored frame as the RGB picture that processors take.
+
+    Raises:
+        PolicyError: its bytes are no picture.
+    """
+    try:
+        return Image.fromarray(decode(frame.image))
+    except ImageError as error:
+        raise PolicyError(f"frame {frame.frame_id} cannot be shown to the model: {error}") from error
+
+
+def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages as chat templates take them: image parts bare, the pictures travel apart."""
+    return [
+        {
+            "role": message["role"],
+            "content": message["content"]
+            if isinstance(message["content"], str)
+            else [{"type": "image"} if part["type"] == "image" else dict(part) for part in message["content"]],
+        }
+        for message in messages
+    ]
+
+
+class Engine:
+    """The loaded model with its processor; answers batches, one at a time."""
+
+    def __init__(self, model: str, revision: str | None, dtype: DType, device: str) -> None:
+        """Load the model.
+
+        Raises:
+            PluginError: PyTorch or transformers is not installed.
+            ConfigError: there is no such model, or it cannot be loaded on this machine.
+        """
+        transformers, self._torch = need("transformers", EXTRA), need("torch", EXTRA)
+        self.device = _device(self._torch, device)
+        self.dtype = _dtype(self._torch, dtype, self.device)
+        hub_revision = None if is_local(model) else revision
+        try:
+            config = transformers.AutoConfig.from_pretrained(model, revision=hub_revision)
+            self._model = transformers.AutoModelForImageTextToText.from_pretrained(
+                model, revision=hub_revision, dtype=self.dtype
+            )
+            self._model.to(self.device).eval()
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise ConfigError(
+                f"cannot load model {model} on {self.device}: {error}; expected a save_pretrained directory, or a hub "
+                "id that this machine can reach or has in its cache"
+            ) from error
+        self.processor = load_processor(model, config.model_type, hub_revision)
+        tokenizer = self.processor.tokenizer
+        own = self._model.generation_config.eos_token_id
+        ends = own if isinstance(own, list) else [tokenizer.eos_token_id if own is None else own]
+        self._ends = {each for each in ends if each is not None}
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._ends)
+        # A checkpoint's own defaults (repetition penalty, nucleus) would draw from another distribution than asked for.
+        self._model.generation_config = transformers.GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=pad)
+        self._context = getattr(config.get_text_config(), "max_position_embeddings", None)
+        self._processors_list = transformers.LogitsProcessorList
+
+    def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+        """Answer a batch in one ``generate``; when memory is short, in halves.
+
+        A request that cannot be shown to the model gets its error, and the others their answers.
+        """
+        rows: list[tuple[int, str, list[Image.Image]]] = []
+        answers: list[ChatAnswer | Exception | None] = [None] * len(requests)
+        for place, request in enumerate(requests):
+            try:
+                rows.append((place, *self._prompt(request)))
+            except PolicyError as error:
+                answers[place] = error
+        if rows:
+            made = self._generate([requests[place] for place, _, _ in rows], rows)
+            for (place, _, _), answer in zip(rows, made, strict=True):
+                answers[place] = answer
+        return [PolicyError("the model gave no answer") if each is None else each for each in answers]
+
+    def _prompt(self, request: ChatRequest) -> tuple[str, list[Image.Image]]:
+        pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
+        text = self.processor.apply_chat_template(
+            template_messages(request.messages), tokenize=False, add_generation_prompt=True
+        )
+        return text, pictures
+
+    def _generate(
+        self, requests: Sequence[ChatRequest], rows: Sequence[tuple[int, str, list[Image.Image]]]
+    ) -> list[ChatAnswer | Exception]:
+        try:
+            return self._forward(requests, rows)
+        except self._torch.OutOfMemoryError as error:
+            self._torch.cuda.empty_cache()
+            if len(rows) == 1:
+                return [PolicyError(f"one turn alone does not fit into the memory of {self.device}: {error}")]
+        half = len(rows) // 2
+        return self._generate(requests[:half], rows[:half]) + self._generate(requests[half:], rows[half:])
+
+    def _forward(
+        self, requests: Sequence[ChatRequest], rows: Sequence[tuple[int, str, list[Image.Image]]]
+    ) -> list[ChatAnswer | Exception]:
+        # Imported here: the class derives from one of transformers.
+        from .sampling import SeededSampler  # noqa: PLC0415
+
+        started = perf_counter()
+        pictures = [picture for _, _, shown in rows for picture in shown]
+        inputs = self.processor(
+            text=[text for _, text, _ in rows],
+            images=pictures or None,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        ).to(self.device)
+        prompt_tokens = inputs["attention_mask"].sum(dim=1).tolist()
+        width = inputs["input_ids"].shape[1]
+        limit = max(request.sampling.max_tokens for request in requests)
+        if self._context is not None and width + limit > self._context:
+            problem = f"{width} prompt and {limit} reply tokens exceed the {self._context} of the model"
+            if len(rows) == 1:
+                return [PolicyError(problem)]
+            return [
+                each for row, request in zip(rows, requests, strict=True) for each in self._forward([request], [row])
+            ]
+        settings = [request.sampling for request in requests]
+        sampler = SeededSampler(
+            [derive_seed(request.seed, request.sample) for request in requests],
+            [each.temperature for each in settings],
+            [each.top_p for each in settings],
+            [each.top_k for each in settings],
+            self.device,
+        )
+        with self._torch.inference_mode():
+            made = self._model.generate(
+                **inputs, max_new_tokens=limit, do_sample=False, logits_processor=self._processors_list([sampler])
+            )
+        tokens, logprobs = made[:, width:].tolist(), sampler.logprobs().tolist()
+        seconds = perf_counter() - started
+        return [
+            self._read(request, mine, chances, used, seconds)
+            for request, mine, chances, used in zip(requests, tokens, logprobs, prompt_tokens, strict=True)
+        ]
+
+    def _read(
+        self, request: ChatRequest, tokens: list[int], logprobs: list[float], prompt_tokens: int, seconds: float
+    ) -> ChatAnswer:
+        """Cut a row at its end token or its own limit; ``seconds`` is what its whole batch took."""
+        limit = min(request.sampling.max_tokens, len(tokens))
+        end = next((place + 1 for place, token in enumerate(tokens[:limit]) if token in self._ends), None)
+        length = limit if end is None else end
+        ids = tokens[:length]
+        return ChatAnswer(
+            text=self.processor.tokenizer.decode(ids, skip_special_tokens=True),
+            finish_reason=CUT if end is None else FINISHED,
+            token_ids=tuple(ids),
+            logprobs=tuple(logprobs[:length]),
+            call={"latency": seconds, "prompt_tokens": prompt_tokens, "completion_tokens": length},
+        )
+
+
+def _device(torch: Any, wanted: str) -> str:
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {wanted!r} cannot be used ({reason}); expected auto, cpu or cuda") from error
+    return wanted
+
+
+def _dtype(torch: Any, wanted: DType, device: str) -> Any:
+    """Half precision on a GPU, full precision on a CPU, whose half precision is slow."""
+    if wanted == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    if wanted not in ("bfloat16", "float16", "float32"):
+        raise ConfigError(f"dtype {wanted!r} cannot be used; expected auto, bfloat16, float16 or float32")
+    return getattr(torch, wanted)
+
+
+@lru_cache(maxsize=2)
+def _thread(model: str, revision: str | None, dtype: DType, device: str, size: int) -> BatchingThread[Any, Any]:
+    """One engine a model and process, shared by policy and teacher; it loads in its thread at the first request."""
+    engines: list[Engine] = []
+
+    def answer(requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+        if not engines:
+            engines.append(Engine(model, revision, dtype, device))
+        return engines[0].answer(requests)
+
+    return BatchingThread("pivot-transformers", size, answer)
+
+
+class TransformersModel(ChatModel):
+    """A vision-language model of a local directory or the hub, on this machine's GPU or CPU."""
+
+    def __init__(
+        self,
+        model: str,
+        revision: str | None = None,
+        dtype: DType = "auto",
+        device: str = "auto",
+        batch_size: int = BATCH_SIZE,
+    ) -> None:
+        """Name the model; it is loaded when the first request comes.
+
+        Args:
+            model: ``save_pretrained`` directory or hub id.
+            revision: of the hub repository; a local directory is named by its content.
+            dtype: ``auto`` is bfloat16 on a GPU and float32 on a CPU.
+            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+            batch_size: most turns in one ``generate``.
+        """
+        self._model = model
+        self._revision = revision_of(model, revision)
+        self._dtype: DType = dtype
+        self._device = device
+        self._batch_size = batch_size
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Model, revision, precision and the version of the sampling."""
+        return {"model": self._model, "revision": self._revision, "dtype": self._dtype, "version": VERSION}
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        """Answer one request together with those that wait beside it."""
+        thread = _thread(self._model, self._revision, self._dtype, self._device, self._batch_size)
+        return await asyncio.wrap_future(thread.submit(request))
+
+
+def named(model: str, part: str) -> str:
+    """Return the name of a model, which has no default.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not model:
+        raise ConfigError(f"{part!r} needs a model: a hub id or the directory of a saved one; name it with --model")
+    return model

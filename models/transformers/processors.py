@@ -1,0 +1,75 @@
+"""The processor of a vision-language model: chat template, tokenizer and image part, also without torchvision.
+
+Stock processors of the Qwen families carry a video part that needs torchvision, and PyPI's torchvision does not go with
+a CPU build of PyTorch. Where it is absent, a subclass with the same calls takes images and text only; it also reads
+directories that were saved with a video part. Where torchvision is there, the stock class is used.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from ...errors import ConfigError
+from ..extras import need
+
+IMAGE_ONLY_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+"""Model types whose processor can do without its video part."""
+
+_MARKS = ("image", "video", "vision_start", "vision_end")
+_TOKENS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
+
+
+def has_torchvision() -> bool:
+    """Whether torchvision is installed; one that does not go with the installed PyTorch is an error of its own."""
+    return find_spec("torchvision") is not None
+
+
+@cache
+def image_text_class(model_type: str) -> Any:
+    """Return the stock processor class of a model type without its video part.
+
+    The class has the stock name, so that a saved processor names the stock class and loads anywhere.
+
+    Raises:
+        PluginError: transformers is not installed.
+        ConfigError: the model type has no such processor.
+    """
+    if model_type not in IMAGE_ONLY_FAMILIES:
+        raise ConfigError(
+            f"models of type {model_type!r} need torchvision for their processor; install the torchvision that goes "
+            f"with your PyTorch, or use one of: {', '.join(IMAGE_ONLY_FAMILIES)}"
+        )
+    transformers = need("transformers", "transformers")
+    auto = need("transformers.models.auto.processing_auto", "transformers")
+    name = auto.PROCESSOR_MAPPING_NAMES[model_type]
+    stock = getattr(transformers, name)
+
+    def start(
+        self: Any, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **_: Any
+    ) -> None:
+        for mark in _MARKS:
+            token = getattr(tokenizer, f"{mark}_token", None) or _TOKENS.get(mark, f"<|{mark}|>")
+            setattr(self, f"{mark}_token", token)
+            setattr(self, f"{mark}_token_id", tokenizer.convert_tokens_to_ids(token))
+        transformers.ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
+
+    return type(name, (stock,), {"__init__": start, "__module__": __name__, "__doc__": "Images and text only."})
+
+
+def load_processor(model: str, model_type: str, revision: str | None = None) -> Any:
+    """Load the processor of a model: the stock one with torchvision, else the one for images and text.
+
+    Args:
+        model: local directory or hub id.
+        model_type: ``config.model_type`` of the model.
+        revision: of the hub repository; None for its default.
+
+    Raises:
+        PluginError: transformers is not installed.
+        ConfigError: the directory holds no processor, or this machine cannot use it.
+    """
+    kind = need("transformers", "transformers").AutoProcessor if has_torchvision() else image_text_class(model_type)
+    try:
+        return kind.from_pretrained(model, revision=revision)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ConfigError(f"cannot load the processor of {model}: {error}") from error

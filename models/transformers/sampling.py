@@ -1,0 +1,80 @@
+"""Sampling in which every row of a batch draws from its own seed, so that a reply does not depend on its neighbours.
+
+A token is drawn by adding Gumbel noise to the scaled scores and taking the largest: the same distribution as softmax
+sampling, with noise that each row takes from a generator of its own. What is left of the batch is rounding: kernels may
+add in another order for another batch shape, and a near tie may then fall to the other side.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..extras import need
+
+torch: Any = need("torch", "transformers")
+transformers: Any = need("transformers", "transformers")
+
+Tensor = Any
+"""A tensor of PyTorch; the type checker also runs where PyTorch is not installed."""
+
+
+class SeededSampler(transformers.LogitsProcessor):
+    """Turns greedy decoding into sampling and records the log-probability of every chosen token.
+
+    Log-probabilities are those of the model itself: of the raw scores, before temperature and nucleus, in float32.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        temperatures: Sequence[float],
+        top_ps: Sequence[float],
+        top_ks: Sequence[int],
+        device: Any,
+    ) -> None:
+        """Prepare one generator a row.
+
+        Args:
+            seeds: one a row; equal seeds on equal scores give equal tokens.
+            temperatures: one a row; 0 takes the best token.
+            top_ps: one a row; the smallest set of tokens that holds this share of the probability is kept.
+            top_ks: one a row; so many best tokens are kept, all of them for 0.
+            device: where the scores live; another kind of device draws other noise.
+        """
+        self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self._greedy = torch.tensor([each == 0 for each in temperatures], device=device)[:, None]
+        self._temperatures = torch.tensor([each or 1.0 for each in temperatures], device=device)[:, None]
+        self._top_ps = torch.tensor(list(top_ps), device=device)[:, None] if min(top_ps) < 1 else None
+        self._top_ks = list(top_ks)
+        self._chosen: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return scores whose largest is the drawn token; shape (rows, vocabulary)."""
+        del input_ids
+        raw = scores.float()
+        scaled = raw / self._temperatures
+        for row, kept in zip(scaled, self._top_ks, strict=True):
+            if 0 < kept < len(row):
+                row[row < row.topk(kept).values[-1]] = float("-inf")
+        if self._top_ps is not None:
+            scaled = _nucleus(scaled, self._top_ps)
+        waits = torch.empty_like(scaled)
+        for row, generator in zip(waits, self._generators, strict=True):
+            row.exponential_(generator=generator)
+        noisy = torch.where(self._greedy, raw, scaled - waits.log())
+        token = noisy.argmax(dim=-1, keepdim=True)
+        self._chosen.append(torch.log_softmax(raw, dim=-1).gather(1, token))
+        return noisy
+
+    def logprobs(self) -> Tensor:
+        """Return the log-probabilities of the chosen tokens, shape (rows, steps)."""
+        return torch.cat(self._chosen, dim=1)
+
+
+def _nucleus(scores: Tensor, top_ps: Tensor) -> Tensor:
+    """Drop the tokens outside the smallest set that holds the share ``top_ps``; the best one always stays."""
+    ordered, places = scores.sort(dim=-1, descending=True)
+    shares = ordered.softmax(dim=-1)
+    outside = shares.cumsum(dim=-1) - shares >= top_ps
+    outside[:, 0] = False
+    dropped = torch.zeros_like(outside).scatter(1, places, outside)
+    return scores.masked_fill(dropped, float("-inf"))

@@ -1,0 +1,199 @@
+"""vLLM in this process: its engine batches continuously, so every turn is handed over as soon as it comes.
+
+The engine runs in an event loop of its own in a background thread, and serves any number of episodes from any loop.
+Like a vLLM server it draws each reply from the seed of its request; its log-probabilities are those of the model
+itself, before temperature. For several machines, or to keep a model loaded between runs, use a server and ``openai``.
+"""
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Coroutine
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+from ..errors import ConfigError, PolicyError
+from ..identity import derive_seed
+from .base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
+from .extras import need
+from .transformers.model import DType, picture_of, template_messages
+from .weights import is_local, revision_of
+
+EXTRA = "vllm"
+VERSION = "1"
+"""Raised when equal requests get other replies for a reason of ours."""
+
+MAX_MODEL_LEN = 8192
+"""Tokens of prompt and reply together: a collage of renders takes about 3,000."""
+
+MAX_IMAGES = 8
+"""Most pictures in one prompt; memory is reserved for the worst case."""
+
+
+class Engine:
+    """The engine and the loop that it lives in."""
+
+    def __init__(self, model: str, revision: str | None, dtype: DType, settings: str) -> None:
+        """Start the engine; takes from half a minute to minutes.
+
+        Args:
+            model: saved directory or hub id.
+            revision: of the hub repository.
+            dtype: precision; ``auto`` is the checkpoint's own.
+            settings: more engine arguments as a JSON object.
+
+        Raises:
+            PluginError: vLLM is not installed.
+            ConfigError: it cannot serve this model on this machine.
+        """
+        # By default vLLM forks its workers; this process has threads and compiled code that do not survive that. It
+        # also logs a hundred lines over our progress bars.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        arguments = need("vllm.engine.arg_utils", EXTRA)
+        engine = need("vllm.v1.engine.async_llm", EXTRA)
+        self._params = need("vllm", EXTRA).SamplingParams
+        self._sampling = need("vllm.sampling_params", EXTRA)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="pivot-vllm", daemon=True).start()
+        chosen = {
+            "model": model,
+            "revision": None if is_local(model) else revision,
+            "dtype": dtype,
+            "max_model_len": MAX_MODEL_LEN,
+            "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0},
+            # The checkpoint's own sampling defaults would draw from another distribution than asked for.
+            "generation_config": "vllm",
+            "disable_log_stats": True,
+            # CUDA graphs are most of the speed on a GPU; without one there is nothing to capture.
+            "enforce_eager": not need("torch", EXTRA).cuda.is_available(),
+            **json.loads(settings),
+        }
+        try:
+            self._engine = self._run(_start(engine.AsyncLLM, arguments.AsyncEngineArgs(**chosen)))
+            self._tokenizer = self._engine.get_tokenizer()
+            if asyncio.iscoroutine(self._tokenizer):
+                self._tokenizer = self._run(self._tokenizer)
+        except Exception as error:
+            raise ConfigError(f"vLLM cannot serve {model} here: {type(error).__name__}: {error}") from error
+        threading.Thread(target=self._end_with_the_program, name="pivot-vllm-end").start()
+
+    def _end_with_the_program(self) -> None:
+        """End vLLM's processes, which would stay and hold the GPU. The command leaves before exit functions run, but
+        like every Python program it waits for threads such as this one."""
+        threading.main_thread().join()
+        self._engine.shutdown()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        """Answer one request; may be awaited in any event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._answer(request), self._loop))
+
+    async def _answer(self, request: ChatRequest) -> ChatAnswer:
+        started = perf_counter()
+        pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
+        text = self._tokenizer.apply_chat_template(
+            template_messages(request.messages), tokenize=False, add_generation_prompt=True
+        )
+        prompt: dict[str, Any] = {"prompt": text}
+        if pictures:
+            prompt["multi_modal_data"] = {"image": pictures}
+        # Ids must differ between the requests that are in work: two label versions may ask the same at one time.
+        name = f"{request.request_id}-{id(request)}"
+        outputs: list[Any] = []
+        try:
+            async for output in self._engine.generate(prompt, self._sampling_of(request), name):
+                outputs = [output]
+        except ValueError as error:  # a prompt that is too long, or too many pictures
+            raise PolicyError(f"vLLM refuses the request: {error}") from error
+        if not outputs:
+            raise PolicyError("vLLM gave no output")
+        return _read(outputs[0], perf_counter() - started)
+
+    def _sampling_of(self, request: ChatRequest) -> Any:
+        chosen = request.sampling
+        guided = {}
+        if request.json_schema is not None:
+            guided["structured_outputs"] = self._sampling.StructuredOutputsParams(json=dict(request.json_schema))
+        return self._params(
+            temperature=chosen.temperature,
+            top_p=chosen.top_p,
+            top_k=chosen.top_k,
+            max_tokens=chosen.max_tokens,
+            seed=derive_seed(request.seed, request.sample),
+            logprobs=0,
+            output_kind=self._sampling.RequestOutputKind.FINAL_ONLY,
+            **guided,
+        )
+
+
+async def _start(engine: Any, arguments: Any) -> Any:
+    """Make the engine inside its loop, where its background tasks will run."""
+    return engine.from_engine_args(arguments)
+
+
+def _read(output: Any, seconds: float) -> ChatAnswer:
+    made = output.outputs[0]
+    ids = tuple(made.token_ids)
+    chances = made.logprobs
+    logprobs = None if chances is None else tuple(row[token].logprob for token, row in zip(ids, chances, strict=True))
+    return ChatAnswer(
+        text=made.text,
+        finish_reason=CUT if made.finish_reason == CUT else FINISHED,
+        token_ids=ids,
+        logprobs=logprobs,
+        call={
+            "latency": seconds,
+            "prompt_tokens": len(output.prompt_token_ids or ()),
+            "completion_tokens": len(ids),
+        },
+    )
+
+
+@lru_cache(maxsize=1)
+def _engine(model: str, revision: str | None, dtype: DType, settings: str) -> Engine:
+    """One engine a process, shared by policy and teacher: it takes most of the GPU."""
+    return Engine(model, revision, dtype, settings)
+
+
+class VllmModel(ChatModel):
+    """A vision-language model in a vLLM engine of this process."""
+
+    def __init__(
+        self, model: str, revision: str | None = None, dtype: DType = "auto", engine: dict[str, Any] | None = None
+    ) -> None:
+        """Name the model; the engine starts when the first request comes.
+
+        Args:
+            model: saved directory or hub id.
+            revision: of the hub repository; a local directory is named by its content.
+            dtype: ``auto`` is the checkpoint's own.
+            engine: more arguments of vLLM's engine, such as ``{"gpu_memory_utilization": 0.8}``.
+        """
+        self._model = model
+        self._revision = revision_of(model, revision)
+        self._dtype: DType = dtype
+        self._settings = json.dumps(engine or {}, sort_keys=True)
+        self._starting = asyncio.Lock()
+        self._failure: ConfigError | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Model, revision and precision."""
+        return {"model": self._model, "revision": self._revision, "dtype": self._dtype, "version": VERSION}
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        """Answer one request; the engine batches it with whatever else is in work."""
+        async with self._starting:
+            if self._failure is not None:
+                raise self._failure  # a start takes a minute: it is not tried once an episode
+            try:
+                engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
+            except ConfigError as error:
+                self._failure = error
+                raise
+        return await engine.answer(request)

@@ -1,0 +1,48 @@
+"""Which weights a model name stands for: a hub id with a revision, or a local directory named by its content.
+
+A directory can be overwritten by the next checkpoint while its path stays, so its revision is a digest of the files
+that decide what the model says. Hashing runs at the speed of the disk and is done once a process.
+"""
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import ConfigError
+
+DECIDING = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model", ".tiktoken")
+"""Suffixes of the files that decide the answers: weights, configs, chat template, tokenizer."""
+LOCAL_PREFIX = "local-"
+
+
+def is_local(model: str) -> bool:
+    """Whether ``model`` is a directory of this machine rather than a hub id."""
+    return Path(model).is_dir()
+
+
+def revision_of(model: str, revision: str | None) -> str | None:
+    """Return the revision to store: the given one, else the digest of a local directory, else None.
+
+    Raises:
+        ConfigError: ``model`` is a directory without a model.
+    """
+    if revision is not None or not is_local(model):
+        return revision
+    files = sorted(path for path in Path(model).rglob("*") if path.suffix in DECIDING and path.is_file())
+    if not any(path.name == "config.json" for path in files):
+        raise ConfigError(
+            f"{model} holds no config.json, so it is no saved model; expected a save_pretrained directory"
+        )
+    return LOCAL_PREFIX + _digest(
+        tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files), model
+    )
+
+
+@lru_cache(maxsize=32)
+def _digest(files: tuple[tuple[str, int, int], ...], root: str) -> str:
+    state = hashlib.sha256()
+    for name, size, _ in files:
+        state.update(f"{Path(name).relative_to(root).as_posix()}\0{size}\0".encode())
+        with Path(name).open("rb") as source:
+            state.update(hashlib.file_digest(source, "sha256").digest())
+    return state.hexdigest()[:16]

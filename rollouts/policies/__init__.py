@@ -1,0 +1,1 @@
+"""Policies that act through a chat model."""

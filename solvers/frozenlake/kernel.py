@@ -1,0 +1,196 @@
+"""The compiled core of the FrozenLake solver: maps in, distances and labels out, a whole batch in one call.
+
+A cell is ``row * width + column``. The distance of a cell is its number of moves to the nearest goal by frozen cells,
+found by one breadth-first search from the goals; holes and cells cut off have none.
+"""
+
+# A function that is split up costs compile time and calls here.
+# ruff: noqa: PLR0912, PLR0915
+
+import numpy as np
+from numba import njit
+
+from ...compiled import forget_stale
+from .. import rows
+from ..rows import (
+    AFTER,
+    AT_START,
+    BEFORE,
+    FALLBACK,
+    FEASIBLE,
+    INFINITE,
+    LABELLED,
+    LOST,
+    PIVOT,
+    PLAN_END,
+    SOLVED,
+    STATUS,
+)
+
+forget_stale(__file__, rows)
+
+# Why a text is not a map; `frozenlake.py` turns them into messages.
+OK, BAD_CHAR, RAGGED, BAD_START, NO_GOAL, OFF_MAP = range(6)
+
+
+@njit(cache=True)
+def measure(chars, row, column):
+    """Return (problem code, width, height, start cell) of a map; the start is S unless ``row`` is given (not -1)."""
+    width = height = at = 0
+    start = -1
+    starts = goals = 0
+    for i in range(chars.size + 1):
+        if i == chars.size or chars[i] == 10:
+            if height == 0:
+                width = at
+            if at != width or at == 0:
+                return RAGGED, 0, 0, 0
+            height += 1
+            at = 0
+            continue
+        char = chars[i]
+        if char == 83:  # 'S'
+            start = i - height
+            starts += 1
+        elif char == 71:  # 'G'
+            goals += 1
+        elif char not in (70, 72):  # 'F', 'H'
+            return BAD_CHAR, 0, 0, 0
+        at += 1
+    if starts != 1:
+        return BAD_START, 0, 0, 0
+    if goals == 0:
+        return NO_GOAL, 0, 0, 0
+    if row >= 0:
+        if row >= height or column >= width or column < 0:
+            return OFF_MAP, 0, 0, 0
+        start = row * width + column
+    return OK, width, height, start
+
+
+@njit(cache=True)
+def move(cell, direction, width, height):
+    """Return the cell after one move; at the edge of the map it stays."""
+    row, column = cell // width, cell % width
+    if direction == 0:
+        return cell - width if row > 0 else cell
+    if direction == 1:
+        return cell + width if row < height - 1 else cell
+    if direction == 2:
+        return cell - 1 if column > 0 else cell
+    return cell + 1 if column < width - 1 else cell
+
+
+@njit(cache=True)
+def distances(chars, width, height, depths, queue):
+    """Fill ``depths`` with the distance of every cell, INFINITE where there is none."""
+    last = 0
+    for cell in range(width * height):
+        depths[cell] = INFINITE
+        if chars[cell + cell // width] == 71:
+            depths[cell] = 0
+            queue[last] = cell
+            last += 1
+    first = 0
+    while first < last:
+        cell = queue[first]
+        first += 1
+        for direction in range(4):
+            other = move(cell, direction, width, height)
+            if depths[other] == INFINITE and chars[other + other // width] != 72:
+                depths[other] = depths[cell] + 1
+                queue[last] = other
+                last += 1
+
+
+@njit(cache=True)
+def read_map(chars, row, column):
+    """Return (problem code, width, height, start cell, distance of every cell)."""
+    code, width, height, start = measure(chars, row, column)
+    depths = np.empty(width * height, np.int64)
+    if code == OK:
+        distances(chars, width, height, depths, np.empty(width * height, np.int64))
+    return code, width, height, start, depths
+
+
+@njit(cache=True)
+def label_episodes(text, text_ends, starts, actions, ends, horizons):
+    """Label a batch of failed episodes.
+
+    Args:
+        text: all maps in a row (ASCII codes), without their position lines.
+        text_ends: where each map ends.
+        starts: (episodes, 2) row and column of the first state, -1 for the cell S.
+        actions: 0..3 for up, down, left, right; anything else changes nothing.
+        ends: where the actions of each episode end.
+        horizons: turn budgets.
+
+    Returns:
+        Problem codes of the maps; the rows of ``solvers/rows.py``; all witnesses in a row.
+    """
+    count = ends.size
+    codes = np.zeros(count, np.int64)
+    table = np.zeros((count, 8), np.int64)
+    largest = longest = 0
+    for episode in range(count):
+        largest = max(largest, text_ends[episode] - (text_ends[episode - 1] if episode else 0))
+        longest = max(longest, ends[episode] - (ends[episode - 1] if episode else 0))
+    depths = np.empty(largest, np.int64)
+    queue = np.empty(largest, np.int64)
+    cells = np.empty(longest + 1, np.int64)
+    plans = np.empty(16 * count + largest, np.int8)
+    planned = 0
+    for episode in range(count):
+        result = table[episode]
+        result[PLAN_END] = planned
+        chars = text[text_ends[episode - 1] if episode else 0 : text_ends[episode]]
+        codes[episode], width, height, start = measure(chars, starts[episode, 0], starts[episode, 1])
+        if codes[episode] != OK:
+            continue
+        begin = ends[episode - 1] if episode else 0
+        steps, horizon = ends[episode] - begin, horizons[episode]
+        cells[0] = start
+        for t in range(steps + 1):
+            if t > 0:
+                action = actions[begin + t - 1]
+                cells[t] = move(cells[t - 1], action, width, height) if 0 <= action < 4 else cells[t - 1]
+            kind = chars[cells[t] + cells[t] // width]
+            if kind == 71:
+                result[STATUS], result[PIVOT] = SOLVED, t
+                break
+            if kind == 72 and t < steps:
+                result[STATUS], result[PIVOT] = LOST, t
+                break
+        if result[STATUS] != LABELLED:
+            continue
+        distances(chars, width, height, depths, queue)
+        first = 0
+        while first <= steps and 0 <= depths[cells[first]] <= horizon - first:
+            first += 1
+        pivot = min(max(first - 1, 0), steps - 1)
+        result[PIVOT] = pivot
+        result[AT_START] = first == 0
+        result[FALLBACK] = first > steps
+        result[BEFORE] = depths[cells[pivot]]
+        result[AFTER] = depths[cells[pivot + 1]]
+        if first == 0:
+            continue
+        cell = cells[pivot]
+        for direction in range(4):
+            other = move(cell, direction, width, height)
+            if 0 <= depths[other] <= horizon - 1 - pivot:
+                result[FEASIBLE] |= 1 << direction
+        if planned + depths[cell] > plans.size:
+            more = np.empty(2 * plans.size + largest, np.int8)
+            for i in range(planned):
+                more[i] = plans[i]
+            plans = more
+        while depths[cell] > 0:
+            direction = 0
+            while depths[move(cell, direction, width, height)] != depths[cell] - 1:
+                direction += 1
+            plans[planned] = direction
+            planned += 1
+            cell = move(cell, direction, width, height)
+        result[PLAN_END] = planned
+    return codes, table, plans

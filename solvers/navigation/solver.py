@@ -1,0 +1,277 @@
+"""Pivot labels of failed navigation episodes, by a lower bound on the turns that the distance takes (spec section 3).
+
+From ``dist`` metres at least ``ceil(max(0, dist - threshold) / step - 1e-6)`` translations are needed, whatever stands
+in the way; the pivot ``t*`` is the first step after which that is more than the turns left. Distances come from the log
+and can be trusted; one that is missing is carried forward, from the start distance on. The log's flags never decide a
+pivot, they only name the mode read at ``t*``: ``format``, ``blocked``, ``stagnation``, else ``budget``.
+
+In an embedded room the true number of turns is known too (``room.py``). It is stored beside the bound as
+the reference, with the pivot that it gives; where the target could still be reached from ``s_{t*}``, the shortest plan
+is the witness.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ...errors import CertifyError, LevelError
+from ..base import Case, Certificate, Solver, Unsolved, Verdict
+from .room import TURN_OF_MOVE, Pose, Room, State, read_state
+
+ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
+UNUSABLE = ("invalid", "empty")
+"""Words for a reply without a usable action; ours is the first."""
+
+ROUNDING = 1e-6
+"""Steps that the quotient may exceed a whole number by, so that float noise adds no turn."""
+DECIMALS = 9
+"""A gain in metres is rounded to this before it is compared: 1.9 - 1.8 is a little less than 0.1 in binary."""
+LOG_TOLERANCE = 0.01
+"""How far a logged distance may be from the one that an embedded room gives, metres: logs may have two decimals."""
+
+PivotRule = Literal["budget", "earliest_event"]
+
+
+@dataclass(frozen=True)
+class NavigationSolver(Solver):
+    """Labels navigation episodes; see the module's docstring."""
+
+    name: ClassVar[str] = "navigation"
+    version: ClassVar[str] = "1"
+    modes: ClassVar[tuple[str, ...]] = ("format", "blocked", "stagnation", "budget")
+    actions: ClassVar[tuple[str, ...]] = ACTIONS
+
+    threshold: float = 1.5
+    """Distance from the target that counts as there, metres."""
+    step: float = 0.5
+    """Length of a translation, metres."""
+    window: int = 5
+    """``W``: steps over which progress is asked for."""
+    eps: float = 0.1
+    """Less progress than this over ``window`` steps is stagnation, metres."""
+    pivot_rule: PivotRule = "budget"
+    """``budget``: the bound alone decides. ``earliest_event``, the paper's words taken literally: the first blocked
+    translation, the first end of a stagnant window, or the first of the unusable replies that an episode ends with is
+    the pivot when it comes no later than the bound's."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense.
+
+        Raises:
+            CertifyError: a setting is not of its type or out of range.
+        """
+        checks = {
+            "threshold": _is_number(self.threshold) and self.threshold >= 0,
+            "step": _is_number(self.step) and self.step > 0,
+            "window": type(self.window) is int and self.window > 0,
+            "eps": _is_number(self.eps) and self.eps >= 0,
+            "pivot_rule": self.pivot_rule in ("budget", "earliest_event"),
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise CertifyError(
+                    f"{name} of the navigation solver cannot be {getattr(self, name)!r}; threshold and eps are metres "
+                    "from 0, step metres above 0, window a positive whole number, pivot_rule budget or earliest_event"
+                )
+
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        """See :meth:`Solver.certify`; reads ``dist``, ``moved`` and ``last_action_success`` of the logged steps.
+
+        An embedded episode may come without its log: its room gives the same distances.
+        """
+        return [self._label(case) for case in cases]
+
+    def turns(self, distance: float) -> int:
+        """Return the least number of turns that ``distance`` metres take."""
+        return math.ceil(max(0.0, distance - self.threshold) / self.step - ROUNDING)
+
+    def _label(self, case: Case) -> Verdict | Unsolved:
+        try:
+            state = read_state(case.initial_state, self.threshold)
+            steps = _checked_steps(case, state)
+            poses = None if state.room is None else _poses(state.room, case.actions)
+            distances = _distances(state.start_distance, steps)
+            if state.room is not None and poses is not None:
+                _compare(state.room, poses, steps)
+        except (LevelError, CertifyError) as error:
+            return Unsolved("bad_episode", str(error))
+        reached = next((t for t, distance in enumerate(distances) if distance <= self.threshold), None)
+        if reached is not None:
+            return Unsolved("not_a_failure", f"{distances[reached]:.2f} m from the target after {reached} actions")
+        return self._verdict(case, steps, distances, state.room, poses)
+
+    def _verdict(
+        self,
+        case: Case,
+        steps: Sequence[Mapping[str, Any]],
+        distances: list[float],
+        room: Room | None,
+        poses: list[Pose] | None,
+    ) -> Verdict:
+        needed = [self.turns(distance) for distance in distances]
+        fatal, fallback = _first_fatal(needed, case.horizon)
+        pivot, event = fatal, None
+        if self.pivot_rule == "earliest_event":
+            first = min(self._events(case.actions, steps, distances), default=(case.horizon, None))
+            if first[0] <= fatal:
+                pivot, event = first
+        fitting = self._fitting(case.actions, steps, distances, pivot)
+        mode = self.modes[event] if event is not None else fitting[0] if fitting else "budget"
+        before, after = case.horizon - pivot, case.horizon - 1 - pivot
+        true: list[int | None] = [] if room is None or poses is None else [room.turns(pose) for pose in poses]
+        certificate = Certificate(
+            kind="lower_bound",
+            unit="turns",
+            budget_before=before,
+            budget_after=after,
+            before=needed[pivot],
+            after=needed[pivot + 1],
+            reachable_after=None,
+            raw_before=distances[pivot],
+            raw_after=distances[pivot + 1],
+            reference_pivot=_first_fatal(true, case.horizon)[0] if true else None,
+            reference_kind="exact" if true else None,
+            reference_before=true[pivot] if true else None,
+            reference_after=true[pivot + 1] if true else None,
+        )
+        witness, feasible = None, ()
+        if room is not None and poses is not None and _in_time(true[pivot], before):
+            witness = _shortest_plan(room, poses[pivot])
+            feasible = tuple(a for a in ACTIONS if _in_time(room.turns(room.after(poses[pivot], a)[0]), after))
+        return Verdict(
+            pivot_step=pivot,
+            failure_mode=mode,
+            certificate=certificate,
+            secondary_modes=tuple(other for other in fitting if other != mode),
+            fallback=fallback and event is None,
+            infeasible_at_start=needed[0] > case.horizon,
+            witness=witness,
+            feasible_actions=feasible,
+        )
+
+    def _fitting(
+        self, actions: Sequence[str], steps: Sequence[Mapping[str, Any]], distances: list[float], t: int
+    ) -> list[str]:
+        """Return the modes that fit step ``t``, the first one first; none of them means ``budget``."""
+        tests = {
+            "format": actions[t] in UNUSABLE,
+            "blocked": _rejected(actions[t], steps[t]),
+            "stagnation": self._stagnates(distances, t),
+        }
+        return [mode for mode, holds in tests.items() if holds]
+
+    def _stagnates(self, distances: list[float], t: int) -> bool:
+        """Whether the ``window`` steps up to ``t`` brought less than ``eps``; ``distances[t + 1]`` is after step t."""
+        return t >= self.window and round(distances[t + 1 - self.window] - distances[t + 1], DECIMALS) < self.eps
+
+    def _events(
+        self, actions: Sequence[str], steps: Sequence[Mapping[str, Any]], distances: list[float]
+    ) -> list[tuple[int, int]]:
+        """Return step and index of the mode of the first event of each kind."""
+        suffix = len(actions)
+        while suffix and actions[suffix - 1] in UNUSABLE:
+            suffix -= 1
+        fires = (
+            [t == suffix for t in range(len(actions))],
+            [_rejected(action, info) for action, info in zip(actions, steps, strict=True)],
+            [self._stagnates(distances, t) for t in range(len(actions))],
+        )
+        return [(row.index(True), mode) for mode, row in enumerate(fires) if True in row]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _in_time(needed: int | None, budget: int) -> bool:
+    return needed is not None and needed <= budget
+
+
+def _first_fatal(needed: Sequence[int | None], horizon: int) -> tuple[int, bool]:
+    """Return ``t*`` for the turns needed at ``s_0 .. s_T``, None for never, and whether it is the fallback."""
+    for t in range(len(needed) - 1):
+        if not _in_time(needed[t + 1], horizon - 1 - t) or (t == 0 and not _in_time(needed[0], horizon)):
+            return t, False
+    return len(needed) - 2, True
+
+
+def _rejected(action: str, info: Mapping[str, Any]) -> bool:
+    """Whether the flags say that a translation was not carried out."""
+    return action in TURN_OF_MOVE and (info.get("last_action_success") is False or info.get("moved") is False)
+
+
+def _checked_steps(case: Case, state: State) -> Sequence[Mapping[str, Any]]:
+    """Return the log of an episode, made from the room where there is none.
+
+    Raises:
+        CertifyError: actions and log cannot be an episode.
+    """
+    count = len(case.actions)
+    if not 0 < count <= case.horizon:
+        raise CertifyError(f"the episode has {count} actions; expected 1 to its horizon of {case.horizon}")
+    for t, action in enumerate(case.actions):
+        if action not in ACTIONS and action not in UNUSABLE:
+            raise CertifyError(f"unknown action {action!r} at step {t}; use one of {', '.join(ACTIONS)}, {UNUSABLE[0]}")
+    if not case.steps and state.room is not None:
+        return _simulated(state.room, case.actions)
+    if len(case.steps) != count:
+        raise CertifyError(f"the log has {len(case.steps)} steps for {count} actions; pass the info of every step")
+    return case.steps
+
+
+def _poses(room: Room, actions: Sequence[str]) -> list[Pose]:
+    """Return the poses ``s_0 .. s_T`` by the room's rules."""
+    poses = [room.start]
+    for action in actions:
+        poses.append(room.after(poses[-1], action)[0])
+    return poses
+
+
+def _simulated(room: Room, actions: Sequence[str]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    pose = room.start
+    for action in actions:
+        pose, done = room.after(pose, action)
+        steps.append({"dist": room.distance(pose), "last_action_success": done})
+    return steps
+
+
+def _compare(room: Room, poses: list[Pose], steps: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a log of another room: its reference would be about something else."""
+    for t, info in enumerate(steps):
+        logged, right = info.get("dist"), room.distance(poses[t + 1])
+        if logged is not None and math.isfinite(logged) and abs(logged - right) > LOG_TOLERANCE:
+            raise CertifyError(f"dist of step {t} is {logged}, but the room's rules give {right:.4f}")
+
+
+def _distances(start: float, steps: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the distances at ``s_0 .. s_T``, a missing one carried forward.
+
+    Raises:
+        CertifyError: a distance is not a number of metres.
+    """
+    distances = [start]
+    for t, info in enumerate(steps):
+        value = info.get("dist")
+        if value is None:
+            distances.append(distances[-1])
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise CertifyError(f"dist of step {t} is {value!r}; expected metres, or nothing where it was not measured")
+        distances.append(float(value) if math.isfinite(value) else distances[-1])
+    return distances
+
+
+def _shortest_plan(room: Room, pose: Pose) -> tuple[str, ...]:
+    """Return the shortest plan to success, among equals the first in the order of ``ACTIONS``."""
+    plan: list[str] = []
+    left = room.turns(pose)
+    while left:
+        action = next(name for name in ACTIONS if room.turns(room.after(pose, name)[0]) == left - 1)
+        pose, left = room.after(pose, action)[0], left - 1
+        plan.append(action)
+    return tuple(plan)
+
+
+__all__ = ["ACTIONS", "UNUSABLE", "NavigationSolver"]

@@ -1,0 +1,1 @@
+"""The second, independent opinion on every label: what ``pivot verify`` asks."""

@@ -1,0 +1,295 @@
+"""The second opinion on labels of PrimitiveSkill episodes: every field of a verdict, derived again in another way.
+
+Written apart from the solver. Open stages are counted back from the last step, modes are read from the words of the
+logged action, and whether one turn can finish is found by playing: two generous primitives are tried one after the
+other, every outcome of each is enumerated cube by cube, and the goal is looked for among the last ones. The planner's
+assumptions (``planner.py``) and numbers are all that the two have in common.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from ..base import Case, Proof, Verdict
+
+_STAGES = {
+    "align": ("red at 0", "green at 0"),
+    "place": ("red held", "red home", "green held"),
+    "stack": ("red held", "red on green", "purple held"),
+    "drawer": ("apple held", "apple in"),
+}
+_NAMES = {"align": "RG", "place": "RG", "stack": "RGP", "drawer": "A"}
+"""The movable things of each task, a letter each, in the order in which observations list them."""
+_ALL_POINTS = {"align": 2, "place": 4, "stack": 3, "drawer": 2}
+_NOTHING = ("empty", "invalid")
+_NUMBERS = {"pick": 3, "place": 3, "push": 6}
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+_TABLE, _HAND = "table", "hand"
+_REACH, _OVER = 150, 60
+_DONE = {"G": _TABLE, "R": "G", "P": "R"}
+
+Points = dict[str, tuple[int, int, int]]
+Bases = dict[str, str]
+"""What each cube stands on or hangs in."""
+
+
+def prove_manipulation(case: Case, verdict: Verdict) -> Proof:
+    """Return the proof of a label, or everything that is wrong with it."""
+    try:
+        level = json.loads(case.initial_state)
+        task = level["task"]
+        log = _Log(case, _STAGES[task], list(level["achieved"]))
+        turns = _needed_turns(task, case)
+    except _UNREADABLE as error:
+        return Proof((f"level or log cannot be read: {type(error).__name__}: {error}",))
+    if not 0 <= verdict.pivot_step < len(case.actions):
+        return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
+    return Proof(tuple(_differences(log, turns, case.horizon, verdict)))
+
+
+def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) -> list[str]:
+    last = len(log.turns) - 1
+    late = [t for t in range(last + 1) if log.open[t + 1] > horizon - 1 - t]
+    at_start = log.open[0] > horizon
+    pivot = 0 if at_start else min(late, default=last)
+    lost = [t for t in range(last + 1) if turns and turns[t + 1] > horizon - 1 - t]
+    reference = None if not turns else 0 if turns[0] > horizon else min(lost, default=last)
+    modes, facts = log.modes(pivot), verdict.certificate
+    wanted: dict[str, tuple[Any, Any]] = {
+        "pivot_step": (verdict.pivot_step, pivot),
+        "failure_mode": (verdict.failure_mode, modes[0] if modes else "timeout"),
+        "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
+        "fallback": (verdict.fallback, not late and not at_start),
+        "infeasible_at_start": (verdict.infeasible_at_start, at_start),
+        "witness": (verdict.witness, None),
+        "feasible_actions": (tuple(verdict.feasible_actions), ()),
+        "certificate.kind": (facts.kind, "heuristic"),
+        "certificate.unit": (facts.unit, "stages"),
+        "certificate.budget_before": (facts.budget_before, horizon - pivot),
+        "certificate.budget_after": (facts.budget_after, horizon - pivot - 1),
+        "certificate.before": (facts.before, log.open[pivot]),
+        "certificate.after": (facts.after, log.open[pivot + 1]),
+        "certificate.reachable_after": (facts.reachable_after, None),
+        "certificate.raw_before": (facts.raw_before, log.open[pivot]),
+        "certificate.raw_after": (facts.raw_after, log.open[pivot + 1]),
+        "certificate.reference_pivot": (facts.reference_pivot, reference),
+        "certificate.reference_kind": (facts.reference_kind, "lower_bound" if turns else None),
+        "certificate.reference_before": (facts.reference_before, turns[pivot] if turns else None),
+        "certificate.reference_after": (facts.reference_after, turns[pivot + 1] if turns else None),
+    }
+    return [
+        f"{name} is {found!r}, the second reading gives {right!r}"
+        for name, (found, right) in wanted.items()
+        if found != right
+    ]
+
+
+class _Log:
+    """What an episode's log says: the words of every turn, and how many stages were open around it."""
+
+    def __init__(self, case: Case, stages: Sequence[str], achieved: list[Any]) -> None:
+        if len(case.steps) != len(case.actions) or not 0 < len(case.actions) <= case.horizon:
+            raise ValueError(f"{len(case.actions)} actions, {len(case.steps)} logged, {case.horizon} turns")
+        if len(achieved) != len(stages) or not all(flag in (True, False) for flag in achieved):
+            raise ValueError(f"achieved {achieved} for {len(stages)} stages")
+        self.turns = [self._words(action) for action in case.actions]
+        self.legal = [info["legal"] for info in case.steps]
+        self.open = [len(stages) - sum(achieved), *(info["remaining_stages"] for info in case.steps)]
+        if any(type(count) is not int or count < 0 for count in self.open) or self.open != sorted(self.open)[::-1]:
+            raise ValueError(f"open stages {self.open}, which never become more")
+        if any(
+            flag not in (True, False) or (flag and not words)
+            for flag, words in zip(self.legal, self.turns, strict=True)
+        ):
+            raise ValueError("a turn without a primitive is called legal")
+
+    @staticmethod
+    def _words(action: str) -> list[str]:
+        if action in _NOTHING:
+            return []
+        words = []
+        for call in action.split("|"):
+            word, _, rest = call.partition("(")
+            numbers = rest[:-1].split(",")
+            plain = all(str(int(number)) == number for number in numbers)
+            if not plain or not rest.endswith(")") or len(numbers) != _NUMBERS[word]:
+                raise ValueError(f"action {action[:80]!r}")
+            words.append(word)
+        if len(words) > 2:
+            raise ValueError(f"action {action[:80]!r}")
+        return words
+
+    def modes(self, t: int) -> tuple[str, ...]:
+        """Return the modes that fit a turn, in their order; none for ``timeout``."""
+        words = self.turns[t]
+        found = ["format"] if not words or not self.legal[t] else []
+        spoken = [word for turn in self.turns[:t] for word in turn]
+        for word in words:
+            if word != "pick" and "pick" not in spoken:
+                found.append("order_error")
+                break
+            spoken.append(word)
+        if words == ["pick", "place"] and self.open[t + 1] == self.open[t]:
+            found.append("wrong_target")
+        return tuple(found)
+
+
+# --- the sound bound -------------------------------------------------------------------------------------------------
+
+
+def _needed_turns(task: str, case: Case) -> list[int]:
+    """Return the turns that are needed at least at ``s_0 .. s_T``; nothing where an observation does not tell."""
+    if len(case.observations) != len(case.actions):
+        return []
+    found = []
+    for text in case.observations:
+        told = _told(task, text)
+        if told is None:
+            return []
+        found.append(1 if _one_turn_may_do(task, told) else 2)
+    return [*found, 1]
+
+
+def _told(task: str, text: str) -> tuple[list[list[int]], int] | None:
+    """Return the positions of the movable things and the drawer's opening; None where the text does not say."""
+    heads = ("Workspace limits in mm: ", "Object positions in mm: ", "Other information: ")
+    lines = text.split("\n")
+    if len(lines) != 3 or len(text) > 2000 or not all(map(str.startswith, lines, heads)):
+        return None
+    try:
+        points = json.loads(lines[1][len(heads[1]) :].translate({ord("("): "[", ord(")"): "]"}))
+        words = lines[2][len(heads[2]) :].split(" ")
+        opening = json.loads(words[5]) if " ".join(words[:5]) == "the drawer is open by" else None
+    except (ValueError, IndexError):
+        return None
+    if len(points) != _ALL_POINTS[task] or (opening is None) == (task == "drawer"):
+        return None
+    if any([type(value) for value in point] != [int] * 3 or max(map(abs, point)) > 999_999 for point in points):
+        return None
+    return points[: len(_NAMES[task])], opening or 0
+
+
+def _one_turn_may_do(task: str, told: tuple[list[list[int]], int]) -> bool:
+    """Whether two primitives can be enough, by the most generous reading of where things are."""
+    points, opening = told
+    if task == "drawer":
+        # Three are needed for an apple on the table beside an open drawer: up, in, shut.
+        return points[0][2] >= 98 or opening <= 141
+    if task != "stack":
+        return True
+    at = dict(zip(_NAMES[task], map(tuple, points), strict=True))
+    readings = list(_piles(at))
+    return not readings or any(_playable(_frozen(bases), 2, _frozen_near(at)) for bases in readings)
+
+
+def _height(z: int) -> int:
+    return sum(z >= limit for limit in (52, 86))
+
+
+def _piles(at: Mapping[str, tuple[int, ...]]) -> Iterator[Bases]:
+    """Yield every way in which the cubes can stand on each other."""
+    hanging = sorted((point[2], name) for name, point in at.items() if point[2] > 250)
+    options: dict[str, list[str]] = {}
+    for name, (_, _, z) in at.items():
+        if z > 250:
+            below = [other for height, other in hanging if height < z]
+            options[name] = below or [_HAND]
+        elif _height(z) == 0:
+            options[name] = [_TABLE]
+        else:
+            options[name] = [
+                other
+                for other, point in at.items()
+                if point[2] <= 250 and _height(point[2]) == _height(z) - 1 and _gap(at[name], point) <= _OVER
+            ]
+    for chosen in product(*options.values()):
+        bases = dict(zip(options, chosen, strict=True))
+        if _sound(bases):
+            yield bases
+
+
+def _gap(one: Sequence[int], other: Sequence[int]) -> int:
+    return max(abs(a - b) for a, b in zip(one[:2], other[:2], strict=True))
+
+
+def _way_down(bases: Bases, name: str) -> list[str]:
+    way = [bases[name]]
+    while way[-1] in bases and len(way) <= len(bases):
+        way.append(bases[way[-1]])
+    return way
+
+
+def _sound(bases: Bases) -> bool:
+    """Whether nothing stands on itself and the hand holds one thing at most."""
+    return all(_way_down(bases, name)[-1] in (_TABLE, _HAND) for name in bases) and (
+        sum(base == _HAND for base in bases.values()) < 2
+    )
+
+
+Frozen = tuple[tuple[str, str], ...]
+
+
+def _frozen(bases: Bases) -> Frozen:
+    return tuple(sorted(bases.items()))
+
+
+def _frozen_near(at: Mapping[str, tuple[int, ...]]) -> frozenset[tuple[str, str]]:
+    return frozenset((one, other) for one, other in product(at, at) if _gap(at[one], at[other]) <= _REACH)
+
+
+@lru_cache(maxsize=1 << 12)
+def _playable(start: Frozen, left: int, near: frozenset[tuple[str, str]] | None) -> bool:
+    """Whether the tower can stand after at most ``left`` primitives; ``near`` is None once things may be anywhere."""
+    if dict(start) == _DONE:
+        return True
+    return left > 0 and any(_playable(after, left - 1, None) for after in set(_outcomes(dict(start), near)))
+
+
+def _outcomes(bases: Bases, near: frozenset[tuple[str, str]] | None) -> Iterator[Frozen]:
+    """Yield all that one primitive can leave: a place or a push (at no cube), or a pick at each cube."""
+    held = next((name for name, base in bases.items() if base == _HAND), None)
+    carried = {name for name in bases if _way_down(bases, name)[-1] == _HAND}
+    for taken in (None, *bases):
+        lists = [_new_bases(bases, name, taken, carried, near) for name in bases]
+        for chosen in product(*lists):
+            after = dict(zip(bases, chosen, strict=True))
+            hand = [name for name, base in after.items() if base == _HAND]
+            if not _sound(after) or hand not in ([taken], [held], [] if taken is None else [taken]):
+                continue
+            if _rises_rightly(bases, after, taken, carried):
+                yield _frozen(after)
+
+
+def _new_bases(
+    bases: Bases, name: str, taken: str | None, carried: set[str], near: frozenset[tuple[str, str]] | None
+) -> list[str]:
+    """Return what a cube may stand on or hang in after a primitive, by where it could be brought."""
+    if name == taken:
+        return [_HAND]
+    found = [_TABLE, bases[name]]
+    for other in bases:
+        free = (
+            near is None or taken is None or (taken, other) in near or (name not in carried and (name, other) in near)
+        )
+        if other != name and free:
+            found.append(other)
+    return [base for base in dict.fromkeys(found) if base != _HAND or taken is None]
+
+
+def _rises_rightly(before: Bases, after: Bases, taken: str | None, carried: set[str]) -> bool:
+    """Whether no cube is higher than a primitive can have brought it, nor let go of onto what it carries."""
+    for name in before:
+        was, now = _way_down(before, name), _way_down(after, name)
+        if now[-1] == _HAND:
+            lifted = name in carried or name == taken
+            if not lifted and (taken is None or len(was) <= len(_way_down(before, taken))):
+                return False
+        elif name in carried:
+            if any(base in before and name in _way_down(before, base) for base in now):
+                return False
+        elif len(now) > len(was):
+            return False
+    return True

@@ -1,0 +1,139 @@
+"""The second opinion behind ``verify``: prove a stored label again from its row alone (spec section 3).
+
+A puzzle episode is replayed under rules written for this purpose only (``games.py``), a forward search gives
+the distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was,
+the witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are
+exact. Labels by convention or heuristic are read a second time from the log (``svg.py``,
+``primitiveskill.py``), and those by a bound are derived a second time from log and room
+(``navigation.py``).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ...errors import CertifyError, LevelError
+from ..base import Case, Proof, Verdict
+from .games import GAMES, NOTHING, ORDER, Game
+from .navigation import NavigationProver
+from .primitiveskill import prove_manipulation
+from .svg import prove_submission
+
+LOG_CHECKS = {"primitiveskill": prove_manipulation, "svg": prove_submission}
+"""Environments whose labels follow from what was logged, without a model of the environment."""
+
+
+class Prover:
+    """Re-proves the labels of one environment; the level proved last is kept, for its other rollouts."""
+
+    def __init__(self, env_name: str) -> None:
+        """Prepare for the environment ``env_name``, a key of ``GAMES``."""
+        self._game = lru_cache(maxsize=1)(GAMES[env_name])
+
+    def __call__(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or everything that is wrong with it."""
+        try:
+            game = self._game(case.initial_state)
+        except (LevelError, CertifyError) as error:
+            return Proof((f"could not be re-proved: {error}",))
+        unknown = [action for action in case.actions if action not in (*ORDER, NOTHING)]
+        if unknown or not 0 < len(case.actions) <= case.horizon:
+            return Proof((f"not an episode: {len(case.actions)} actions for {case.horizon} turns, unknown {unknown}",))
+        states = [game.start]
+        for action in case.actions:
+            if game.is_over(states[-1]):
+                break
+            states.append(game.after(states[-1], action))
+        over = len(states) <= len(case.actions)
+        if over or game.is_solved(states[-1]):
+            return Proof((f"not a failed episode: it is over after {len(states) - 1} of {len(case.actions)} actions",))
+        if not 0 <= verdict.pivot_step < len(case.actions):
+            return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
+        return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
+
+
+def prover(env_name: str, solver_config: Mapping[str, Any] | None = None) -> Callable[[Case, Verdict], Proof] | None:
+    """Return the prover of an environment; None where labels cannot be proved a second time.
+
+    ``solver_config`` holds the settings that the labels were made with, where they have a meaning of their own.
+    """
+    if env_name == "navigation":
+        return NavigationProver(solver_config)
+    return LOG_CHECKS.get(env_name) or (Prover(env_name) if env_name in GAMES else None)
+
+
+def prove(env_name: str, case: Case, verdict: Verdict, solver_config: Mapping[str, Any] | None = None) -> Proof:
+    """Re-prove one label; use :func:`prover` for many of them.
+
+    Raises:
+        CertifyError: labels of this environment cannot be proved a second time.
+    """
+    check = prover(env_name, solver_config)
+    if check is None:
+        known = ", ".join((*GAMES, *LOG_CHECKS, "navigation"))
+        raise CertifyError(f"labels of {env_name!r} cannot be proved a second time; known: {known}")
+    return check(case, verdict)
+
+
+def _in_time(game: Game, state: object, budget: int) -> bool:
+    needed = game.distance(state)  # pyright: ignore[reportArgumentType]
+    return needed is not None and needed <= budget
+
+
+def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:
+    """Check pivot, mode, flags and certificate."""
+    step, horizon = verdict.pivot_step, case.horizon
+    at_start = not _in_time(game, states[0], horizon)
+    # The first state that cannot make it in its budget; the one after the last when all can.
+    first = next((t for t, state in enumerate(states) if not _in_time(game, state, horizon - t)), len(states))
+    pivot = min(max(first - 1, 0), len(case.actions) - 1)
+    before, after = game.distance(states[step]), game.distance(states[step + 1])
+    wanted = {
+        "pivot_step": (verdict.pivot_step, pivot),
+        "infeasible_at_start": (verdict.infeasible_at_start, at_start),
+        "fallback": (verdict.fallback, first == len(states)),
+        "failure_mode": (verdict.failure_mode, "deadlock" if after is None else "timeout"),
+        "secondary_modes": (tuple(verdict.secondary_modes), ()),
+        "certificate.kind": (verdict.certificate.kind, "exact"),
+        "certificate.unit": (verdict.certificate.unit, "moves"),
+        "certificate.budget_before": (verdict.certificate.budget_before, horizon - step),
+        "certificate.budget_after": (verdict.certificate.budget_after, horizon - 1 - step),
+        "certificate.before": (verdict.certificate.before, before),
+        "certificate.after": (verdict.certificate.after, after),
+        "certificate.reachable_after": (verdict.certificate.reachable_after, after is not None),
+        "certificate.raw_before": (verdict.certificate.raw_before, None),
+        "certificate.raw_after": (verdict.certificate.raw_after, None),
+        "certificate.reference_pivot": (verdict.certificate.reference_pivot, None),
+        "certificate.reference_kind": (verdict.certificate.reference_kind, None),
+        "certificate.reference_before": (verdict.certificate.reference_before, None),
+        "certificate.reference_after": (verdict.certificate.reference_after, None),
+    }
+    return [
+        f"{name} is {found!r}, the search gives {right!r}" for name, (found, right) in wanted.items() if found != right
+    ]
+
+
+def _plan_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:
+    """Check the witness and the feasible actions at the stored pivot step."""
+    step = verdict.pivot_step
+    state, budget = states[step], case.horizon - step
+    if not _in_time(game, state, budget):
+        problems = [] if verdict.witness is None else ["there is a witness, but no plan solves the task in time"]
+        return problems + (["no action is feasible, but some are listed"] if verdict.feasible_actions else [])
+    feasible = tuple(action for action in ORDER if _in_time(game, game.after(state, action), budget - 1))
+    problems = []
+    if tuple(verdict.feasible_actions) != feasible:
+        problems.append(f"feasible_actions are {verdict.feasible_actions}, the search gives {feasible}")
+    if verdict.witness is None:
+        return [*problems, "the witness is missing"]
+    if len(verdict.witness) > budget:
+        problems.append(f"the witness takes {len(verdict.witness)} actions, {budget} are left")
+    for number, action in enumerate(verdict.witness):
+        left = game.distance(state) or 0
+        first = next((name for name in ORDER if _in_time(game, game.after(state, name), left - 1)), None)
+        if action not in ORDER or action != first:
+            return [*problems, f"action {number} of the witness is {action!r}; the first shortest plan has {first!r}"]
+        state = game.after(state, action)
+    if not game.is_solved(state):
+        problems.append("the witness does not solve the task")
+    return problems

@@ -1,0 +1,271 @@
+"""The compiled entry points of the Sokoban solver: labels of a batch of episodes, and searches of whole levels.
+
+The search itself is in ``search.py``; here is when to extend it, in which direction, and what to read from it.
+"""
+
+# A function that is split up costs compile time and calls here.
+# ruff: noqa: PLR0912, PLR0915
+
+import numpy as np
+from numba import njit
+
+from ...compiled import forget_stale
+from .. import rows as label
+from . import bits, layout, search
+from .bits import LOW6, ONE, SHIFT_32, ZERO, copy_words, inner, longer
+from .layout import BEYOND, CODE, ENTRIES, FORWARD, LEVELS, OK, PLAYER, START, STATES, TARGETS, UNKNOWN, WORDS
+from .search import (
+    add_players,
+    advance,
+    board_at,
+    cleared,
+    close_level,
+    depth_of,
+    exhausted,
+    is_dead,
+    move,
+    new_space,
+    row_for,
+    seed_solved,
+    slot_of,
+)
+
+forget_stale(__file__, bits, layout, search, label)
+
+# Up to so many log entries a backward search is extended alone: it serves the next question too.
+SMALL = 4096
+
+
+@inner
+def meets(front, back, words):
+    """Tell whether the last finished level of ``front`` holds a state that ``back`` has met."""
+    level = front.counts[LEVELS]
+    for entry in range(front.starts[level - 1], front.starts[level]):
+        here = entry * (words + 1)
+        at = np.int64(front.log[here + words] >> SHIFT_32) * (2 * words + 1)
+        row = np.int64(back.slots[slot_of(back.rows, back.slots, front.rows[at:], words)])
+        if row >= 0:
+            for i in range(words):
+                if front.log[here + i] & back.rows[row * (2 * words + 1) + words + i] != ZERO:
+                    return True
+    return False
+
+
+@inner
+def resolve(back, board, key, player, bound, max_states):
+    """Return (``back``, distance of a state) by extending ``back`` and a forward search until they meet.
+
+    The distance is INFINITE when either search met everything it can without the other, BEYOND as soon as it must be
+    above ``bound`` (negative: no bound), UNKNOWN when both passed ``max_states``. Whenever no state of forward depth f
+    has backward depth at most b, the distance is above f + b; so the first meeting gives it exactly.
+    """
+    words = board.shape[WORDS]
+    depth = depth_of(back, words, key, player)
+    if depth >= 0:
+        return back, depth
+    if is_dead(board, key) or exhausted(back):
+        return back, label.INFINITE
+    front = new_space(words)
+    front.counts[FORWARD] = 1
+    first = row_for(front, words, key)
+    add_players(front, words, first, player >> 6, ONE << np.uint64(player & LOW6))
+    front = close_level(front)
+    while True:
+        reached = front.counts[LEVELS] + back.counts[LEVELS] - 2
+        if 0 <= bound <= reached:
+            return back, BEYOND
+        front_full, back_full = front.counts[STATES] > max_states, back.counts[STATES] > max_states
+        if front_full and back_full:
+            return back, UNKNOWN
+        ahead = front.counts[ENTRIES] - front.starts[front.counts[LEVELS] - 1]
+        behind = back.counts[ENTRIES] - back.starts[back.counts[LEVELS] - 1]
+        if back_full or (ahead < behind and back.counts[ENTRIES] > SMALL and not front_full):
+            front = advance(front, board, max_states)
+        else:
+            back = advance(back, board, max_states)
+        if exhausted(front) or exhausted(back):
+            return back, label.INFINITE
+        if front.counts[LEVELS] + back.counts[LEVELS] - 2 > reached and meets(front, back, words):
+            return back, reached + 1
+
+
+@inner
+def find_pivot(back, board, keys, players, steps, horizon, max_states):
+    """Return (``back``, index of the first state that is not solvable in its budget; steps + 1: none; -1: unknown).
+
+    State t has the budget horizon - t. Feasibility never returns once lost, so it is enough to close in on one place
+    from both sides: after each level, the state whose budget has just been covered is decided, and so is the last one
+    not known to be infeasible when it was met.
+    """
+    words = board.shape[WORDS]
+    low, high = -1, steps if steps == horizon else steps + 1
+    for t in range(high):
+        same = t > 0
+        for i in range(words if t > 0 else 0):
+            same &= keys[t * words + i] == keys[(t - 1) * words + i]
+        if not same and is_dead(board, keys[t * words :]):
+            high = t
+            break
+    while low < high - 1:
+        depth = back.counts[LEVELS] - 1
+        due = horizon - depth
+        if low < due < high:
+            if depth_of(back, words, keys[due * words :], players[due]) >= 0:
+                low = due
+            else:
+                high = due
+        if low < high - 1 and depth_of(back, words, keys[(high - 1) * words :], players[high - 1]) >= 0:
+            low = high - 1
+        if low == high - 1:
+            break
+        if exhausted(back):
+            while low + 1 < high and depth_of(back, words, keys[(low + 1) * words :], players[low + 1]) >= 0:
+                low += 1
+            high = low + 1
+            break
+        back = advance(back, board, max_states)
+        if back.counts[STATES] > max_states:
+            return back, -1
+    return back, high
+
+
+@njit(cache=True, error_model="numpy")
+def label_episodes(boards, actions, ends, horizons, max_states):
+    """Label a batch of failed episodes.
+
+    Args:
+        boards: one level an episode.
+        actions: 0..3 for up, down, left, right; anything else changes nothing.
+        ends: where the actions of each episode end.
+        horizons: turn budgets.
+        max_states: cap of one search.
+
+    Returns:
+        The rows of ``solvers/rows.py``, and all witnesses behind one another.
+    """
+    count = ends.size
+    table = np.zeros((count, 8), np.int64)
+    plans = np.empty(16 * count + 16, np.int8)
+    planned = 0
+    longest, widest = 0, 1
+    for episode in range(count):
+        widest = max(widest, boards.shape[episode, WORDS])
+        longest = max(longest, ends[episode] - (ends[episode - 1] if episode else 0))
+    keys = np.empty((longest + 2) * widest, np.uint64)
+    players = np.empty(longest + 2, np.int64)
+    back = new_space(widest)
+    endless = np.int64(-1)  # a plain -1 would make numba compile `resolve` once more for the constant
+    for episode in range(count):
+        begin = ends[episode - 1] if episode else 0
+        steps = ends[episode] - begin
+        result = table[episode]
+        result[label.PLAN_END] = planned
+        if boards.shape[episode, CODE] != OK:
+            continue
+        board = board_at(boards, episode)
+        words, horizon = board.shape[WORDS], horizons[episode]
+        result[label.STATUS] = label.SOLVED
+        players[0] = board.shape[PLAYER]
+        copy_words(keys, board.masks[START * words :], words)
+        for t in range(steps + 1):
+            if t > 0:
+                copy_words(keys[t * words :], keys[(t - 1) * words :], words)
+                players[t] = players[t - 1]
+                action = actions[begin + t - 1]
+                if 0 <= action < 4:
+                    players[t] = move(board, keys[t * words :], players[t - 1], np.int64(action))
+            open_boxes = ZERO
+            for i in range(words):
+                open_boxes |= keys[t * words + i] & ~board.masks[TARGETS * words + i]
+            if open_boxes == ZERO:
+                result[label.PIVOT] = t
+                break
+        else:
+            result[label.STATUS] = label.LIMIT
+        if result[label.STATUS] == label.SOLVED:
+            continue
+        back = seed_solved(cleared(back, words), board, max_states)
+        first = -1
+        if back.counts[STATES] <= max_states:
+            back, first = find_pivot(back, board, keys, players, steps, horizon, max_states)
+        if first < 0:
+            continue
+        result[label.AT_START] = first == 0
+        result[label.FALLBACK] = first > steps
+        pivot = min(max(first - 1, 0), steps - 1)
+        result[label.PIVOT] = pivot
+        spare = (longest + 1) * words
+        if first > 0:
+            depth = depth_of(back, words, keys[pivot * words :], players[pivot])
+            while depth < 0 and back.counts[STATES] <= max_states:
+                # Only without a fatal step: the state after the pivot was met, the pivot's is at most one further.
+                back = advance(back, board, max_states)
+                depth = depth_of(back, words, keys[pivot * words :], players[pivot])
+            if depth < 0:
+                continue
+            result[label.BEFORE] = depth
+            if planned + depth > plans.size:
+                plans = longer(plans, 2 * plans.size + depth)
+            base, player = pivot * words, players[pivot]
+            here, there = np.empty(words, np.uint64), np.empty(words, np.uint64)
+            copy_words(here, keys[base:], words)
+            while depth > 0:
+                direction, stand = -1, player
+                while direction < 0 or depth_of(back, words, there, stand) != depth - 1:
+                    direction += 1
+                    copy_words(there, here, words)
+                    stand = move(board, there, player, direction)
+                plans[planned] = direction
+                planned += 1
+                depth -= 1
+                here, there, player = there, here, stand
+            result[label.PLAN_END] = planned
+        unknown = False
+        if first == 0:
+            back, result[label.BEFORE] = resolve(back, board, keys, players[0], endless, max_states)
+            unknown = result[label.BEFORE] == UNKNOWN
+        budget = horizon - 1 - pivot
+        for direction in range(4 if first > 0 else 0):
+            copy_words(keys[spare:], keys[pivot * words :], words)
+            stand = move(board, keys[spare:], players[pivot], direction)
+            back, depth = resolve(back, board, keys[spare:], stand, budget, max_states)
+            unknown |= depth == UNKNOWN
+            if 0 <= depth <= budget:
+                result[label.FEASIBLE] |= 1 << direction
+        if not unknown:
+            after = pivot + 1
+            back, result[label.AFTER] = resolve(back, board, keys[after * words :], players[after], endless, max_states)
+            if result[label.AFTER] != UNKNOWN:
+                result[label.STATUS] = label.LABELLED
+    return table, plans
+
+
+@njit(cache=True, error_model="numpy")
+def explore(boards, depth_limit, max_states):
+    """Search the one level of ``boards`` backward from its solved states.
+
+    It ends at ``depth_limit`` moves or, if that is negative, when every solvable state was met; the count of states is
+    above ``max_states`` when it gave up.
+    """
+    board = board_at(boards, 0)
+    space = seed_solved(new_space(board.shape[WORDS]), board, max_states)
+    while space.counts[STATES] <= max_states and (depth_limit < 0 or space.counts[LEVELS] <= depth_limit):
+        space = advance(space, board, max_states)
+        if exhausted(space):
+            break
+    return space
+
+
+@njit(cache=True, error_model="numpy")
+def depths_after(boards, space, all_actions):
+    """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
+    board = board_at(boards, 0)
+    words = board.shape[WORDS]
+    found = np.empty(5 if all_actions else 1, np.int64)
+    start, key = board.masks[START * words :], np.empty(words, np.uint64)
+    found[0] = depth_of(space, words, start, board.shape[PLAYER])
+    for direction in range(found.size - 1):
+        copy_words(key, start, words)
+        player = move(board, key, board.shape[PLAYER], direction)
+        found[1 + direction] = depth_of(space, words, key, player)
+    return found

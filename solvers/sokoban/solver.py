@@ -1,0 +1,98 @@
+"""Exact pivot labels of failed Sokoban episodes, for any room and any number of boxes.
+
+``d(s)`` is the fewest moves (not pushes) that solve state ``s``. One backward search from the solved states meets
+states in the order of ``d``, so the first step after which the budget is too short is found without searching deeper
+than that budget; only the question whether the state after it is lost for good (``deadlock``) or just too far
+(``timeout``) looks further, from both sides. The searches are compiled (``kernel.py``) and label a batch in
+one call, every episode on its own. Solved means every box on a target; there may be more targets than boxes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...errors import LevelError
+from ..base import Case, ExactSolver, Unsolved, Verdict
+from ..rows import ACTIONS, CODES, INVALID, LABELLED, PIVOT, PLAN_END, SOLVED, STATUS, bad_episode, verdict
+from . import kernel
+from .board import parse_levels
+from .layout import CODE, OK
+from .levels import MAX_STATES, SokobanDistances, sample_level
+from .text import SokobanLevel, clean_text, parse_level, parse_room
+
+
+@dataclass(frozen=True)
+class SokobanSolver(ExactSolver):
+    """Labels Sokoban episodes; see the module's docstring and spec sections 1 and 3."""
+
+    name: ClassVar[str] = "sokoban"
+    version: ClassVar[str] = "1"
+    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
+    actions: ClassVar[tuple[str, ...]] = ACTIONS
+
+    max_states: int = MAX_STATES
+    """A search that meets more states than this gives up: the answer is ``solver_limit``, never a guess."""
+
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        """See :meth:`Solver.certify`."""
+        answers: list[Verdict | Unsolved | None] = [bad_episode(case) for case in cases]
+        good = [index for index, answer in enumerate(answers) if answer is None]
+        if good:
+            for index, answer in zip(good, self._label([cases[index] for index in good]), strict=True):
+                answers[index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _label(self, cases: list[Case]) -> list[Verdict | Unsolved]:
+        texts = [clean_text(case.initial_state).encode("ascii", "replace") for case in cases]
+        boards = parse_levels(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts]), 0)
+        actions = bytes([CODES[action] for case in cases for action in case.actions])
+        table, plans = kernel.label_episodes(
+            boards,
+            np.frombuffer(actions, np.int8),
+            np.cumsum([len(case.actions) for case in cases]),
+            np.array([case.horizon for case in cases]),
+            self.max_states,
+        )
+        words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
+        answers: list[Verdict | Unsolved] = []
+        begin = 0
+        for case, code, row in zip(cases, boards.shape[:, CODE].tolist(), table.tolist(), strict=True):
+            end = row[PLAN_END]
+            if code != OK:
+                answers.append(_malformed(case.initial_state))
+            elif row[STATUS] == LABELLED:
+                answers.append(verdict(row, tuple(words[begin:end]), case.horizon, "moves"))
+            elif row[STATUS] == SOLVED:
+                answers.append(Unsolved("not_a_failure", f"every box is on a target after {row[PIVOT]} actions"))
+            else:
+                limit = f"a search met more than max_states = {self.max_states} states"
+                answers.append(Unsolved("solver_limit", limit))
+            begin = end
+        return answers
+
+    def distance_map(self, initial_state: str, depth_limit: int | None = None) -> SokobanDistances:
+        """See :meth:`ExactSolver.distance_map`."""
+        return SokobanDistances.of(initial_state, depth_limit, self.max_states)
+
+
+def _malformed(text: str) -> Unsolved:
+    try:
+        parse_level(text)
+    except LevelError as error:
+        return Unsolved("bad_episode", str(error))
+    raise AssertionError(f"the two readers of levels disagree; please report this level:\n{text}")
+
+
+__all__ = [
+    "ACTIONS",
+    "INVALID",
+    "MAX_STATES",
+    "SokobanDistances",
+    "SokobanLevel",
+    "SokobanSolver",
+    "parse_level",
+    "parse_room",
+    "sample_level",
+]

@@ -1,0 +1,1 @@
+"""Durable files, receipts and locks: everything that outlives a process is written through here."""

@@ -1,0 +1,190 @@
+"""The command line: what it shows, and one clear message for every mistake."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pivot
+import pytest
+from pivot.errors import ConfigError, PivotError, PluginError
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
+from pivot.tests.flow_runs import pivot as command
+
+CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
+COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor", "cache")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ``CONFIG``; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("cli") / "store"
+    pivot.build(CONFIG, root)
+    return root
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the store that a test may change."""
+    return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+# Help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches_by_example(name: str) -> None:
+    shown = run(name, "--help")
+    assert re.search(rf"^ *pivot {name}", shown, flags=re.MULTILINE)
+    assert re.search(r"\n *Examples? *\n", shown)
+    assert "\x1b" not in shown
+
+
+def test_the_first_help_lists_the_commands_and_how_to_start() -> None:
+    shown = run("--help")
+    assert all(f" {name} " in shown for name in COMMANDS)
+    assert "pivot build sokoban frozenlake --out runs/first" in shown
+
+
+def test_version() -> None:
+    assert run("--version") == f"pivot {pivot.__version__}\n"
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "named"),
+    [
+        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, primitiveskill, sokoban"),
+        (("chess", "--out", "x"), PluginError, "unknown environment 'chess'; registered: frozenlake, navigation"),
+        (("sokoban",), ConfigError, "no folder given; say where the store goes with --out DIR"),
+        (("sokoban", "--tasks", "many"), ConfigError, "--tasks many: found 'many'; expected a number, or ENV=N,ENV=N"),
+        (("sokoban", "--tasks", "sokoban="), ConfigError, "found 'sokoban='"),
+        (("sokoban", "--tasks", "frozenlake=2"), ConfigError, "environment 'frozenlake' is not part of this build"),
+        (("sokoban", "--tasks", "0"), ConfigError, "environments.sokoban.tasks"),
+        (("sokoban", "--tasks", "-1"), ConfigError, "found '-1'"),
+        (("sokoban", "--set", "sokoban.boxes"), ConfigError, "expected ENV.KEY=VALUE, such as sokoban.boxes=2"),
+        (("sokoban", "--set", "boxes=2"), ConfigError, "expected ENV.KEY=VALUE"),
+        (("sokoban", "--set", "sokoban.boxs=2"), ConfigError, "unknown setting sokoban.boxs; known: horizon, rows"),
+        (("sokoban", "--set", "sokoban.boxes=lots"), ConfigError, "setting sokoban.boxes"),
+        (("sokoban", "--set", "frozenlake.size=5"), ConfigError, "'frozenlake' is not part of this build (sokoban)"),
+        (("sokoban", "--backend", "thor"), ConfigError, "'navigation' is not part of this build (sokoban)"),
+        (("sokoban", "--backend", "maniskill"), ConfigError, "'primitiveskill' is not part of this build (sokoban)"),
+        (("primitiveskill", "--backend", "unity"), ConfigError, "setting primitiveskill.backend"),
+        (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: openai, scripted"),
+        (("sokoban", "--teacher", "human"), PluginError, "unknown teacher 'human'; registered: openai, template"),
+        (("sokoban", "--split", "level"), ConfigError, "split: Input should be 'task' or 'episode' (found 'level')"),
+        (("--config", "missing.json", "--out", "x"), ConfigError, "cannot read config file missing.json: No such file"),
+        (("--config", ".", "--out", "x"), ConfigError, "cannot read config file"),
+    ],
+)
+def test_a_wrong_build_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], kind: type[PivotError], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = error_of("build", *arguments)
+    assert isinstance(error, kind)
+    assert named in str(error)
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "is not valid JSON"),
+        ("[1]", "holds a list; expected an object such as run.json"),
+        ('{"environments": {}}', "environments"),
+        ('{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}', "unknown config field colour"),
+        ('{"environments": {"sokoban": {"settings": {}}}}', "environments.sokoban.tasks: Field required"),
+        ('{"environments": {"sokoban": {"tasks": 1, "settings": {"cell": 0}}}}', "setting sokoban.cell"),
+    ],
+)
+def test_a_wrong_config_file_is_named(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    message = str(error_of("build", "--config", path, "--out", tmp_path / "store"))
+    assert message.startswith(f"config file {path}")
+    assert named in message
+
+
+def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    assert "is a file; choose a folder with --out" in str(error_of("build", "sokoban", "--out", tmp_path / "file"))
+    assert "a file stands where" in str(error_of("build", "sokoban", "--out", tmp_path / "file" / "below"))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("a cat")
+    refused = error_of("build", "sokoban", "--out", tmp_path / "photos", "--refresh")
+    assert "holds 'cat.jpg' but no run.json" in str(refused)
+    other = error_of("build", "sokoban", "--tasks", "2", "--out", store)
+    assert "holds a run with another config" in str(other)
+    assert fingerprint(store) == fingerprint(built)
+
+
+@pytest.mark.parametrize("name", ["verify", "stats", "peek", "relabel"])
+def test_commands_on_no_store_or_an_unfinished_one(store: Path, tmp_path: Path, name: str) -> None:
+    message = str(error_of(name, tmp_path / "nowhere"))
+    assert "does not exist, so it is no PIVOT store; make one with: pivot build" in message
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "empty").mkdir()
+    assert "holds no run.json" in str(error_of(name, tmp_path / "empty"))
+    (store / "manifest.json").unlink()
+    assert f"finish it with: pivot build --config {store}/run.json --out {store}" in str(error_of(name, store))
+
+
+def test_the_process_shows_one_line_and_status_1() -> None:
+    for arguments, status in ((("build", "chess", "--out", "x"), 1), (("build", "--nope"), 2), (("frob",), 2)):
+        shown = command(*arguments)
+        assert shown.returncode == status
+        assert "Traceback" not in shown.stderr
+        assert shown.stdout == ""
+    assert error_lines(command("peek", "/nowhere")) == [
+        "error: /nowhere does not exist, so it is no PIVOT store; make one with: pivot build sokoban --out /nowhere"
+    ]
+
+
+# Plans
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run("build", "sokoban", "frozenlake", "--tasks", "sokoban=40,frozenlake=3", "--out", "runs/x", "--dry-run")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[:4] for row in cells] == [["sokoban", "40", "320", "3"], ["frozenlake", "3", "24", "1"]]
+    assert "nothing was written" in shown
+    assert "seed 0" in shown
+    assert files_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_disk_estimate_is_near_the_truth(tmp_path: Path) -> None:
+    arguments = ("build", "sokoban", "frozenlake", "--tasks", "12", "--out", tmp_path / "store")
+    estimated = re.search(r"about (\d+) MB", run(*arguments, "--dry-run"))
+    assert estimated is not None
+    pivot.build(config_of({"sokoban": 12, "frozenlake": 12}, rollouts=8, tasks_per_shard=16), tmp_path / "store")
+    needed = sum((tmp_path / "store" / name).stat().st_size for name in files_of(tmp_path / "store")) / 1e6
+    assert needed / 2 - 1 < int(estimated[1]) < needed * 2 + 1
+
+
+def test_default_counts_are_those_of_the_paper() -> None:
+    shown = run("build", "sokoban", "frozenlake", "--out", "x", "--dry-run")
+    assert re.search(r"sokoban +│ +180 │ +1440 ", shown)
+    assert re.search(r"frozenlake +│ +216 │ +1728 ", shown)
+
+
+def test_a_config_file_gives_the_same_build_and_options_override_it(built: Path, tmp_path: Path) -> None:
+    shown = run("build", "--config", built / "run.json", "--out", tmp_path / "copy", "--seed", "5", "--dry-run")
+    assert "seed 5" in shown
+    assert re.search(r"sokoban +│ +2 │ +8 │ +2 │", shown)
+    # The very same one is complete, which needs no flow engine.
+    assert "(already complete)" in run("build", "--config", built / "run.json", "--out", built)
+
+
+def test_the_console_script_is_the_same_program() -> None:
+    script = Path(sys.executable).with_name("pivot")
+    if not script.exists():
+        pytest.skip("the package was not installed with its scripts")
+    shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=clean_environment())
+    assert shown.stdout == f"pivot {pivot.__version__}\n"

@@ -1,0 +1,175 @@
+"""The commands that read a store, and those that judge: stats, peek, relabel, verify, doctor."""
+
+import csv
+import io
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pivot
+import pytest
+from PIL import Image
+from pivot import plugins
+from pivot.cli import app
+from pivot.datasets.store import Store, load_store
+from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
+from typer.testing import CliRunner
+
+CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ``CONFIG``; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("cli") / "store"
+    pivot.build(CONFIG, root)
+    return root
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the store that a test may change."""
+    return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+# Stats
+
+
+def test_stats_shows_every_table(built: Path) -> None:
+    shown = run("stats", built)
+    for title in ("Groups of eight rollouts", "Failure modes", "Pivot step", "Rejected labels"):
+        assert title in shown
+    for mode in set(load_store(built).labels.collect()["failure_mode"]):
+        assert mode in shown
+
+
+def test_sql_as_a_table_and_as_csv(built: Path) -> None:
+    sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
+    assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))
+    rows = list(csv.reader(io.StringIO(run("stats", built, "--sql", sql, "--csv"))))
+    assert rows[0] == ["env", "n", "r"]
+    frames = load_store(built).episodes.collect()
+    for env, count, mean in rows[1:]:
+        mine = frames.filter(frames["env"] == env)
+        assert int(count) == len(mine) == 8
+        assert float(mean) == pytest.approx(mine["episode_return"].mean())
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("select", "the query failed: Parser Error"),
+        ("select colour from episodes", "colour"),
+        ("select * from players", "views: episodes, steps"),
+        ("drop view episodes", "the query failed"),
+        ("create table mine as select 1", "the query failed"),
+    ],
+)
+def test_wrong_sql_is_explained(built: Path, sql: str, named: str) -> None:
+    error = error_of("stats", built, "--sql", sql)
+    assert isinstance(error, ConfigError)
+    assert named in str(error)
+    assert "Groups" in run("stats", built)
+
+
+def test_csv_without_a_query_is_refused(built: Path) -> None:
+    assert "--sql" in str(error_of("stats", built, "--csv"))
+
+
+def test_any_duckdb_reads_the_views_from_the_folder(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(built)
+    with duckdb.connect("pivot.duckdb", read_only=True) as connection:
+        assert connection.execute("select count(*) from episodes").fetchall() == [(16,)]
+
+
+def test_output_cut_off_by_the_reader_is_no_error(built: Path) -> None:
+    writer = shlex.join([*CLI, "stats", str(built), "--csv", "--sql", "select * from steps, range(1000)"])
+    shown = subprocess.run(
+        ["bash", "-c", f"{writer} | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=clean_environment(),
+        timeout=60,
+    )
+    assert shown.stdout.startswith("episode_id,")
+    assert shown.stderr == ""
+
+
+# Peek
+
+
+def test_peek_shows_a_labelled_failure(built: Path) -> None:
+    shown = run("peek", built)
+    assert re.match(r"(sokoban|frozenlake): (timeout|deadlock) at step \d", shown)
+    for part in ("certificate", "a plan that still worked", "guidance by template", "action log", "← pivot", "level"):
+        assert part in shown
+
+
+def test_peek_by_id_by_its_beginning_and_by_environment(built: Path) -> None:
+    ids = load_store(built).episodes.collect()["episode_id"].to_list()
+    assert ids[3] in run("peek", built, ids[3])
+    assert ids[3] in run("peek", built, ids[3][:-3])
+    assert run("peek", built, "--env", "frozenlake").startswith("frozenlake: ")
+    assert "no episode whose id begins with 'episode-v9'" in str(error_of("peek", built, "episode-v9"))
+    assert "16 episodes whose id begins with 'episode'" in str(error_of("peek", built, "episode"))
+    assert "no failure of chess; it holds: sokoban, frozenlake" in str(error_of("peek", built, "--env", "chess"))
+
+
+def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
+    shown = run("peek", built, "--png", tmp_path / "failure.png")
+    assert f"picture: {tmp_path / 'failure.png'}" in shown
+    with Image.open(tmp_path / "failure.png") as picture:
+        picture.load()
+        assert picture.format == "PNG"
+        assert min(picture.size) > 200
+    for place in (tmp_path / "no" / "such" / "folder.png", tmp_path):
+        message = str(error_of("peek", built, "--png", place))
+        assert message.startswith(f"cannot write {place}: ")
+
+
+# Relabel, verify, doctor
+
+
+def test_relabel_from_the_command_line(store: Path) -> None:
+    assert "accepted" in run("relabel", store, "--split", "episode", "--workers", "1", "--keep-old")
+    assert_whole(store)
+    assert Store.open(store).config.split == "episode"
+    assert "holds: " in run("verify", store, "--workers", "1")
+    assert "unknown teacher 'human'" in str(error_of("relabel", store, "--teacher", "human"))
+
+
+def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:
+    path = store / "labels/v1/sokoban/00000.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    error = error_of("verify", store, "--workers", "1")
+    assert isinstance(error, StoreError)
+    assert "problems found" in str(error)
+
+
+def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run("doctor")
+    assert "ready: pivot build" in shown
+    assert "broken" not in shown
+    assert files_of(tmp_path) == []
+
+
+def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = plugins.load
+
+    def broken(group: str, name: str) -> object:
+        if (group, name) == ("teachers", "template"):
+            raise PluginError("teacher 'template' failed to import: ImportError: no such library; fix that package")
+        return load(group, name)
+
+    monkeypatch.setattr(plugins, "load", broken)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert isinstance(result.exception, PluginError)
+    assert "no such library" in result.output
+    assert "broken" in result.output

@@ -1,0 +1,132 @@
+"""The card and the words of `peek`: every number and sentence is that of the stored rows."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.datasets.describe import certificate_text, find_episode, reference_text
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
+from pivot.labeling.base import Guidance
+from pivot.labeling.writers.template import TemplateTeacher
+from pivot.tests.stores import build_tiny, problems, read_rows, table_files
+
+
+def _rows(root: Path, env: str, table: str) -> list[dict[str, Any]]:
+    return [row for name in table_files(root, env) if name.startswith(f"{table}/") for row in read_rows(root, name)]
+
+
+def _section(root: Path, title: str) -> list[list[str]]:
+    """The cells of the Markdown tables of one section, line by line."""
+    text = (root / "dataset/README.md").read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %"
+
+
+def test_the_counts_are_those_of_the_rows(small_store: Path) -> None:
+    header, *rows = _section(small_store, "Counts")
+    assert [row[0] for row in rows] == ["sokoban", "frozenlake"]
+    for cells in rows:
+        row = dict(zip(header, cells, strict=True))
+        env = row["environment"]
+        episodes, labels = _rows(small_store, env, "episodes"), _rows(small_store, env, "labels")
+        assert int(row["tasks"]) == len({episode["task_id"] for episode in episodes}) == 3
+        assert int(row["episodes"]) == len(episodes) == 24
+        assert row["success"] == _percent(sum(episode["success"] for episode in episodes), 24)
+        assert int(row["failed"]) == sum(episode["failed"] for episode in episodes) == len(labels)
+        assert int(row["accepted"]) == sum(label["accepted"] for label in labels)
+        assert int(row["rejected"]) == sum(not label["accepted"] for label in labels)
+        records = _rows(small_store, env, f"dataset/{env}")
+        assert int(row["train"]) + int(row["validation"]) == len(records)
+
+
+def test_the_modes_are_those_of_the_rows(small_store: Path) -> None:
+    header, *rows = _section(small_store, "Failure modes")
+    shown = {(cells[0], cells[1]): dict(zip(header, cells, strict=True)) for cells in rows}
+    for env in ("sokoban", "frozenlake"):
+        labels = [label for label in _rows(small_store, env, "labels") if label["accepted"]]
+        modes = Counter(label["failure_mode"] for label in labels)
+        assert {mode for name, mode in shown if name == env} == set(modes)
+        for mode, count in modes.items():
+            steps = [label["pivot_step"] for label in labels if label["failure_mode"] == mode]
+            row = shown[env, mode]
+            assert (int(row["records"]), row["share"]) == (count, _percent(count, len(labels)))
+            assert float(row["mean pivot step"]) == pytest.approx(sum(steps) / count, abs=0.005)
+
+
+def test_stand_ins_settings_and_columns_are_named(small_store: Path) -> None:
+    text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
+    assert re.search(r"Stand-ins.*policy `scripted`.*teacher `template`", text)
+    assert "3 rollouts" not in text
+    assert "8 rollouts a task, seed 0" in text
+    assert '"max_solution": 5' in text
+    assert "solvers `frozenlake`" in text
+    assert "- `pivot_step`: t*, 0-based." in text
+    assert "![A labelled failure](example.png)" in text
+
+
+def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher that has nothing to say: every label is kept, none is trained on."""
+    monkeypatch.setattr(TemplateTeacher, "write", lambda self, requests: [Guidance("") for _ in requests])
+    root = build_tiny(tmp_path / "store", "frozenlake")
+    labels = _rows(root, "frozenlake", "labels")
+    assert labels
+    assert not any(label["accepted"] for label in labels)
+    names = Counter(name for label in labels for name in {reason["name"] for reason in label["reject_reasons"]})
+    header, *rows = _section(root, "Counts")
+    (counts, *rejects) = [cells for cells in rows if cells[0] != "reject reason"]
+    assert dict(zip(header, counts, strict=True))["rejected"] == str(len(labels))
+    assert {name: int(number) for name, number in rejects} == names
+    assert dict(query(root, "SELECT name, count(DISTINCT episode_id) FROM rejects GROUP BY name")[1]) == names
+    assert not (root / "dataset/example.png").exists()
+    assert problems(root) == []
+
+
+def test_a_certificate_in_words() -> None:
+    facts = {"kind": "exact", "unit": "moves", "budget_before": 5, "budget_after": 4, "before": 3.0, "after": None}
+    text = certificate_text(facts)
+    assert text == (
+        "before the action 3 moves are needed with 5 turns left; after it the goal is out of reach with 4 (exact)"
+    )
+    assert "4.5 moves are needed with 4 (exact)" in certificate_text(facts | {"after": 4.5})
+    bound = facts | {"kind": "lower_bound", "unit": "turns", "after": 5.0}
+    assert certificate_text(bound) == (
+        "before the action at least 3 turns are needed with 5 turns left; after it at least 5 turns are needed with 4 "
+        "(lower_bound)"
+    )
+
+
+def test_a_reference_in_words() -> None:
+    facts = {"unit": "turns", "reference_pivot": 3, "reference_kind": "exact", "reference_before": 6.0}
+    assert reference_text(facts | {"reference_after": None}) == (
+        "the task was lost at step 3; before the pivot action 6 turns are needed, after it the goal is out of reach "
+        "(exact)"
+    )
+    assert reference_text({"reference_pivot": None}) is None
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_an_episode_in_words(small_store: Path, env: str) -> None:
+    store = Store.open(small_store)
+    labels = {label["episode_id"]: label for label in _rows(small_store, env, "labels")}
+    for episode in _rows(small_store, env, "episodes"):
+        view = find_episode(store, episode["episode_id"])
+        facts = dict(view.facts())
+        assert facts["episode"] == episode["episode_id"]
+        assert f"in {episode['num_steps']} of {episode['horizon']} turns" in facts["return"]
+        assert len(view.log) == episode["num_steps"]
+        if label := labels.get(episode["episode_id"]):
+            assert view.title == f"{env}: {label['failure_mode']} at step {label['pivot_step']}"
+            assert facts["a plan that still worked before the pivot"].split() == label["witness"]
+            assert view.pivot_step == label["pivot_step"]
+        else:
+            assert view.title == f"{env}: solved"
+            assert view.pivot_step is None
+    figure = find_episode(store, next(iter(labels))).figure()
+    assert min(figure.shape[:2]) > 300

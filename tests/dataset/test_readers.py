@@ -1,0 +1,267 @@
+"""Damaged stores: whoever reads them gets one message that names the file or field and the fix."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.describe import find_episode
+from pivot.datasets.parquet import check_columns, read_table
+from pivot.datasets.schema import LABELS
+from pivot.datasets.store import MANIFEST, RUN, Store
+from pivot.datasets.views import query
+from pivot.errors import ConfigError, PivotError, PluginError, StoreError
+from pivot.storage.files import write_json_atomic
+from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
+
+TABLES = {
+    "episodes": "episodes/sokoban/00001.parquet",
+    "steps": "steps/sokoban/00001.parquet",
+    "frames": "frames/sokoban/00001.parquet",
+    "prompts": "prompts/sokoban/00001.parquet",
+    "label prompts": "prompts/sokoban/00001-labels-v1.parquet",
+    "calls": "calls/sokoban/00001.parquet",
+    "labels": "labels/v1/sokoban/00001.parquet",
+}
+VIEW_OF = {name: name.removeprefix("label ") for name in TABLES if name not in ("frames", "calls")}
+
+
+@pytest.fixture(scope="module")
+def damaged(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy whose files are damaged one at a time."""
+    return copy_store(small_store, tmp_path_factory.mktemp("damaged") / "store")
+
+
+def _retyped(path: Path, column: str, kind: pa.DataType) -> None:
+    table = pq.read_table(path)
+    index = table.column_names.index(column)
+    pq.write_table(table.set_column(index, column, pa.nulls(table.num_rows, kind)), path)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: path.unlink(), "is missing"),
+    "empty": (lambda path: path.write_bytes(b""), "torn or damaged"),
+    "torn": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "torn or damaged"),
+    "text": (lambda path: path.write_text("not a table"), "torn or damaged"),
+    "no column": (lambda path: pq.write_table(pa.table({"a": [1]}), path), "lacks column"),
+}
+
+
+def _says(error: PivotError, path: Path, what: str) -> None:
+    assert str(path) in str(error)
+    assert what in str(error)
+    assert "run the same build again" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("table", TABLES)
+def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Path, table: str, damage: str) -> None:
+    path = damaged / TABLES[table]
+    break_it, what = DAMAGES[damage]
+    try:
+        break_it(path)
+        with pytest.raises(StoreError) as raised:
+            pivot.load_store(damaged)
+        _says(raised.value, path, what)
+        with pytest.raises(StoreError) as raised:
+            read_table(path, schema_of(TABLES[table]))
+        _says(raised.value, path, what)
+        if table in VIEW_OF and damage != "missing":
+            with pytest.raises(StoreError) as raised:
+                query(damaged, f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}")
+            _says(raised.value, path, what)
+    finally:
+        shutil.copy(small_store / TABLES[table], path)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "kind"),
+    [
+        ("labels", "pivot_step", pa.string()),
+        ("labels", "certificate", pa.string()),
+        ("steps", "reward", pa.int64()),
+        ("episodes", "actions", pa.string()),
+        ("frames", "image", pa.string()),
+    ],
+)
+def test_a_wrong_type_names_the_column(
+    small_store: Path, damaged: Path, name: str, column: str, kind: pa.DataType
+) -> None:
+    path = damaged / TABLES[name]
+    try:
+        _retyped(path, column, kind)
+        with pytest.raises(StoreError) as raised:
+            pivot.load_store(damaged)
+        _says(raised.value, path, f"column {column} of table {name} has type {kind}, expected ")
+        rewrite_manifest(damaged)
+        assert any(f"column {column} of table {name}" in problem for problem in problems(damaged))
+    finally:
+        shutil.copy(small_store / TABLES[name], path)
+        shutil.copy(small_store / MANIFEST, damaged / MANIFEST)
+
+
+def test_more_columns_are_allowed_and_all_missing_ones_named() -> None:
+    more = LABELS.arrow.append(pa.field("more", pa.int8()))
+    check_columns(Path("a.parquet"), LABELS, more)
+    with pytest.raises(StoreError, match="lacks columns pivot_step, witness of table labels"):
+        less = [field for field in LABELS.arrow if field.name not in ("pivot_step", "witness")]
+        check_columns(Path("a.parquet"), LABELS, pa.schema(less))
+
+
+OPENERS: dict[str, Callable[[Path], object]] = {
+    "load_store": pivot.load_store,
+    "open": Store.open,
+    "query": lambda root: query(root, "SELECT 1"),
+    "verify": problems,
+}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_what_is_no_store_is_refused(opener: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="missing does not exist, so it is no PIVOT store; make one with: pivot build"):
+        OPENERS[opener](tmp_path / "missing")
+    (tmp_path / "notes.txt").write_text("not a store")
+    for path in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(StoreError, match=r"holds no run\.json, so it is no PIVOT store"):
+            OPENERS[opener](path)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_an_unfinished_store_is_refused(opener: str, tiny_store: Path, tmp_path: Path) -> None:
+    (tmp_path / RUN).write_bytes((tiny_store / RUN).read_bytes())
+    with pytest.raises(StoreError, match=r"holds no manifest\.json: its build did not finish; finish it with: pivot"):
+        OPENERS[opener](tmp_path)
+    assert Store.open(tmp_path, complete=False).config.rollouts == 2
+
+
+CHESS = {"tasks": 1, "settings": {}}
+
+
+def _changed_config(**fields: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda raw: raw | {"config": raw["config"] | fields}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (lambda raw: [raw], StoreError, "has no field 'config'"),
+        (lambda raw: {}, StoreError, "has no field 'config'"),
+        (lambda raw: {"config": 5}, ConfigError, "dictionary"),
+        (_changed_config(rollout=8), ConfigError, "unknown config field rollout; known: environments, rollouts"),
+        (_changed_config(rollouts=0), ConfigError, "config field rollouts"),
+        (_changed_config(split="level"), ConfigError, "config field split"),
+        (_changed_config(environments={}), ConfigError, "config field environments"),
+        (
+            _changed_config(environments={"chess": {"tasks": 1, "settings": {}}}),
+            PluginError,
+            "unknown environment 'chess'",
+        ),
+        (
+            _changed_config(environments={"sokoban": {"tasks": 1, "settings": {"boxen": 1}}}),
+            ConfigError,
+            "unknown setting sokoban.boxen",
+        ),
+    ],
+)
+def test_a_damaged_run_json_is_named_with_its_field(
+    change: Callable[[dict[str, Any]], Any], kind: type[PivotError], message: str, tiny_store: Path, tmp_path: Path
+) -> None:
+    write_json_atomic(tmp_path, RUN, change(json.loads((tiny_store / RUN).read_text())))
+    write_json_atomic(tmp_path, MANIFEST, {"files": {}})
+    for opener in OPENERS.values():
+        with pytest.raises(kind) as raised:
+            opener(tmp_path)
+        assert str(tmp_path / RUN) in str(raised.value)
+        assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {"sha256": "0"}}}', "5", '"files"']
+)
+def test_a_malformed_manifest_is_named(content: str, tiny_store: Path, tmp_path: Path) -> None:
+    (tmp_path / RUN).write_bytes((tiny_store / RUN).read_bytes())
+    (tmp_path / MANIFEST).write_text(content)
+    for use in (lambda: Store.open(tmp_path).manifest(), lambda: problems(tmp_path)):
+        with pytest.raises(StoreError, match=r"manifest\.json is not a manifest .*run the same build again"):
+            use()
+
+
+def test_a_damaged_database_is_named(tiny_store: Path, tmp_path: Path) -> None:
+    root = copy_store(tiny_store, tmp_path / "store")
+    (root / "pivot.duckdb").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match=r"pivot\.duckdb cannot be opened .*delete it and run the same build again"):
+        query(root, "SELECT 1")
+    (root / "pivot.duckdb").unlink()
+    with pytest.raises(StoreError, match=r"pivot\.duckdb is missing; run the same build again"):
+        query(root, "SELECT 1")
+
+
+def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the query failed: .*episode does not exist!; views: episodes, steps"):
+        query(tiny_store, "SELECT * FROM episode")
+    with pytest.raises(ConfigError, match="read-only"):
+        query(tiny_store, "CREATE TABLE mine AS SELECT 1")
+    assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
+
+
+@pytest.mark.parametrize("name", ["with space", "a,b", "it's", "a[1]b", "a*b", "what?", "ä", 'quo"te', "a%20b", "{}"])
+def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
+    # A neighbour that a careless pattern would also match.
+    for other in ("a1b", "axxb"):
+        (tmp_path / other / "episodes/frozenlake").mkdir(parents=True)
+        (tmp_path / other / "episodes/frozenlake/00000.parquet").write_bytes(b"")
+    root = build_tiny(tmp_path / name, "frozenlake")
+    assert query(root, "SELECT count(*) FROM episodes")[1] == [(4,)]
+    assert query(root, "SELECT sum(num_steps) FROM episodes")[1] == query(root, "SELECT count(*) FROM steps")[1]
+    assert pivot.load_store(root).episodes.collect().height == 4
+    assert problems(root) == []
+
+
+def test_an_unknown_episode_is_refused(tiny_store: Path) -> None:
+    store = Store.open(tiny_store)
+    with pytest.raises(StoreError, match="holds no episode whose id begins with 'nothing'"):
+        find_episode(store, "nothing")
+    with pytest.raises(StoreError, match="holds 8 episodes whose id begins with 'episode-'"):
+        find_episode(store, "episode-")
+    name = read_rows(tiny_store, "episodes/sokoban/00000.parquet")[0]["episode_id"]
+    assert find_episode(store, name[:-4]).episode["episode_id"] == name
+
+
+def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
+    """A flipped bit is a StoreError, or a difference that `verify` sees; never another exception."""
+    rng = random.Random(0)
+    names = [path.relative_to(tiny_store).as_posix() for path in tiny_store.rglob("*.parquet")]
+    for _ in range(400):
+        name = rng.choice(names)
+        data = bytearray((tiny_store / name).read_bytes())
+        # Every second one in the footer, where a flip does most.
+        reach = len(data) if rng.random() < 0.5 else min(len(data), 3000)
+        data[len(data) - 1 - rng.randrange(reach)] ^= 1 << rng.randrange(8)
+        (tmp_path / "flipped.parquet").write_bytes(data)
+        try:
+            read_table(tmp_path / "flipped.parquet", schema_of(name))
+        except StoreError as error:
+            assert "flipped.parquet" in str(error)
+
+
+def test_verify_survives_flipped_bits(tiny_store: Path, tmp_path: Path) -> None:
+    root = copy_store(tiny_store, tmp_path / "store")
+    rng = random.Random(1)
+    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.parquet"))]
+    for _ in range(8):
+        name = rng.choice(names)
+        data = bytearray((tiny_store / name).read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        (root / name).write_bytes(data)
+        assert any(problem.startswith(name) for problem in problems(root))
+        rewrite_manifest(root)
+        problems(root)
+        shutil.copy(tiny_store / name, root / name)
+        shutil.copy(tiny_store / MANIFEST, root / MANIFEST)

@@ -1,0 +1,176 @@
+"""The split of spec section 4: the paper's sizes by episode; by task one level on one side, for good."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pivot.datasets.config import make_config
+from pivot.datasets.export import assign_sides
+from pivot.datasets.parquet import write_table
+from pivot.datasets.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS
+from pivot.datasets.split import TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
+from pivot.datasets.store import Store
+from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.tests.stores import change_rows, copy_store, read_rows, schema_of, table_files
+
+LEVELS = st.lists(st.integers(0, 400).map(lambda number: f"level {number}"), max_size=60)
+HELD_OUT = next(f"held out {number}" for number in range(1000) if level_position(f"held out {number}") < 0.1)
+KEPT = next(f"kept {number}" for number in range(1000) if level_position(f"kept {number}") >= 0.1)
+
+
+@pytest.mark.parametrize(
+    ("count", "train", "validation"),
+    [(1170, 1053, 117), (1375, 1237, 138), (959, 863, 96), (1677, 1509, 168), (1719, 1547, 172)],
+)
+def test_by_episode_gives_the_table_of_the_paper(count: int, train: int, validation: int) -> None:
+    for seed in range(3):
+        assert Counter(split_by_episode(count, 0.1, seed, "sokoban")) == {TRAIN: train, VALIDATION: validation}
+
+
+@given(st.integers(2, 3000), st.floats(0.01, 0.99), st.integers(0, 2**63 - 1))
+def test_by_episode_is_exact_and_leaves_no_side_empty(count: int, fraction: float, seed: int) -> None:
+    sides = split_by_episode(count, fraction, seed, "sokoban")
+    assert len(sides) == count
+    assert sides.count(VALIDATION) == min(max(round(fraction * count), 1), count - 1)
+    assert sides == split_by_episode(count, fraction, seed, "sokoban")
+
+
+def test_by_episode_depends_on_seed_and_environment() -> None:
+    draws = [split_by_episode(500, 0.1, seed, env) for seed in (0, 1) for env in ("sokoban", "frozenlake")]
+    assert len({tuple(draw) for draw in draws}) == 4
+
+
+def test_by_episode_of_next_to_nothing() -> None:
+    assert split_by_episode(0, 0.1, 0, "sokoban") == []
+    assert split_by_episode(1, 0.1, 0, "sokoban") == [TRAIN]
+    assert split_by_task([], 0.1) == []
+    assert len(set(split_by_task(["a", "a", "a"], 0.1))) == 1
+
+
+@given(LEVELS, st.floats(0.01, 0.99))
+def test_by_task_keeps_a_level_on_one_side_and_both_sides_filled(levels: list[str], fraction: float) -> None:
+    sides = split_by_task(levels, fraction)
+    assert len(sides) == len(levels)
+    assert len({(level, side) for level, side in zip(levels, sides, strict=True)}) == len(set(levels))
+    if len(set(levels)) > 1:
+        assert set(sides) == {TRAIN, VALIDATION}
+
+
+@given(LEVELS, st.randoms())
+def test_by_task_does_not_depend_on_order(levels: list[str], random: Random) -> None:
+    shuffled = list(levels)
+    random.shuffle(shuffled)
+    one = dict(zip(levels, split_by_task(levels, 0.1), strict=True))
+    assert one == dict(zip(shuffled, split_by_task(shuffled, 0.1), strict=True))
+
+
+@given(LEVELS, LEVELS)
+def test_by_task_never_changes_as_a_store_grows(levels: list[str], more: list[str]) -> None:
+    """Only a store so small that the hash leaves one side empty may move its one forced level back."""
+    levels = [HELD_OUT, KEPT, *levels]
+    natural = [VALIDATION if level_position(level) < 0.1 else TRAIN for level in levels]
+    before = split_by_task(levels, 0.1)
+    assert before == natural
+    assert split_by_task(levels + more, 0.1)[: len(levels)] == before
+
+
+@given(LEVELS, st.sampled_from([0.1, 0.5, 0.9]))
+def test_by_task_forces_exactly_one_level(levels: list[str], fraction: float) -> None:
+    assume(len(set(levels)) > 1)
+    natural = {level: VALIDATION if level_position(level) < fraction else TRAIN for level in levels}
+    sides = dict(zip(levels, split_by_task(levels, fraction), strict=True))
+    moved = {level for level, side in sides.items() if side != natural[level]}
+    if len(set(natural.values())) > 1:
+        assert moved == set()
+    else:
+        # The one nearest to the boundary: the likeliest to stay where it is when the store grows.
+        assert moved == {min(natural, key=lambda level: abs(level_position(level) - fraction))}
+
+
+def test_by_task_holds_out_about_the_fraction() -> None:
+    levels = [f"level {number}" for number in range(20_000)]
+    for fraction in (0.05, 0.1, 0.3):
+        share = split_by_task(levels, fraction).count(VALIDATION) / len(levels)
+        # Three standard deviations of a binomial draw.
+        assert abs(share - fraction) < 3 * (fraction * (1 - fraction) / len(levels)) ** 0.5
+
+
+def test_the_position_of_a_level_is_pinned() -> None:
+    """The side of every published level hangs on this number."""
+    assert level_position("####\n#@ #\n####") == 0.5014914281200618
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_no_level_of_a_store_is_on_both_sides(small_store: Path, env: str) -> None:
+    sides_of: dict[str, set[str]] = {}
+    rows = Counter()
+    for name in table_files(small_store, env):
+        if schema_of(name) in (DATASET, DATASET_EPISODES):
+            side = Path(name).name.split("-")[0]
+            for row in read_rows(small_store, name):
+                sides_of.setdefault(row["initial_state"], set()).add(side)
+                rows[schema_of(name).name, side] += 1
+    assert len(sides_of) == 3
+    assert all(len(sides) == 1 for sides in sides_of.values())
+    assert rows["dataset", TRAIN]
+    assert rows["dataset", VALIDATION]
+
+
+def test_one_level_under_two_task_ids_is_on_one_side(small_store: Path, tmp_path: Path) -> None:
+    root = copy_store(small_store, tmp_path / "store")
+    names = [name for name in table_files(root, "frozenlake") if name.startswith("episodes/")]
+    level = read_rows(root, names[0])[0]["initial_state"]
+    other = read_rows(root, names[1])[0]["task_id"]
+    change_rows(root, names[1], lambda rows: [row | {"initial_state": level} for row in rows])
+    sides = assign_sides(Store.open(root))["frozenlake"]
+    by_task = {}
+    for name in names:
+        for row in read_rows(root, name):
+            by_task.setdefault((row["task_id"], row["initial_state"]), set()).add(sides[row["episode_id"]])
+    shared = {task: found for (task, state), found in by_task.items() if state == level}
+    assert len(shared) == 2
+    assert other in shared
+    assert len(set.union(*shared.values())) == 1
+
+
+LAKES = [f"SFF\nF{a}{b}\n{c}FG" for a in "FH" for b in "FH" for c in "FH"]
+
+
+@pytest.mark.parametrize("split", ["task", "episode"])
+def test_whole_episodes_follow_their_level(tmp_path: Path, split: str) -> None:
+    """Also the episodes that give no record, of a level that only the records could move to the other side."""
+    levels = [level for level in LAKES if level_position(FrozenLakeEnv.canonical_state(level)) >= 0.1]
+    runs = {"frozenlake": {"tasks": len(levels), "settings": {}}}
+    store = Store(tmp_path, make_config({"environments": runs, "split": split}))
+    (shard,) = store.config.shards()
+    no_episode: dict[str, Any] = dict.fromkeys(EPISODES.names)
+    no_label: dict[str, Any] = dict.fromkeys(LABELS.names)
+    episodes = [
+        no_episode | {"episode_id": f"{place}/{kind}", "initial_state": level}
+        for place, level in enumerate(levels)
+        for kind in ("record", "success", "rejected", "infeasible")
+    ]
+    labels = [
+        no_label
+        | {"episode_id": row["episode_id"], "accepted": "rejected" not in row["episode_id"]}
+        | {"infeasible_at_start": "infeasible" in row["episode_id"]}
+        for row in episodes
+        if "success" not in row["episode_id"]
+    ]
+    write_table(tmp_path, store.table_file(EPISODES, shard), EPISODES, EPISODES.table(episodes))
+    write_table(tmp_path, store.table_file(LABELS, shard), LABELS, LABELS.table(labels))
+    sides = assign_sides(store)["frozenlake"]
+    assert list(sides) == [row["episode_id"] for row in episodes]
+    records = [side for episode, side in sides.items() if "record" in episode]
+    assert records.count(VALIDATION) == 1
+    held_out = {episode.split("/")[0] for episode, side in sides.items() if side == VALIDATION}
+    assert len(held_out) == 1
+    if split == "task":
+        (place,) = held_out
+        assert {side for episode, side in sides.items() if episode.startswith(f"{place}/")} == {VALIDATION}
+    else:
+        assert sum(side == VALIDATION for side in sides.values()) == 1

@@ -1,0 +1,261 @@
+"""Records to rows and back: nothing is lost, broken episodes and empty values included."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pivot.collage.layout import Box, make_layout, tile_box
+from pivot.datasets.config import environment, make_solver
+from pivot.datasets.export import FrameReader, dataset_tables
+from pivot.datasets.parquet import read_table, write_table
+from pivot.datasets.proof.shard import stored_verdict
+from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from pivot.datasets.store import Store
+from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts
+from pivot.errors import PolicyError
+from pivot.images import Frame, decode, frame_id
+from pivot.messages import PromptMessages
+from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
+from pivot.rollouts.loop import roll_out_tasks
+from pivot.rollouts.plan import plan_tasks
+from pivot.solvers.base import Case, Verdict
+from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
+from pivot.tests.stores import read_rows
+
+CONFIG = CorridorConfig(length=9, horizon=6)
+CONSTANTS = {"run_id": "run", "env_config": "{}", "horizon": 6, "policy": "moody", "policy_config": "{}"}
+TEXTS = ("plain", "", "ünï\u0000 \U0001f600 line\nbreak", '{"json": 1}')
+
+
+class Moody(Policy):
+    """Every kind of reply that a table must hold: with and without tokens, odd texts, and now and then none at all."""
+
+    name = "moody"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        draw = turn.seed % 1000
+        if draw < 80:
+            raise PolicyError("the server said\nno ünï")
+        text = f"<think>{TEXTS[draw % 4]}</think><action>{('left', 'right', 'right', 'jump')[draw // 4 % 4]}</action>"
+        tokens = [None, (), (1, 2, 3), (7,)][draw // 16 % 4]
+        logprobs = None if tokens is None or draw % 3 == 0 else tuple(-0.1 * token for token in tokens)
+        call = {"cost": 0.5, "prompt_tokens": draw, "of_no_column": 1} if draw % 2 else {}
+        return Reply(text, "length" if draw % 7 == 0 else "stop", tokens, logprobs, call)
+
+
+@pytest.fixture(scope="module")
+def rollouts() -> list[TaskRollouts]:
+    """Ten tasks of six rollouts."""
+    tasks = plan_tasks(CorridorEnv, CONFIG, 0, 10)
+    return roll_out_tasks(CorridorEnv, CONFIG, tasks, Moody(), 6, prompt=CorridorPrompt())
+
+
+@pytest.fixture(scope="module")
+def tables(rollouts: list[TaskRollouts]) -> dict[TableSchema, pa.Table]:
+    """Their tables."""
+    return rollout_tables(rollouts, CorridorEnv.profile, CONSTANTS)
+
+
+def test_the_rollouts_hold_what_the_tests_are_about(rollouts: list[TaskRollouts]) -> None:
+    episodes = [episode for task in rollouts for episode in task.episodes]
+    steps = [step for episode in episodes for step in episode.steps]
+    assert {episode.status for episode in episodes} == {Status.COMPLETE, Status.ERROR}
+    assert any(not episode.steps for episode in episodes)
+    assert any(episode.steps for episode in episodes if episode.status is Status.ERROR)
+    assert {None, (), (1, 2, 3)} <= {step.response_token_ids for step in steps}
+    assert any(step.response_token_ids and step.response_logprobs is None for step in steps)
+    assert {True, False} <= {episode.failed for episode in episodes}
+
+
+def test_tables_and_records_make_each_other(
+    rollouts: list[TaskRollouts], tables: dict[TableSchema, pa.Table], tmp_path: Path
+) -> None:
+    stored = {}
+    for schema, table in tables.items():
+        write_table(tmp_path, f"{schema.name}.parquet", schema, table)
+        stored[schema] = read_table(tmp_path / f"{schema.name}.parquet", schema)
+    again = stored_rollouts(stored)
+    assert [task.task for task in again] == [task.task for task in rollouts]
+    for before, after in zip(rollouts, again, strict=True):
+        assert after.episodes == before.episodes
+        assert before.frames.items() <= after.frames.items()
+        assert before.prompts.items() <= after.prompts.items()
+    assert rollout_tables(again, CorridorEnv.profile, CONSTANTS) == tables
+
+
+def test_a_store_makes_its_own_rows_again(small_store: Path) -> None:
+    store = Store.open(small_store)
+    for shard in store.config.shards():
+        stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
+        constants = {name: stored[EPISODES][name][0].as_py() for name in CONSTANTS}
+        env = stored[EPISODES]["env"][0].as_py()
+        assert rollout_tables(stored_rollouts(stored), environment(env).profile, constants) == stored
+
+
+def test_rows_stand_in_the_order_of_tasks_samples_and_steps(
+    rollouts: list[TaskRollouts], tables: dict[TableSchema, pa.Table]
+) -> None:
+    episodes = tables[EPISODES].to_pylist()
+    steps = tables[STEPS].to_pylist()
+    assert [row["sample_idx"] for row in episodes] == [*range(6)] * 10
+    place = {row["episode_id"]: index for index, row in enumerate(episodes)}
+    order = [(place[row["episode_id"]], row["t"]) for row in steps]
+    assert order == sorted(order)
+    first_use = dict.fromkeys(key for row in steps for key in (row["frame_id"], row["next_frame_id"]))
+    assert tables[FRAMES]["frame_id"].to_pylist() == list(first_use)
+    assert tables[PROMPTS]["prompt_hash"].to_pylist() == list(dict.fromkeys(row["prompt_hash"] for row in steps))
+    assert tables[CALLS].num_rows == sum(len(task.calls) for task in rollouts)
+
+
+def test_rows_agree_with_each_other(tables: dict[TableSchema, pa.Table]) -> None:
+    steps = steps_by_episode(tables[STEPS].to_pylist())
+    for row in tables[EPISODES].to_pylist():
+        mine = steps.get(row["episode_id"], [])
+        assert row["num_steps"] == len(mine)
+        assert row["actions"] == [step["action"] for step in mine]
+        assert row["rewards"] == [step["reward"] for step in mine]
+        assert row["episode_return"] == sum(row["rewards"], 0.0)
+        complete = row["status"] == "complete"
+        assert (row["failed"] is not None) == (row["success"] is not None) == complete
+        assert (row["error"] is None) == complete
+    for row in tables[FRAMES].to_pylist():
+        assert frame_id(decode(row["image"])) == row["frame_id"]
+        assert row["byte_size"] == len(row["image"])
+
+
+def test_only_complete_failures_reach_the_labeller(tables: dict[TableSchema, pa.Table]) -> None:
+    rows = {row["episode_id"]: row for row in tables[EPISODES].to_pylist()}
+    steps = steps_by_episode(tables[STEPS].to_pylist())
+    found = failed_episodes(tables[EPISODES], tables[STEPS])
+    assert [episode.episode_id for episode in found] == [name for name, row in rows.items() if row["failed"]]
+    assert 0 < len(found) < len(rows)
+    for episode in found:
+        mine = steps[episode.episode_id]
+        assert rows[episode.episode_id]["status"] == "complete"
+        assert episode.frame_ids == [*(step["frame_id"] for step in mine), mine[-1]["next_frame_id"]]
+        assert [json.dumps(info, sort_keys=True) for info in episode.infos] == [
+            json.dumps(json.loads(step["info"]), sort_keys=True) for step in mine
+        ]
+        assert episode.num_steps == len(episode.rewards) == len(mine)
+
+
+def test_steps_of_mixed_episodes_keep_their_order() -> None:
+    rows = [{"episode_id": name, "t": t} for t in range(3) for name in "ab"]
+    grouped = steps_by_episode(rows)
+    assert {name: [row["t"] for row in mine] for name, mine in grouped.items()} == {"a": [0, 1, 2], "b": [0, 1, 2]}
+
+
+def test_a_prompt_is_stored_once() -> None:
+    prompt = PromptMessages("t", "1", ({"role": "user", "content": []},), "hash")
+    other = PromptMessages("t", "1", (), "other")
+    assert prompt_table([prompt, other, prompt])["prompt_hash"].to_pylist() == ["hash", "other"]
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_a_stored_label_is_the_verdict(small_store: Path, env: str) -> None:
+    store = Store.open(small_store)
+    checked = 0
+    for shard in store.config.shards():
+        if shard.env != env:
+            continue
+        labels = store.read(LABELS, shard).to_pylist()
+        episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
+        for label in labels:
+            episode = episodes[label["episode_id"]]
+            case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
+            (verdict,) = make_solver(env).certify([case])
+            assert isinstance(verdict, Verdict)
+            assert stored_verdict(label) == verdict
+            target = json.loads(label["target"])
+            assert list(target) == ["pivot_step", "failure_mode", "failure_reason"]
+            assert target == {name: label[name] for name in target}
+            checked += 1
+    assert checked
+
+
+def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:
+    """Check that collage and panel show the frames before the actions, cut out tile by tile."""
+    collage, panel = decode(row["images"][0]["bytes"]), decode(row["panel"]["bytes"])
+    for t, tile in enumerate(tiles):
+        assert np.array_equal(_cut(collage, tile_box(len(tiles), t, tile.shape)), tile)
+    layout = make_layout(3, 1, tiles[0].shape, ["step 0"])
+    for place, t in enumerate(range(row["pivot_step"] - 1, row["pivot_step"] + 2)):
+        tile = tiles[t] if 0 <= t < len(tiles) else np.zeros_like(tiles[0])
+        assert np.array_equal(_cut(panel, layout.tile(place)), tile)
+
+
+def _cut(picture: Frame, box: Box) -> Frame:
+    return picture[box.y : box.y + box.height, box.x : box.x + box.width]
+
+
+def test_the_records_are_what_the_tables_say(small_store: Path) -> None:
+    """A training row is its episode's, step's and label's cells, one by one."""
+    labels = {row["episode_id"]: row for row in read_rows(small_store, "labels/v1/sokoban/00000.parquet")}
+    episodes = {row["episode_id"]: row for row in read_rows(small_store, "episodes/sokoban/00000.parquet")}
+    steps = steps_by_episode(read_rows(small_store, "steps/sokoban/00000.parquet"))
+    store = Store.open(small_store)
+    shard = store.config.shards()[0]
+    frames = FrameReader(store.read(FRAMES, shard))
+    sides = dict.fromkeys(episodes, "train")
+    by_kind = dataset_tables(store, shard, sides)
+    records = [row for (schema, _), table in by_kind.items() if schema.name == "dataset" for row in table.to_pylist()]
+    whole = [
+        row for (schema, _), table in by_kind.items() if schema.name == "dataset_episodes" for row in table.to_pylist()
+    ]
+    assert [row["episode_id"] for row in records] == [name for name, label in labels.items() if label["accepted"]]
+    assert [row["episode_id"] for row in whole] == list(episodes)
+    for row in records:
+        label, episode = labels[row["episode_id"]], episodes[row["episode_id"]]
+        for name in ("pivot_step", "failure_mode", "failure_reason", "certificate", "witness", "teacher"):
+            assert row[name] == label[name]
+        for name in ("task_id", "actions", "initial_state", "horizon", "num_steps", "episode_return", "policy"):
+            assert row[name] == episode[name]
+        assert row["completion"] == [
+            {"role": "assistant", "content": [{"type": "text", "text": label["target"]}]},
+        ]
+        parts = [part for message in row["prompt"] for part in message["content"]]
+        assert sum(part["type"] == "image" for part in parts) == len(row["images"]) == 1
+        assert all((part["text"] is None) == (part["type"] == "image") for part in parts)
+        assert len(row["action_log"].splitlines()) == row["num_steps"]
+        _shows(row, [frames.pixels(step["frame_id"]) for step in steps[row["episode_id"]]])
+    for row in whole:
+        mine = steps[row["episode_id"]]
+        assert row["responses"] == [step["response"] for step in mine]
+        shown = [frame_id(decode(image["bytes"])) for image in row["images"]]
+        assert shown == [*(step["frame_id"] for step in mine), mine[-1]["next_frame_id"]]
+
+
+def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path: Path) -> None:
+    """An episode that broke is in no config, and one that was lost before it began in no training set by default."""
+    store = Store.open(small_store)
+    shard = store.config.shards()[0]
+    tables = {schema: store.read(schema, shard).to_pylist() for schema in (*STORE_TABLES, LABELS)}
+    tables[EPISODES][0] |= {"status": "error", "failed": None, "success": None}
+    tables[LABELS][-1]["infeasible_at_start"] = True
+    broken, lost = tables[EPISODES][0]["episode_id"], tables[LABELS][-1]["episode_id"]
+    copied = Store(tmp_path, store.config)
+    for schema, rows in tables.items():
+        write_table(tmp_path, copied.table_file(schema, shard), schema, schema.table(rows))
+    prompts = read_table(small_store / store.label_prompts_file(shard), PROMPTS)
+    write_table(tmp_path, copied.label_prompts_file(shard), PROMPTS, prompts)
+
+    def exported(include_infeasible: bool) -> dict[str, list[str]]:
+        config = store.config.model_copy(update={"include_infeasible": include_infeasible})
+        sides = {row["episode_id"]: "train" for row in tables[EPISODES]}
+        made = dataset_tables(Store(tmp_path, config), shard, sides)
+        return {
+            schema.name: table["episode_id"].to_pylist() for (schema, side), table in made.items() if side == "train"
+        }
+
+    default, with_lost = exported(False), exported(True)
+    assert broken not in default["dataset"] + default["dataset_episodes"]
+    assert lost not in default["dataset"]
+    assert lost in default["dataset_episodes"]
+    assert with_lost["dataset"] == [*default["dataset"], lost]

@@ -1,0 +1,188 @@
+"""Every planted defect is found, with the manifest as it was and with one rewritten to match the damage."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pivot.datasets.schema import CALLS, CERTIFICATE
+from pivot.datasets.store import MANIFEST
+from pivot.images import decode, encode_png
+from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, schema_of
+
+TABLES = ("episodes", "steps", "frames", "prompts", "calls", "labels")
+BOTH = ("sokoban", "frozenlake")
+
+
+def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake: Patient) -> None:
+    assert problems(small_store) == []
+    assert patient.found() == []
+    assert lake.found() == []
+
+
+# Any cell of any column
+
+
+def other(value: Any, kind: pa.DataType) -> Any:
+    """Another value of the same type, as near as possible."""
+    if value is None:
+        if isinstance(kind, pa.ListType):
+            return [other(None, kind.value_type)]
+        return {"string": "x", "bool": False, "int32": 0, "int64": 0, "double": 0.0, "binary": b"x"}[str(kind)]
+    changes: dict[type, Callable[[Any], Any]] = {
+        bool: lambda value: not value,
+        int: lambda value: value + 1,
+        float: lambda value: value + 1.0,
+        str: lambda value: f"{value}x",
+        bytes: lambda value: encode_png(255 - decode(value)),
+        list: lambda value: value[:-1] or None,
+        dict: lambda value: value | {"bytes": other(value["bytes"], pa.binary())},
+    }
+    return changes[type(value)](value)
+
+
+@pytest.fixture
+def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the rows only: each must be found without the counts in the card, and in half the time."""
+    monkeypatch.setattr("pivot.datasets.proof.verify._card_problems", lambda store: [])
+
+
+UNPROVABLE = {"attempts", "latency", "prompt_tokens", "completion_tokens", "cost", "cache_hit", "model_revision"}
+"""Columns of `calls`: what a request cost may differ between equal runs."""
+
+
+@pytest.mark.usefixtures("rows_alone")
+@pytest.mark.parametrize("table", [*TABLES, "dataset/frozenlake", "dataset/frozenlake_episodes"])
+def test_any_cell_of_any_column_is_found(lake: Patient, table: str) -> None:
+    """One cell of each column becomes another value, and null."""
+    name = lake.file("frozenlake", table)
+    schema = schema_of(name)
+    for column in schema.columns:
+        if column.type == CERTIFICATE or (schema is CALLS and column.name in UNPROVABLE):
+            continue
+        place = len(read_rows(lake.source, name)) // 2
+        for change in (lambda value, kind=column.type: other(value, kind), lambda value: None):
+            rows = read_rows(lake.source, name)
+            before = rows[place][column.name]
+            rows[place][column.name] = change(before)
+            if rows[place][column.name] == before:
+                continue
+            change_rows(lake.root, name, lambda _, rows=rows: rows)
+            found = lake.found()
+            assert found, f"{name}: {column.name} was {before!r}"
+            assert all(len(problem) < 500 for problem in found)
+    shutil.copy(lake.source / name, lake.root / name)
+
+
+@pytest.mark.usefixtures("rows_alone")
+@pytest.mark.parametrize("table", ["labels", "dataset/frozenlake"])
+def test_any_number_of_a_certificate_is_found(lake: Patient, table: str) -> None:
+    name = lake.file("frozenlake", table)
+    for field in CERTIFICATE:
+        rows = read_rows(lake.source, name)
+        rows[-1]["certificate"][field.name] = other(rows[-1]["certificate"][field.name], field.type)
+        change_rows(lake.root, name, lambda _, rows=rows: rows)
+        assert any("column certificate" in problem for problem in lake.found()), field.name
+    shutil.copy(lake.source / name, lake.root / name)
+
+
+# One defect of each kind, in both environments
+
+
+def _first(column: str, change: Callable[[Any], Any]) -> Callable[[Rows], None]:
+    def changed(rows: Rows) -> None:
+        rows[0][column] = change(rows[0][column])
+
+    return changed
+
+
+def _one_pixel(image: bytes) -> bytes:
+    pixels = np.array(decode(image))
+    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
+    return encode_png(pixels)
+
+
+def _info(text: str) -> str:
+    info = json.loads(text)
+    return json.dumps(info | {"moved": not info["moved"]}, sort_keys=True, separators=(",", ":"))
+
+
+KINDS: dict[str, tuple[str, Callable[[Rows], Any]]] = {
+    "pivot step": ("labels", _first("pivot_step", lambda step: step + 1 if step < 4 else step - 1)),
+    "failure mode": ("labels", _first("failure_mode", lambda mode: "deadlock" if mode == "timeout" else "timeout")),
+    "witness": ("labels", _first("witness", lambda plan: [*plan[:-1], "up" if plan[-1] != "up" else "down"])),
+    "feasible actions": ("labels", _first("feasible_actions", lambda actions: actions[1:])),
+    "certificate": ("labels", _first("certificate", lambda facts: facts | {"before": facts["before"] + 1})),
+    "accepted": ("labels", _first("accepted", lambda accepted: not accepted)),
+    "target": ("labels", _first("target", lambda target: target.replace('"pivot_step"', '"pivot_Step"'))),
+    "guidance": ("labels", _first("failure_reason", lambda text: text.replace(".", "!", 1))),
+    "action of an episode": ("episodes", _first("actions", lambda names: [*names[:-1], "invalid"])),
+    "reward of an episode": ("episodes", _first("rewards", lambda rewards: [rewards[0] + 1e-9, *rewards[1:]])),
+    "return": ("episodes", _first("episode_return", lambda value: value + 1e-9)),
+    "seed": ("episodes", _first("seed", lambda seed: seed + 1)),
+    "action of a step": ("steps", _first("action", lambda name: "left" if name != "left" else "right")),
+    "reward of a step": ("steps", _first("reward", lambda reward: reward - 1e-9)),
+    "reply": ("steps", _first("response", lambda text: text.replace("<think>", "<think> "))),
+    "info": ("steps", _first("info", _info)),
+    "frame of a step": ("steps", lambda rows: rows[0].update(frame_id=rows[-1]["frame_id"])),
+    "pixel of a frame": ("frames", _first("image", _one_pixel)),
+    "prompt": ("prompts", _first("messages", lambda text: text.replace("e", "é", 1))),
+    "record": ("dataset/{env}", _first("pivot_step", lambda step: step + 1)),
+    "record's prompt": ("dataset/{env}", _first("prompt", lambda messages: messages[:-1])),
+    "pixel of a collage": (
+        "dataset/{env}",
+        _first("images", lambda images: [images[0] | {"bytes": _one_pixel(images[0]["bytes"])}]),
+    ),
+    "pixel of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"bytes": _one_pixel(image["bytes"])})),
+    "path of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"path": "elsewhere.png"})),
+    "pixel of an episode": (
+        "dataset/{env}_episodes",
+        _first("images", lambda images: [*images[:-1], images[-1] | {"bytes": _one_pixel(images[-1]["bytes"])}]),
+    ),
+}
+
+
+@pytest.mark.usefixtures("rows_alone")
+@pytest.mark.parametrize("env", BOTH)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_defect_is_found(patient: Patient, kind: str, env: str) -> None:
+    table, damage = KINDS[kind]
+    name = patient.file(env, table.format(env=env))
+    change_rows(patient.root, name, damage)
+    assert any(problem.startswith(f"{name}: its ") and MANIFEST in problem for problem in problems(patient.root))
+    found = patient.found()
+    assert not any(MANIFEST in problem for problem in found)
+    place = name if name.startswith("dataset") else name.split("/")[0]
+    assert any(problem.startswith(place) for problem in found), found
+
+
+@pytest.mark.usefixtures("rows_alone")
+@pytest.mark.parametrize("damage", ["removed", "doubled", "reordered", "emptied"])
+@pytest.mark.parametrize("table", [*TABLES, "dataset/sokoban", "dataset/sokoban_episodes"])
+def test_rows_removed_doubled_or_out_of_order_are_found(patient: Patient, table: str, damage: str) -> None:
+    name = patient.file("sokoban", table)
+    words = {
+        "removed": "is missing",
+        "doubled": "stands there twice",
+        "reordered": "out of order",
+        "emptied": "missing",
+    }
+    changes: dict[str, Callable[[Rows], Rows]] = {
+        "removed": lambda rows: rows[:-1],
+        "doubled": lambda rows: [rows[0], *rows],
+        "reordered": lambda rows: [rows[1], rows[0], *rows[2:]],
+        "emptied": lambda rows: [],
+    }
+    change_rows(patient.root, name, changes[damage])
+    place = name if name.startswith("dataset") else table
+    assert any(problem.startswith(place) and words[damage] in problem for problem in patient.found())
+
+
+def test_the_prompts_of_the_analyzer_are_checked_too(patient: Patient) -> None:
+    name = "prompts/sokoban/00000-labels-v1.parquet"
+    change_rows(patient.root, name, lambda rows: rows[1:])
+    assert any("prompts" in problem and "missing" in problem for problem in patient.found())

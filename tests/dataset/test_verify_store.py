@@ -1,0 +1,286 @@
+"""`pivot verify` on whole stores: episodes, levels and files that do not belong, run.json, real models and servers."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pivot import plugins
+from pivot.datasets.store import MANIFEST, RUN, Store
+from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.errors import PivotError, PolicyError
+from pivot.images import decode, encode_png
+from pivot.labeling.writers.template import TemplateTeacher
+from pivot.rollouts.base import Reply, Turn
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.storage.files import write_json_atomic
+from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
+
+BOTH = ("sokoban", "frozenlake")
+
+
+def _one_pixel(image: bytes) -> bytes:
+    pixels = np.array(decode(image))
+    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
+    return encode_png(pixels)
+
+
+# Whole episodes, levels, files
+
+
+@pytest.mark.parametrize("env", BOTH)
+def test_an_added_episode_is_found(patient: Patient, env: str) -> None:
+    """A ninth rollout with rows in every table, each of them right in itself."""
+    names = {table: patient.file(env, table) for table in ("episodes", "steps", "calls", "labels")}
+    labelled = read_rows(patient.source, names["labels"])[0]["episode_id"]
+
+    def add(rows: Rows) -> Rows:
+        mine = [row | {"episode_id": "episode-v1-added"} for row in rows if row["episode_id"] == labelled]
+        return rows + [row | ({"sample_idx": 2} if "sample_idx" in row else {}) for row in mine]
+
+    for name in names.values():
+        change_rows(patient.root, name, add)
+    found = patient.found()
+    assert any("episodes episode-v1-added: a row that the run does not make" in problem for problem in found)
+
+
+@pytest.mark.parametrize("env", BOTH)
+def test_swapped_levels_are_found(patient: Patient, env: str) -> None:
+    name = patient.file(env, "episodes")
+
+    def swap(rows: Rows) -> None:
+        states = list(dict.fromkeys(row["initial_state"] for row in rows))
+        assert len(states) == 2
+        for row in rows:
+            row["initial_state"] = states[row["initial_state"] == states[0]]
+
+    change_rows(patient.root, name, swap)
+    assert any("column initial_state" in problem for problem in patient.found())
+
+
+@pytest.mark.parametrize("env", BOTH)
+@pytest.mark.parametrize("suffix", ["", "_episodes"])
+def test_swapped_sides_are_found(patient: Patient, env: str, suffix: str) -> None:
+    train, validation = (
+        patient.root / f"dataset/{env}{suffix}/{side}-00000.parquet" for side in ("train", "validation")
+    )
+    first, second = train.read_bytes(), validation.read_bytes()
+    train.write_bytes(second)
+    validation.write_bytes(first)
+    found = patient.found()
+    for side in ("train", "validation"):
+        place = f"dataset/{env}{suffix}/{side}-00000.parquet"
+        assert any(problem.startswith(place) and "the row is missing" in problem for problem in found)
+        assert any(problem.startswith(place) and "does not make" in problem for problem in found)
+
+
+def test_a_record_on_both_sides_is_found(patient: Patient) -> None:
+    train, validation = (f"dataset/sokoban/{side}-00000.parquet" for side in ("train", "validation"))
+    leaked = read_rows(patient.source, train)[:1]
+    change_rows(patient.root, validation, lambda rows: leaked + rows)
+    assert any(problem.startswith(validation) and "does not make" in problem for problem in patient.found())
+
+
+def test_a_consistent_lie_is_found(patient: Patient) -> None:
+    """The label and the record agree on another pivot, everywhere where it is written."""
+    episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
+
+    def lie(rows: Rows) -> None:
+        for row in rows:
+            if row["episode_id"] == episode:
+                step = row["pivot_step"]
+                row["pivot_step"] = step + 1
+                if "target" in row:
+                    row["target"] = row["target"].replace(f'"pivot_step": {step}', f'"pivot_step": {step + 1}')
+
+    for table in ("labels", "dataset/sokoban"):
+        for path in sorted(patient.root.glob(f"{table}/**/*.parquet")):
+            name = path.relative_to(patient.root).as_posix()
+            if "frozenlake" not in name and read_rows(patient.root, name):
+                change_rows(patient.root, name, lie)
+    found = patient.found()
+    assert any(f"labels {episode}: column pivot_step" in problem for problem in found)
+    # The independent search says so too, from the stored row alone.
+    assert sum(problem.startswith(f"labels {episode}: pivot_step") for problem in found) == 1
+
+
+EXTRA = {
+    "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
+    "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
+    "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
+    "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
+    "dataset/sokoban/notes.txt": RUN,
+}
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_a_file_too_many_is_found(patient: Patient, name: str) -> None:
+    (patient.root / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(patient.source / EXTRA[name], patient.root / name)
+    assert f"{name}: the file is not in {MANIFEST}" in problems(patient.root)
+    assert f"{name}: a file that the run does not make" in patient.found()
+
+
+def test_every_missing_file_is_found(lake: Patient) -> None:
+    names = [name for name in Store.open(lake.source).manifest() if name != RUN]
+    assert len(names) == 7 + 4 + 2
+    for name in names:
+        (lake.root / name).unlink()
+        assert any(name in problem for problem in lake.found())
+        shutil.copy(lake.source / name, lake.root / name)
+    (lake.root / names[0]).unlink()
+    shutil.copy(lake.source / MANIFEST, lake.root / MANIFEST)
+    assert f"{names[0]}: the file is missing" in problems(lake.root)
+    lake.heal()
+
+
+def test_card_and_picture_are_checked(patient: Patient) -> None:
+    card, picture = (patient.root / "dataset" / name for name in ("README.md", "example.png"))
+    card.write_text(card.read_text().replace("| sokoban | 2 |", "| sokoban | 3 |"))
+    assert any(problem.startswith("dataset/README.md") for problem in patient.found())
+    patient.heal()
+    picture.write_bytes(_one_pixel(picture.read_bytes()))
+    assert any(problem.startswith("dataset/example.png") for problem in patient.found())
+    picture.write_bytes(b"no picture")
+    assert any("example.png" in problem or "README.md" in problem for problem in patient.found())
+
+
+# run.json
+
+FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "seed": lambda run: run["config"].update(seed=1),
+    "rollouts": lambda run: run["config"].update(rollouts=3),
+    "split": lambda run: run["config"].update(split="episode"),
+    "validation fraction": lambda run: run["config"].update(validation_fraction=0.11),
+    "infeasible": lambda run: run["config"].update(include_infeasible=True),
+    "shard size": lambda run: run["config"].update(tasks_per_shard=15),
+    "label version": lambda run: run["config"].update(label_version=2),
+    "policy": lambda run: run["config"]["policy"]["options"].update(habits={"sokoban": {"skill": 2.0}}),
+    "fewer tasks": lambda run: run["config"]["environments"]["sokoban"].update(tasks=1),
+    "more tasks": lambda run: run["config"]["environments"]["sokoban"].update(tasks=3),
+    "horizon": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(horizon=10),
+    "pictures": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(cell=16),
+    "tries": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(max_tries=199),
+    "an environment less": lambda run: run["config"]["environments"].pop("sokoban"),
+    "run id": lambda run: run.update(run_id="0"),
+    "a version": lambda run: run["versions"].update(numpy="0"),
+    "a field more": lambda run: run.update(note="hello"),
+    "no such policy": lambda run: run["config"]["policy"].update(name="nobody"),
+    "no such option": lambda run: run["config"]["policy"]["options"].update(nothing=1),
+    "impossible levels": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(max_tries=0),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
+    run = json.loads((patient.root / RUN).read_text())
+    FIELDS[field](run)
+    write_json_atomic(patient.root, RUN, run)
+    for look in (lambda: problems(patient.root), patient.found):
+        try:
+            assert look()
+        except PivotError as error:
+            assert field == "impossible levels"
+            assert f"{patient.root / RUN}: setting sokoban.max_tries" in str(error)
+
+
+# What a search that shares nothing with the solver adds, and what holds for real models
+
+
+@pytest.mark.parametrize("env", BOTH)
+def test_a_wrong_solver_is_caught_by_the_second_search(
+    env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A solver that confuses the modes agrees with itself; the independent search does not agree with it."""
+    solver = plugins.load("solvers", env)
+    certify = solver.certify
+    confused = {"timeout": "deadlock", "deadlock": "timeout"}
+
+    def wrong(self: Any, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        return [replace(verdict, failure_mode=confused[verdict.failure_mode]) for verdict in certify(self, cases)]
+
+    monkeypatch.setattr(solver, "certify", wrong)
+    root = build_tiny(tmp_path / "store", env)
+    found = problems(root)
+    labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
+    assert labels
+    for label in labels:
+        assert any(problem.startswith(f"labels {label['episode_id']}: failure_mode") for problem in found)
+    assert all(problem.startswith("labels ") for problem in found)
+
+
+@pytest.fixture
+def real_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the stand-ins pass for real models, whose words cannot be derived anew."""
+    monkeypatch.setattr(ScriptedPolicy, "is_stand_in", False)
+    monkeypatch.setattr(TemplateTeacher, "is_stand_in", False)
+
+
+@pytest.mark.usefixtures("real_model")
+def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
+    patient = Patient(build_tiny(tmp_path / "source"), tmp_path / "copy")
+    assert patient.found() == []
+    steps, labels = (patient.file("sokoban", table) for table in ("steps", "labels"))
+
+    def another_word(rows: Rows) -> None:
+        rows[0]["response"] = rows[0]["response"].replace("<think>", "<think>Well. ")
+
+    change_rows(patient.root, steps, another_word)
+    found = patient.found()
+    # The record of the whole episode shows the reply too; the steps alone cannot tell.
+    assert not any(problem.startswith("steps") for problem in found)
+    assert any(problem.startswith("dataset/sokoban_episodes") and "responses" in problem for problem in found)
+    patient.heal()
+
+    def another_action(rows: Rows) -> None:
+        rows[0]["response"] = "<think>no</think><action>none</action>"
+
+    change_rows(patient.root, steps, another_action)
+    assert any(problem.startswith("steps") and "column action" in problem for problem in patient.found())
+    patient.heal()
+    change_rows(patient.root, labels, lambda rows: rows[0].update(failure_reason=""))
+    assert any("column accepted" in problem for problem in patient.found())
+
+
+@pytest.mark.usefixtures("real_model")
+def test_broken_episodes_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that fails and an environment that breaks leave episodes which verify understands."""
+    reply, step = ScriptedPolicy.reply, FrozenLakeEnv.step
+
+    async def moody(self: ScriptedPolicy, turn: Turn) -> Reply:
+        if turn.seed % 10 == 0:
+            raise PolicyError("the server is gone")
+        return await reply(self, turn)
+
+    taken = 0
+
+    def fragile(self: FrozenLakeEnv, action: int) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken in (23, 46):
+            raise OSError("the simulator is gone")
+        return step(self, action)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedPolicy, "reply", moody)
+        patch.setattr(FrozenLakeEnv, "step", fragile)
+        root = build_tiny(tmp_path / "store", "frozenlake", rollouts=12)
+    episodes = read_rows(root, "episodes/frozenlake/00000.parquet")
+    assert {row["stop_reason"] for row in episodes if row["status"] == "error"} == {"policy_error", "env_error"}
+    assert any(row["status"] == "complete" for row in episodes)
+    assert problems(root) == []
+    broken = next(row["episode_id"] for row in episodes if row["status"] == "error" and row["num_steps"])
+
+    def complete(rows: Rows) -> None:
+        for row in rows:
+            if row["episode_id"] == broken:
+                row.update(status="complete", success=False, failed=True, stop_reason="horizon", error=None)
+
+    change_rows(root, "episodes/frozenlake/00000.parquet", complete)
+    rewrite_manifest(root)
+    assert any(f"episodes {broken}: column status" in problem for problem in problems(root))

@@ -1,0 +1,306 @@
+"""Statistics by SQL: groups of eight, the paper's pooled rates, modes by step, rejects; every view documented."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pivot.datasets.schema import ALL_TABLES, EPISODES, LABELS, PROMPTS, STEPS
+from pivot.datasets.table_docs import VIEW_DOCS, reference, with_reference
+from pivot.datasets.views import VIEWS, create_views, query
+from pivot.environments.base import Task
+from pivot.rollouts.base import Episode, Status, Step
+from pivot.rollouts.groups import form_groups
+from pivot.tests.stores import read_rows, table_files
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "store.md"
+EMPTY: dict[str, Any] = dict.fromkeys(EPISODES.names)
+NO_LABEL: dict[str, Any] = dict.fromkeys(LABELS.names)
+Rows = Sequence[dict[str, Any]]
+
+
+class Planted:
+    """The views over tables that a test made up."""
+
+    def __init__(self, episodes: Rows, labels: Rows = ()) -> None:
+        self._connection = duckdb.connect()
+        tables = {"episodes": EPISODES.table(episodes), "labels": LABELS.table(labels)}
+        tables |= {"steps": STEPS.table([]), "prompts": PROMPTS.table([])}
+        for name, table in tables.items():
+            self._connection.register(f"arrow_{name}", table)
+            self._connection.execute(f"CREATE TABLE planted_{name} AS SELECT * FROM arrow_{name}")
+        create_views(self._connection, {name: f"planted_{name}" for name in tables})
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The result of a query, row by row."""
+        result = self._connection.execute(sql)
+        names = [column[0] for column in result.description or []]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def _episode(number: int, returns: float | None, group: str = "g", **fields: Any) -> dict[str, Any]:
+    """An episode row; a return of None is an episode that ended in an error, one of at least 1 a success."""
+    complete = returns is not None
+    return (
+        EMPTY
+        | {"episode_id": f"{group}/{number}", "run_id": "run", "env": "sokoban", "group_id": group, "task_id": group}
+        | {"sample_idx": number, "status": "complete" if complete else "error", "episode_return": returns or 0.0}
+        | {"success": returns >= 1 if complete else None, "failed": returns < 1 if complete else None}
+        | fields
+    )
+
+
+def _group(env: str, name: str, all_fail: bool, sigma0: bool) -> list[dict[str, Any]]:
+    returns = [0.1] * 8 if sigma0 else [0.1 * number for number in range(8)]
+    if not all_fail:
+        returns = [value + 1.0 if sigma0 or number == 0 else value for number, value in enumerate(returns)]
+    return [_episode(number, value, name, env=env) for number, value in enumerate(returns)]
+
+
+PAPER = {
+    # environment: groups, share of groups without a success, share of groups whose returns agree
+    "sokoban": (180, 48.3, 48.3),
+    "frozenlake": (216, 39.4, 0.0),
+    "navigation": (120, 5.8, 0.0),
+    "primitiveskill": (364, 46.2, 16.5),
+    "svg": (216, 99.5, 0.9),
+}
+
+
+def test_the_pooled_rates_of_the_paper() -> None:
+    """Its table of group rates, from whole numbers of groups: pooled by groups it is 51.3 % and 13.6 %."""
+    episodes = []
+    for env, (groups, all_fail, sigma0) in PAPER.items():
+        failing, equal = round(groups * all_fail / 100), round(groups * sigma0 / 100)
+        for number in range(groups):
+            episodes += _group(env, f"{env} {number}", number < failing, number < equal)
+    rates = {row["env"]: row for row in Planted(episodes).rows("SELECT * FROM group_rates")}
+    assert list(rates) == [*sorted(PAPER), "pooled"]
+    for env, (groups, all_fail, sigma0) in PAPER.items():
+        assert rates[env]["groups"] == groups
+        assert round(100 * rates[env]["all_fail_rate"], 1) == all_fail
+        assert round(100 * rates[env]["sigma0_rate"], 1) == sigma0
+    pooled = rates["pooled"]
+    assert (pooled["groups"], pooled["episodes"], pooled["short_blocks"]) == (1096, 8768, 0)
+    assert round(100 * pooled["all_fail_rate"], 1) == 51.3
+    assert round(100 * pooled["sigma0_rate"], 1) == 13.6
+
+
+def test_blocks_are_cut_in_order_of_sample_index() -> None:
+    episodes = [_episode(number, 1.0 if number < 8 else 0.0) for number in range(16)]
+    groups = Planted(list(reversed(episodes))).rows("SELECT * FROM groups ORDER BY block")
+    assert [(row["block"], row["successes"], row["all_fail"], row["sigma0"]) for row in groups] == [
+        (0, 8, False, True),
+        (1, 0, True, True),
+    ]
+
+
+def test_short_blocks_are_dropped_and_counted() -> None:
+    episodes = [_episode(number, 0.0) for number in range(15)] + [_episode(number, 1.0, "h") for number in range(7)]
+    planted = Planted(episodes)
+    assert len(planted.rows("SELECT * FROM groups")) == 1
+    assert sorted(row["rollouts"] for row in planted.rows("SELECT * FROM blocks")) == [7, 7, 8]
+    (rates,) = planted.rows("SELECT * FROM group_rates WHERE env = 'sokoban'")
+    assert (rates["groups"], rates["short_blocks"], rates["all_fail_rate"]) == (1, 2, 1.0)
+    assert (rates["episodes"], rates["success_rate"]) == (22, 7 / 22)
+
+
+def test_errors_are_in_no_group() -> None:
+    episodes = [_episode(number, None if number in (2, 5) else 0.0) for number in range(10)]
+    (group,) = Planted(episodes).rows("SELECT * FROM groups")
+    assert (group["all_fail"], group["mean_return"]) == (True, 0.0)
+    (rates,) = Planted(episodes[:9]).rows("SELECT * FROM group_rates WHERE env = 'sokoban'")
+    assert (rates["groups"], rates["short_blocks"], rates["episodes"], rates["all_fail_rate"]) == (0, 1, 7, None)
+
+
+@pytest.mark.parametrize("field", ["run_id", "group_id", "env", "policy", "policy_config", "env_config"])
+def test_groups_never_cross(field: str) -> None:
+    """Half of the rollouts belongs to another run, prompt key, policy or settings."""
+    episodes = [_episode(number, number % 2, **{field: f"{number % 2}"}) for number in range(16)]
+    assert Planted(episodes[:14]).rows("SELECT * FROM groups") == []
+    assert sorted(row["successes"] for row in Planted(episodes).rows("SELECT * FROM groups")) == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("other", "agree"),
+    [(0.3, True), (0.1 + 0.2, True), (0.3 + 4e-9, True), (0.3 + 2e-8, False), (0.3 - 2e-8, False)],
+)
+def test_returns_agree_at_eight_decimals(other: float, agree: bool) -> None:
+    (group,) = Planted([_episode(number, other if number == 3 else 0.3) for number in range(8)]).rows(
+        "SELECT sigma0 FROM groups"
+    )
+    assert group["sigma0"] is agree
+
+
+def test_zero_has_no_sign() -> None:
+    planted = Planted([_episode(number, 0.0 if number % 2 else -1e-12) for number in range(8)])
+    assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": True}]
+
+
+STEP = {"prompt_hash": "", "observation_text": "", "response": "", "finish_reason": "", "response_token_ids": None}
+STEP |= {"response_logprobs": None, "action": "", "payload": None, "action_valid": True, "moved": None}
+STEP |= {"remaining_turns": 0, "frame_id": "", "next_frame_id": "", "info": {}}
+
+
+def _record(row: dict[str, Any]) -> Episode:
+    """The same episode as a record of the rollouts, whose own grouping is the oracle."""
+    step = Step(t=0, reward=row["episode_return"], **STEP)
+    status = Status(row["status"])
+    task = Task(row["task_id"], 0, "", "")
+    return Episode(row["episode_id"], row["group_id"], row["sample_idx"], task, [step], status, failed=row["failed"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.one_of(st.none(), st.sampled_from([0.1, 0.1 + 1e-9, 0.2, 1.5])),
+        ),
+        max_size=60,
+    ),
+    st.randoms(),
+)
+def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]], random: Any) -> None:
+    episodes = [_episode(number, value, group) for number, (group, value) in enumerate(drawn)]
+    expected = form_groups(map(_record, episodes))
+    random.shuffle(episodes)
+    planted = Planted(episodes)
+    found = planted.rows("SELECT * FROM groups")
+    wanted = [
+        (
+            block[0].group_id,
+            sum(not episode.failed for episode in block),
+            len({round(episode.episode_return, 8) for episode in block}) == 1,
+        )
+        for block in expected.blocks
+    ]
+    assert sorted((row["group_id"], row["successes"], row["sigma0"]) for row in found) == sorted(wanted)
+    means = [sum(episode.episode_return for episode in block) / 8 for block in expected.blocks]
+    spreads = [
+        math.sqrt(sum((episode.episode_return - mean) ** 2 for episode in block) / 8)
+        for block, mean in zip(expected.blocks, means, strict=True)
+    ]
+    assert sorted(row["mean_return"] for row in found) == pytest.approx(sorted(means))
+    assert sorted(row["std_return"] for row in found) == pytest.approx(sorted(spreads), abs=1e-9)
+    short = planted.rows("SELECT coalesce(sum(rollouts), 0) AS n FROM blocks WHERE NOT whole")[0]["n"]
+    assert short == expected.dropped
+
+
+def _label(episode: str, mode: str | None, step: int | None, *reasons: str) -> dict[str, Any]:
+    return NO_LABEL | {
+        "episode_id": episode,
+        "failure_mode": mode,
+        "pivot_step": step,
+        "accepted": not reasons,
+        "reject_reasons": [{"name": reason, "detail": f"found {reason}"} for reason in reasons],
+    }
+
+
+def test_modes_by_step_and_rejects() -> None:
+    episodes = [_episode(number, 0.0, env="sokoban" if number < 6 else "frozenlake") for number in range(8)]
+    labels = [
+        _label("g/0", "timeout", 2),
+        _label("g/1", "timeout", 2),
+        _label("g/2", "deadlock", 0, "guidance"),
+        _label("g/3", "timeout", 4, "guidance", "mode"),
+        _label("g/4", None, None, "solver_limit"),
+        _label("g/6", "deadlock", 1),
+    ]
+    planted = Planted(episodes, labels)
+    shares = {
+        (row["env"], row["failure_mode"], row["pivot_step"]): (row["failures"], row["share"])
+        for row in planted.rows("SELECT * FROM modes_by_step")
+    }
+    assert shares == {
+        ("sokoban", "deadlock", 0): (1, 0.25),
+        ("sokoban", "timeout", 2): (2, 0.5),
+        ("sokoban", "timeout", 4): (1, 0.25),
+        ("frozenlake", "deadlock", 1): (1, 1.0),
+    }
+    rejects = planted.rows("SELECT * FROM rejects")
+    assert Counter(row["name"] for row in rejects) == {"guidance": 2, "mode": 1, "solver_limit": 1}
+    assert {row["detail"] for row in rejects} == {"found guidance", "found mode", "found solver_limit"}
+    assert len(planted.rows("SELECT * FROM failures")) == 6
+
+
+def test_views_of_nothing() -> None:
+    planted = Planted([])
+    for view in VIEWS:
+        assert all(row["env"] == "pooled" for row in planted.rows(f"SELECT * FROM {view}"))
+
+
+def test_a_store_says_what_its_rows_say(small_store: Path) -> None:
+    for env in ("sokoban", "frozenlake"):
+        rows = [
+            row
+            for name in table_files(small_store, env)
+            if name.startswith("episodes/")
+            for row in read_rows(small_store, name)
+        ]
+        names, values = query(small_store, f"SELECT * FROM group_rates WHERE env = '{env}'")
+        rates = dict(zip(names, values[0], strict=True))
+        assert (rates["episodes"], rates["groups"], rates["short_blocks"]) == (24, 3, 0)
+        assert rates["success_rate"] == pytest.approx(sum(row["success"] for row in rows) / 24)
+        assert query(small_store, f"SELECT count(*) FROM failures WHERE env = '{env}'")[1] == [
+            (sum(row["failed"] for row in rows),)
+        ]
+
+
+# The documentation
+
+
+@pytest.fixture(scope="module")
+def columns(small_store: Path) -> Iterator[dict[str, list[str]]]:
+    """The columns of every view, as DuckDB says."""
+    yield {view: query(small_store, f"SELECT * FROM {view} LIMIT 0")[0] for view in VIEWS}
+
+
+def test_the_committed_page_is_what_the_schema_gives() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_reference(page) == page, "write it anew: python -m pivot.datasets.table_docs docs/store.md"
+    assert "|" not in "".join(column.doc for schema in ALL_TABLES for column in schema.columns)
+    for schema in ALL_TABLES:
+        section = reference().split(f"### {schema.name}\n")[1].split("\n### ")[0]
+        assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == list(schema.names)
+
+
+def test_every_view_and_its_columns_are_documented(columns: dict[str, list[str]]) -> None:
+    assert tuple(VIEW_DOCS) == VIEWS
+    for view, (doc, documented) in VIEW_DOCS.items():
+        assert doc.endswith(".")
+        assert f"### View {view}\n" in reference()
+        if documented:
+            assert list(documented) == columns[view]
+    assert set(columns["groups"]) < set(VIEW_DOCS["blocks"][1])
+    assert columns["failures"] == [*LABELS.names, *EPISODES.names[1:]]
+    for view, schema in {"episodes": EPISODES, "steps": STEPS, "prompts": PROMPTS, "labels": LABELS}.items():
+        assert columns[view] == list(schema.names)
+
+
+QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("sql", QUERIES, ids=range(len(QUERIES)))
+def test_the_example_queries_run(sql: str, small_store: Path) -> None:
+    names, rows = query(small_store, sql)
+    assert len(set(names)) == len(names) >= 2
+    # Whether a label was rejected, or a level both solved and lost, is up to the policy.
+    assert rows or "rejects" in sql or "HAVING" in sql
+
+
+def test_there_are_example_queries() -> None:
+    assert len(QUERIES) >= 5
+
+
+def test_the_python_example_runs(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert '"runs/demo"' in example
+    exec(compile(example.replace("runs/demo", str(small_store)), PAGE.name, "exec"), {})
+    assert "deadlock" in capsys.readouterr().out

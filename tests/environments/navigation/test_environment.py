@@ -1,0 +1,322 @@
+"""Navigation in embedded rooms: the contract, and the rules of turns by hand and by a second implementation."""
+
+import json
+import math
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.moves import Floor, direction, fewest_steps, steps_to_target
+from pivot.environments.navigation.state import (
+    Finish,
+    NavigationState,
+    Part,
+    Pose,
+    Room,
+    RoomObject,
+    Target,
+    parse_room,
+    parse_state,
+    room_json,
+)
+from pivot.errors import ConfigError, LevelError
+from pivot.solvers.navigation.room import Pose as SolverPose
+from pivot.solvers.navigation.room import read_state
+from pivot.tests.testing.environment_contract import EnvironmentContract
+
+ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
+PLAIN = Finish("#c0c0c0", "plain")
+
+
+def box(low: tuple[int, int, int], high: tuple[int, int, int]) -> Part:
+    return Part(low, high, "box", "#804020", "wood")
+
+
+def level(
+    parts: tuple[Part, ...] = (),
+    start: tuple[float, float] = (1.0, 1.0),
+    target: tuple[float, float] = (5.5, 1.0),
+    rotation: int = 0,
+    size: tuple[int, int, int] = (6000, 2600, 6000),
+) -> str:
+    x, z = round(1000 * target[0]), round(1000 * target[1])
+    apple = RoomObject(
+        "Apple|1", "Apple", (Part((x - 60, 0, z - 60), (x + 60, 40, z + 60), "ellipsoid", "#c02020", "plain"),)
+    )
+    things = RoomObject("Things|1", "Things", parts)
+    room = Room(size, PLAIN, PLAIN, PLAIN, (apple, things) if parts else (apple,))
+    wanted = Target("Apple", "Apple|1", target[0], 0.02, target[1])
+    return NavigationState(
+        "embedded", "by-hand", Pose(start[0], 0.9, start[1], rotation, 0), wanted, room_json(room)
+    ).text()
+
+
+LEVEL = level()
+
+
+def changed(*path: str | int, value: Any) -> str:
+    data = json.loads(level((box((3000, 0, 3000), (3500, 800, 3500)),)))
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return json.dumps(data)
+
+
+class TestNavigationContract(EnvironmentContract):
+    env_type = NavigationEnv
+    settings = ({}, {"horizon": 6, "min_steps": 2, "max_steps": 5, "image_format": "png"})
+    actions = tuple((name, None) for name in ACTIONS)
+    answers: ClassVar = {name: (name, None) for name in ACTIONS}
+    garbage = ("", "moveahead moveahead", "moveahead, lookup", "move ahead", "forward", "go moveahead", "{}", "0")
+    bad_states: ClassVar = {
+        "": "not JSON",
+        "[" * 100_000: "not JSON",
+        "[]": "object",
+        "{}": "lacks",
+        '"' + "x" * 1_000_001 + '"': "at most",
+        changed("backend", value="unity"): "'unity'",
+        changed("backend", value="thor"): "has a room",
+        changed("goal", value=1): "goal",
+        changed("scene", value=""): "scene",
+        changed("agent", "rotation", value=45): "rotation",
+        changed("agent", "horizon", value=90): "horizon",
+        changed("agent", "position", "x", value=1.00001): "millimetres",
+        changed("agent", "position", "x", value=float("inf")): "number",
+        changed("agent", "position", "x", value=True): "number",
+        changed("agent", "position", "x", value=7.0): "outside",
+        changed("agent", "position", "y", value=2.0): "outside",
+        changed("target", "id", value="Pear|1"): "not among",
+        changed("room", "size", "x", value=0.5): "at least 1000",
+        changed("room", "objects", value={}): "list",
+        changed("room", "objects", 0, "parts", value=[]): "at least one part",
+        changed("room", "objects", 0, "parts", 0, "max", value=[0, 0]): "three",
+        changed("room", "objects", 0, "parts", 0, "max", value=[0, 0, 0]): "below",
+        changed("room", "objects", 0, "parts", 0, "colour", value="red"): "hex",
+        changed("room", "objects", 0, "parts", 0, "shape", value="torus"): "'torus'",
+        changed("room", "floor", "surface", value="lava"): "'lava'",
+    }
+    equal_states = ((LEVEL, json.dumps(json.loads(LEVEL), indent=1)), (LEVEL, LEVEL.replace('"x":1.0,', '"x":1,')))
+    bad_settings = (
+        ({"horizon": 0}, "horizon"),
+        ({"min_steps": 9, "max_steps": 5}, "min_steps=9"),
+        ({"horizon": 3}, "horizon=3"),
+        ({"image_format": "gif"}, "image_format"),
+    )
+    info_keys = frozenset({"moved", "last_action_success", "action_is_valid", "dist", "remaining_turns", "success"})
+    reward_range = (-0.1, 9.9)
+    seeds = tuple(range(3))
+    gym_id = "pivot/Navigation-v0"
+
+
+def play(text: str, *actions: str) -> tuple[NavigationEnv, list[dict[str, Any]]]:
+    env = NavigationEnv()
+    env.draw_frames = False
+    env.reset(options={"state": text})
+    return env, [env.step(env.encode_action(action))[4] for action in actions]
+
+
+def place(env: NavigationEnv) -> tuple[float, float, float, float]:
+    pose = env.state.pose
+    return pose.x, pose.z, pose.rotation, pose.horizon
+
+
+@pytest.mark.parametrize(
+    ("rotation", "action", "x", "z"),
+    [
+        (0, "moveahead", 3.0, 3.5), (0, "moveright", 3.5, 3.0), (0, "moveback", 3.0, 2.5), (0, "moveleft", 2.5, 3.0),
+        (90, "moveahead", 3.5, 3.0), (90, "moveright", 3.0, 2.5), (90, "moveback", 2.5, 3.0),
+        (90, "moveleft", 3.0, 3.5),
+        (180, "moveahead", 3.0, 2.5), (180, "moveright", 2.5, 3.0), (270, "moveahead", 2.5, 3.0),
+        (270, "moveright", 3.0, 3.5),
+    ],
+)  # fmt: skip
+def test_moves_follow_the_yaw(rotation: int, action: str, x: float, z: float) -> None:
+    env, [info] = play(level(start=(3.0, 3.0), rotation=rotation), action)
+    assert place(env) == (x, z, rotation, 0)
+    assert (info["moved"], info["last_action_success"], info["action_is_valid"]) == (True, True, True)
+    assert info["dist"] == pytest.approx(math.hypot(5.5 - x, 1.0 - z))
+
+
+def test_turns_and_tilts() -> None:
+    env, infos = play(LEVEL, "rotateright", "rotateright", "rotateright", "rotateright", "rotateleft")
+    assert place(env) == (1.0, 1.0, 270, 0)
+    assert all(not info["moved"] and info["last_action_success"] for info in infos)
+    env, infos = play(LEVEL, "lookup", "lookup", "lookdown", "lookdown", "lookdown", "lookdown")
+    assert [info["last_action_success"] for info in infos] == [True, False, True, True, True, False]
+    assert place(env)[3] == 60
+
+
+def test_an_unusable_reply_is_logged_as_such() -> None:
+    _, [info] = play(LEVEL, "invalid")
+    assert info == {
+        "moved": False, "last_action_success": False, "action_is_valid": False, "dist": 4.5, "remaining_turns": 24,
+        "success": False,
+    }  # fmt: skip
+
+
+def test_success_is_exact_at_one_and_a_half_metres() -> None:
+    env, infos = play(level(start=(3.0, 1.0), rotation=90), "moveahead", "moveahead")
+    assert [info["dist"] for info in infos] == [2.0, 1.5]
+    assert [info["success"] for info in infos] == [False, True]
+    with pytest.raises(Exception, match="over"):
+        env.step(0)
+    # 0.9 and 1.2 m are 1.5 m together, though not in binary fractions.
+    env.reset(options={"state": level(start=(2.1, 1.3), target=(3.0, 2.5))})
+    with pytest.raises(Exception, match="over"):
+        env.step(0)
+    env.reset(options={"state": level(start=(2.1, 1.3), target=(3.001, 2.5))})
+    assert not env.step(env.encode_action("invalid"))[4]["success"]
+
+
+@pytest.mark.parametrize(
+    ("part", "moves"),
+    [
+        (box((800, 0, 1700), (1200, 300, 1900)), True),  # touches the end of the move
+        (box((800, 0, 1699), (1200, 300, 1900)), False),
+        (box((1200, 0, 800), (1300, 300, 2000)), True),  # brushes the side
+        (box((1199, 0, 800), (1300, 300, 2000)), False),
+        (box((990, 0, 1300), (1010, 300, 1310)), False),  # thin, in the middle of the way
+        (box((800, 0, 1300), (1200, 50, 1900)), True),  # a rug
+        (box((800, 0, 1300), (1200, 51, 1900)), False),
+        (box((800, 1800, 1300), (1200, 2000, 1900)), True),  # a lamp overhead
+        (box((800, 1799, 1300), (1200, 2000, 1900)), False),
+    ],
+)  # fmt: skip
+def test_a_move_fails_whole_exactly_when_something_is_in_the_way(part: Part, moves: bool) -> None:
+    env, [info] = play(level((part,)), "moveahead")
+    assert info["last_action_success"] is info["moved"] is moves
+    assert place(env)[:2] == ((1.0, 1.5) if moves else (1.0, 1.0))
+
+
+def test_walls_stop_the_agent_at_its_half_width() -> None:
+    for x, moves in ((0.7, True), (0.699, False)):
+        _, [info] = play(level(start=(x, 3.0), rotation=270), "moveahead")
+        assert info["moved"] is moves
+
+
+coordinates = st.integers(0, 60).map(lambda n: 100 * n)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Part:
+    x, z, y = draw(coordinates), draw(coordinates), draw(st.sampled_from([0, 40, 500, 1790, 1800]))
+    wide, deep, tall = (
+        draw(st.integers(1, 12)) * 100,
+        draw(st.integers(1, 12)) * 100,
+        draw(st.sampled_from([10, 50, 60, 700])),
+    )
+    return box((x, y, z), (x + wide, y + tall, z + deep))
+
+
+def swept_way_is_free(room: Room, x: Fraction, z: Fraction, dx: int, dz: int) -> bool:
+    """The rule again, by sampling the way in exact fractions: the agent's square at 51 places on it."""
+    for n in range(51):
+        cx, cz = x + dx * Fraction(n, 100), z + dz * Fraction(n, 100)
+        corners = (cx - Fraction(1, 5), cx + Fraction(1, 5), cz - Fraction(1, 5), cz + Fraction(1, 5))
+        if (
+            corners[0] < 0
+            or corners[2] < 0
+            or corners[1] > Fraction(room.size[0], 1000)
+            or corners[3] > Fraction(room.size[2], 1000)
+        ):
+            return False
+        for thing in room.objects:
+            for part in thing.parts:
+                tall = part.low[1] < 1800 and part.high[1] > 50
+                apart = (
+                    corners[1] <= Fraction(part.low[0], 1000)
+                    or corners[0] >= Fraction(part.high[0], 1000)
+                    or corners[3] <= Fraction(part.low[2], 1000)
+                    or corners[2] >= Fraction(part.high[2], 1000)
+                )
+                if tall and not apart:
+                    return False
+    return True
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(parts(), max_size=6),
+    coordinates,
+    coordinates,
+    st.sampled_from([0, 90, 180, 270]),
+    st.sampled_from(ACTIONS[:4]),
+)
+def test_blocked_moves_agree_with_a_second_implementation(
+    solids: list[Part], x: int, z: int, rotation: int, action: str
+) -> None:
+    room = parse_room(json.dumps(json.loads(level(tuple(solids)))["room"], sort_keys=True, separators=(",", ":")))
+    dx, dz = direction(action, rotation)
+    arrived = Floor(room).step((x, z), (dx, dz))
+    free = swept_way_is_free(room, Fraction(x, 1000), Fraction(z, 1000), dx, dz)
+    assert arrived == ((x + 500 * dx, z + 500 * dz) if free else None)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(parts(), max_size=6), st.lists(st.sampled_from([*ACTIONS, "invalid"]), min_size=1, max_size=24))
+def test_the_solver_walks_like_the_environment(solids: list[Part], actions: list[str]) -> None:
+    """The solver has its own rules: poses, rejected actions, metres and exact turns must be the environment's."""
+    text = level(tuple(solids), start=(3.0, 3.0), target=(0.5, 0.5), rotation=90)
+    env = NavigationEnv()
+    env.draw_frames = False
+    env.reset(options={"state": text})
+    ours = Floor(parse_room(json.dumps(json.loads(text)["room"], sort_keys=True, separators=(",", ":"))))
+    theirs = read_state(text, 1.5).room
+    assert theirs is not None
+    pose = SolverPose(0, 0, 90, 0)
+    for action in actions:
+        *_, terminated, _, info = env.step(env.encode_action(action))
+        pose, done = theirs.after(pose, action)
+        here = env.state.pose
+        cell = round(1000 * here.x), round(1000 * here.z)
+        assert cell == (3000 + 500 * pose.column, 3000 + 500 * pose.row)
+        assert (here.rotation, here.horizon) == (pose.yaw, pose.horizon)
+        assert done == info["last_action_success"]
+        assert theirs.distance(pose) == info["dist"]
+        assert theirs.turns(pose) == fewest_steps(ours.reachable(cell), (500, 500))
+        assert (theirs.turns(pose) == 0) == terminated
+        if terminated:
+            break
+
+
+def test_the_player_knows_the_exact_way() -> None:
+    for seed in range(4):
+        state = parse_state(NavigationEnv.make_task(NavigationConfig(), seed).initial_state)
+        assert state.room_json is not None
+        floor = Floor(parse_room(state.room_json))
+        start = round(1000 * state.pose.x), round(1000 * state.pose.z)
+        target = round(1000 * state.target.x), round(1000 * state.target.z)
+        ways = steps_to_target(floor, start, target)
+        for cell in list(ways)[::7]:
+            assert ways[cell] == fewest_steps(floor.reachable(cell), target)
+
+
+def test_a_refused_option_is_named() -> None:
+    with pytest.raises(ConfigError, match="place"):
+        NavigationEnv().reset(options={"place": 1})
+    with pytest.raises(LevelError, match="snapshot"):
+        NavigationEnv().restore(b"{}")
+
+
+def test_levels_differ_in_their_instruction_alone() -> None:
+    config = NavigationConfig()
+    base, common = NavigationEnv.make_level(config, 3)
+    assert (base.eval_set, common.eval_set) == ("base", "common_sense")
+    assert (base.task_id, base.seed, base.initial_state) == (common.task_id, common.seed, common.initial_state)
+    kind = parse_state(base.initial_state).target.type
+    assert kind in base.instruction
+    assert kind.lower() not in common.instruction.lower()
+
+
+def test_lossless_frames_are_the_renderers_own() -> None:
+    png, jpeg = NavigationEnv(NavigationConfig(image_format="png")), NavigationEnv()
+    one, _ = png.reset(options={"state": LEVEL})
+    other, _ = jpeg.reset(options={"state": LEVEL})
+    assert png.encode_frame(one)[0] == "png"
+    assert jpeg.encode_frame(other)[0] == "jpeg"
+    assert 0 < np.abs(one.astype(int) - other).mean() < 4

@@ -1,0 +1,140 @@
+"""The generated rooms and tasks: how many kinds of things there are, and that the tasks are worth doing."""
+
+import math
+import random
+from collections import Counter
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from pivot.environments.base import Task
+from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.moves import Floor, fewest_steps
+from pivot.environments.navigation.rooms.generate import furnish
+from pivot.environments.navigation.rooms.things import ALL, THINGS, base_instruction, common_sense_instruction
+from pivot.environments.navigation.state import Room, parse_room, parse_state, room_json
+from pivot.environments.navigation.view.scene import SHAPES, draw_view
+from pivot.environments.navigation.view.surfaces import CODES
+from pivot.errors import GenerationError
+from pivot.rollouts.plan import plan_tasks
+
+
+@lru_cache(maxsize=1)
+def default_plan() -> tuple[Task, ...]:
+    return tuple(plan_tasks(NavigationEnv, NavigationConfig(), 0, NavigationEnv.profile.default_tasks))
+
+
+def levels() -> list[Task]:
+    return [task for task in default_plan() if task.eval_set == "base"]
+
+
+def test_the_plan_is_sixty_levels_in_two_splits() -> None:
+    tasks = default_plan()
+    assert Counter(task.eval_set for task in tasks) == {"base": 60, "common_sense": 60}
+    for base, common in zip(tasks[::2], tasks[1::2], strict=True):
+        assert (base.task_id, base.initial_state) == (common.task_id, common.initial_state)
+        assert base.instruction != common.instruction
+    assert plan_tasks(NavigationEnv, NavigationConfig(), 0, 7) == list(tasks[:7])
+
+
+def test_rooms_and_things_are_many() -> None:
+    states = [parse_state(task.initial_state) for task in levels()]
+    assert len({state.scene for state in states}) >= 30
+    assert len({state.room_json for state in states}) == 60
+    assert {state.scene.rsplit("-", 1)[0].replace("-", " ") for state in states} == set(ALL)
+    assert len({state.target.type for state in states}) >= 12
+    furniture = Counter(
+        name for state in states for name in {item.type for item in parse_room(state.room_json or "").objects}
+    )
+    assert sum(count >= 3 for count in furniture.values()) >= 30
+
+
+def test_tasks_are_worth_doing() -> None:
+    """A quarter at least starts out of sight of its target, and a quarter has a way longer than the straight line."""
+    hidden = longer = 0
+    config = NavigationConfig()
+    for task in levels():
+        state = parse_state(task.initial_state)
+        room = parse_room(state.room_json or "")
+        start = round(1000 * state.pose.x), round(1000 * state.pose.z)
+        target = round(1000 * state.target.x), round(1000 * state.target.z)
+        needed = fewest_steps(Floor(room).reachable(start), target)
+        assert needed is not None
+        assert config.min_steps <= needed <= config.max_steps < config.horizon
+        bound = math.ceil(max(0.0, state.distance() - 1.5) / 0.5 - 1e-6)
+        assert bound <= needed
+        longer += bound < needed
+        shown = {owner(room, index) for index in np.unique(draw_view(state.room_json or "", state.pose)[1])}
+        hidden += state.target.id not in shown
+    assert hidden >= 15, hidden
+    assert longer >= 15, longer
+
+
+def owner(room: Room, part: int) -> str:
+    owners = [item.id for item in room.objects for _ in item.parts]
+    return owners[part] if part >= 0 else ""
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_rooms_make_sense(kind: str) -> None:
+    for seed in range(12):
+        room, targets = furnish(random.Random(seed), kind)
+        types = Counter(item.type for item in room.objects)
+        assert len(targets) >= 3
+        assert all(types[target.type] == 1 for target in targets), "a target's type must name it"
+        assert len({item.id for item in room.objects}) == len(room.objects)
+        assert types["Doorway"] == 1
+        assert types["Window"] >= 1
+        for item in room.objects:
+            for part in item.parts:
+                assert part.shape in SHAPES
+                assert part.surface in CODES
+                assert all(low < high for low, high in zip(part.low, part.high, strict=True))
+        assert parse_room(room_json(room)) == room
+        floor = Floor(room)
+        cells = [(x, z) for x in range(200, room.size[0], 250) for z in range(200, room.size[2], 250)]
+        free = [cell for cell in cells if floor.can_stand(cell)]
+        assert len(free) > 0.25 * len(cells), "there must be room to walk"
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_furniture_does_not_stand_in_furniture(kind: str) -> None:
+    """Bodies of different pieces keep apart, but for chairs at tables and what lies, stands or hangs on something."""
+    for seed in range(12):
+        room, targets = furnish(random.Random(seed), kind)
+        small = {target.id for target in targets} | {item.id for item in room.objects if item.type in _MAY_TOUCH}
+        solids = [
+            (item.id, part)
+            for item in room.objects
+            if item.id not in small
+            for part in item.parts
+            if part.low[1] < 1800 and part.high[1] > 50
+        ]
+        for index, (name, part) in enumerate(solids):
+            for other_name, other in solids[index + 1 :]:
+                apart = any(
+                    part.high[axis] <= other.low[axis] or other.high[axis] <= part.low[axis] for axis in range(3)
+                )
+                assert name == other_name or apart, (seed, name, other_name)
+
+
+_MAY_TOUCH = {"Chair", "Rug", "Window", "Hood", "Painting", "WallClock", "Doorway"}
+
+
+def test_instructions_name_the_thing_or_its_use() -> None:
+    for thing in THINGS:
+        assert thing.type in base_instruction(thing.type)
+        use = common_sense_instruction(thing.type)
+        words = [thing.type.lower(), *(part.lower() for part in _words(thing.type))]
+        assert not any(f" {word}" in use.lower() for word in words), use
+    assert len({thing.use for thing in THINGS}) == len(THINGS) >= 12
+
+
+def _words(name: str) -> list[str]:
+    return "".join(f" {letter}" if letter.isupper() else letter for letter in name).split()
+
+
+def test_a_range_that_no_room_has_is_refused() -> None:
+    config = NavigationConfig(min_steps=900, max_steps=1000, horizon=1000, max_tries=3)
+    with pytest.raises(GenerationError, match="min_steps=900"):
+        NavigationEnv.make_task(config, 1)

@@ -1,0 +1,122 @@
+"""The published navigation tasks: start distances and the printed log by dead reckoning.
+
+The files are not part of the project: the environment variable PIVOT_TASK_FILES names the folder that holds them.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.environments.navigation.files import read_task_files
+from pivot.environments.navigation.state import parse_state
+from pivot.solvers.base import Verdict
+from pivot.solvers.navigation.room import read_state
+from pivot.solvers.navigation.solver import NavigationSolver
+from pivot.tests.navigation_episodes import PRINTED_START, TURN, printed_episode
+
+FOLDER = os.environ.get("PIVOT_TASK_FILES")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="PIVOT_TASK_FILES does not name the folder of the published tasks")
+
+
+def published(split: str) -> list[dict[str, Any]]:
+    return json.loads((Path(FOLDER or "") / f"{split}.json").read_text(encoding="utf-8"))["tasks"]
+
+
+def state_of(task: dict[str, Any]) -> str:
+    """A published task as a simulator's state, put together by hand."""
+    pose = task["agentPose"]
+    return json.dumps(
+        {
+            "agent": {"position": pose["position"], "rotation": pose["rotation"], "horizon": pose["horizon"]},
+            "backend": "thor",
+            "scene": task["scene"],
+            "target": {
+                "id": task["targetObjectIds"],
+                "type": task["targetObjectType"],
+                "position": task["target_position"],
+            },
+        }
+    )
+
+
+def moved(x: float, z: float, yaw: float, action: str) -> tuple[float, float]:
+    angle = math.radians(yaw + TURN[action])
+    return x + 0.5 * math.sin(angle), z + 0.5 * math.cos(angle)
+
+
+def test_every_start_distance() -> None:
+    """The object id names the target's place to the centimetre, a source of its own for the distance."""
+    tasks = published("base")
+    assert len(tasks) == 60
+    for task in tasks:
+        here = task["agentPose"]["position"]
+        _, x, _, z = task["targetObjectIds"].split("|")[:4]
+        by_id = math.hypot(here["x"] - float(x), here["z"] - float(z))
+        start = read_state(state_of(task), 1.5).start_distance
+        assert start == pytest.approx(by_id, abs=0.01)
+        assert 1.5 < start < 3.001  # none is solved at its start, all within three translations as the crow flies
+        assert NavigationSolver().turns(start) == 3
+
+
+def test_a_step_ahead_and_back_leads_to_the_start() -> None:
+    for task in published("base"):
+        here, goal, yaw = task["agentPose"]["position"], task["target_position"], task["agentPose"]["rotation"]
+        start = read_state(state_of(task), 1.5).start_distance
+        for there, back in (("moveahead", "moveback"), ("moveleft", "moveright")):
+            x, z = moved(here["x"], here["z"], yaw, there)
+            assert abs(math.hypot(x - goal["x"], z - goal["z"]) - start) <= 0.5 + 1e-9
+            x, z = moved(x, z, yaw, back)
+            assert math.hypot(x - goal["x"], z - goal["z"]) == pytest.approx(start, abs=1e-9)
+
+
+def test_dead_reckoning_gives_the_printed_distances() -> None:
+    """The printed log is task 0: its distances say which translations were carried out, whatever the flags say.
+
+    Rows 4, 5 and 10 were executed although flagged as not moved; so were none of the others.
+    """
+    task = published("base")[0]
+    position, goal = task["agentPose"]["position"], task["target_position"]
+    x, z, yaw = position["x"], position["z"], task["agentPose"]["rotation"]
+    assert math.hypot(x - goal["x"], z - goal["z"]) == pytest.approx(PRINTED_START, abs=0.01)
+    printed = printed_episode()
+    executed = {t for t, info in enumerate(printed.steps) if info["moved"] or info["last_action_success"]} | {4, 5, 10}
+    for t, (action, info) in enumerate(zip(printed.actions, printed.steps, strict=True)):
+        if t in executed:
+            if action in TURN:
+                x, z = moved(x, z, yaw, action)
+            elif action != "invalid":
+                yaw += 90 if action == "rotateright" else -90
+        if "dist" in info:
+            assert math.hypot(x - goal["x"], z - goal["z"]) == pytest.approx(info["dist"], abs=0.01), t
+
+
+@pytest.mark.parametrize(("threshold", "pivot"), [(1.5, 22), (1.0, 21), (0, 19)])
+def test_the_printed_log_from_its_published_start(threshold: float, pivot: int) -> None:
+    answer = NavigationSolver(threshold=threshold).certify([printed_episode(state_of(published("base")[0]))])[0]
+    assert isinstance(answer, Verdict)
+    assert answer.pivot_step == pivot
+
+
+def test_the_splits_differ_in_the_instruction_alone() -> None:
+    base, common = published("base"), published("common_sense")
+    assert len(base) == len(common)
+    for one, other in zip(base, common, strict=True):
+        assert state_of(one) == state_of(other)
+        assert one["instruction"] != other["instruction"]
+
+
+def test_the_files_are_read_as_tasks_of_the_simulator() -> None:
+    names = tuple(str(Path(FOLDER or "") / f"{split}.json") for split in ("base", "common_sense"))
+    found = read_task_files(names)
+    assert [split for split, *_ in found] == ["base", "common_sense"] * 60
+    for (_, seed, state, words), (_, other_seed, other_state, other_words), task, other in zip(
+        found[::2], found[1::2], published("base"), published("common_sense"), strict=True
+    ):
+        assert (seed, state) == (other_seed, other_state)
+        assert (words, other_words) == (task["instruction"], other["instruction"])
+        assert json.loads(state) == json.loads(state_of(task))
+        assert read_state(state, 1.5).start_distance == parse_state(state).distance()
+    assert len({seed for _, seed, *_ in found}) == 60

@@ -1,0 +1,391 @@
+"""The AI2-THOR backend against real event classes and a controller that hangs, dies, raises and answers by halves."""
+
+import ast
+import importlib.util
+import logging
+import math
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
+
+from ai2thor.fifo_server import FifoServer
+from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.state import NavigationState, Pose, Target
+from pivot.environments.navigation.thor import unity as unity_module
+from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
+from pivot.environments.navigation.thor.world import COMMANDS, ThorWorld, _reading, check_health
+from pivot.environments.navigation.world import ACTIONS
+from pivot.errors import ConfigError, LevelError, SimulatorError
+from pivot.tests.environments.navigation import thor_stand_in as stand_in
+from pivot.tests.environments.navigation.thor_stand_in import StandInUnity
+
+START = NavigationState(
+    backend="thor",
+    scene="FloorPlan11",
+    pose=Pose(-1.5, 0.9, -0.9, 90.0, 0.0),
+    target=Target("Bread", "Bread|+01.30|+00.98|-01.53", 1.2998923063278198, 0.9787495732307434, -1.5326441526412964),
+)
+BEGIN = 2
+"""Calls that a load takes: the scene and the pose."""
+
+
+@pytest.fixture(autouse=True)
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short ones: a hang then costs a fifth of a second."""
+    monkeypatch.setenv(STEP_SECONDS, "0.2")
+    monkeypatch.setenv(START_SECONDS, "0.2")
+    monkeypatch.setattr("pivot.environments.navigation.thor.process.GRACE", 0.0)
+
+
+def world_of(unity: StandInUnity) -> ThorWorld:
+    return ThorWorld(lambda: ThorProcess(unity))
+
+
+def walk(world: ThorWorld, actions: list[str]) -> list[tuple[bool, Pose, bytes]]:
+    return [(world.act(action), world.state.pose, world.draw().tobytes()) for action in actions]
+
+
+WALK = ["moveahead", "moveahead", "rotateright", "moveleft", "lookdown", "moveback", "moveahead", "lookup"]
+
+
+def undisturbed() -> list[tuple[bool, Pose, bytes]]:
+    world = world_of(StandInUnity())
+    world.load(START)
+    return walk(world, WALK)
+
+
+# The real classes
+
+
+def real_definition(name: str) -> ast.arguments:
+    """The signature in the installed package's source; importing it would need its whole list of dependencies."""
+    spec = importlib.util.find_spec("ai2thor")
+    assert spec is not None and spec.origin is not None
+    with warnings.catch_warnings(action="ignore"):  # its strings have odd escapes
+        tree = ast.parse((Path(spec.origin).parent / "controller.py").read_text(encoding="utf-8"))
+    controller = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Controller")
+    return next(n for n in controller.body if isinstance(n, ast.FunctionDef) and n.name == name).args
+
+
+def test_the_stand_in_speaks_the_interface_of_the_real_controller() -> None:
+    for name in ("reset", "step"):
+        real = real_definition(name)
+        tree = ast.parse(Path(stand_in.__file__).read_text(encoding="utf-8"))
+        ours = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "StandInController")
+        mine = next(n for n in ours.body if isinstance(n, ast.FunctionDef) and n.name == name).args
+        assert [each.arg for each in mine.args] == [each.arg for each in real.args]
+        assert mine.kwarg and real.kwarg and mine.kwarg.arg == real.kwarg.arg
+
+
+def test_the_real_controller_takes_the_settings_that_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, Any] = {}
+
+    class Recorder:
+        def __init__(self, **settings: Any) -> None:
+            passed.update(settings)
+
+    monkeypatch.setitem(
+        __import__("sys").modules, "ai2thor.platform", type("platform", (), {"CloudRendering": "cloud"})
+    )
+    monkeypatch.setenv(unity_module.EXECUTABLE, "unity/thor")
+    monkeypatch.setenv(unity_module.GPU, "1")
+    unity_module.start(Recorder.__new__(Recorder), 60, 600)
+    known = {each.arg for each in real_definition("__init__").args}
+    sent_to_unity = {
+        "agentMode": "default",
+        "gridSize": 0.1,
+        "visibilityDistance": 10,
+        "fieldOfView": 100,
+        "renderDepthImage": False,
+        "renderInstanceSegmentation": False,
+    }
+    assert {name: value for name, value in passed.items() if name not in known} == sent_to_unity
+    assert {name: value for name, value in passed.items() if name in known} == {
+        "platform": "cloud",
+        "width": 255,
+        "height": 255,
+        "server_timeout": 60,
+        "server_start_timeout": 600,
+        "local_executable_path": "unity/thor",
+        "gpu_device": 1,
+    }
+
+
+def raw_event(agents: int = 1) -> Any:
+    """An event made by the real server from what Unity sends: metadata and the bytes of the picture."""
+    metadata = stand_in.StandInController.__new__(stand_in.StandInController)
+    metadata.scene, metadata.pose = "FloorPlan11", [-1.5, 0.9, -0.9, 90.0, 30.0]
+    agent = dict(metadata.event("MoveAhead", False).metadata)
+    picture = np.random.default_rng(1).integers(0, 256, (255, 255, 3)).astype(np.uint8)
+    server = FifoServer(255, 255, 100.0)
+    server.unity_proc = None
+    message = {
+        "agents": [dict(agent, agentId=number, thirdPartyCameras=None) for number in range(agents)],
+        "activeAgentId": agents - 1,
+        "thirdPartyCameras": [],
+        "sequenceId": 0,
+        "screenWidth": 255,
+        "screenHeight": 255,
+    }
+    server.sequence_id = 0
+    return server.create_event(message, {"image": [picture.tobytes() for _ in range(agents)]}), picture
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_events_of_the_real_server_are_read(agents: int) -> None:
+    event, picture = raw_event(agents)
+    assert type(event).__name__ == ("Event" if agents == 1 else "MultiAgentEvent")
+    worked, pose, frame = _reading(event)
+    assert (worked, pose) == (False, Pose(-1.5, 0.9, -0.9, 90.0, 30.0))
+    assert sorted(frame.reshape(-1).tolist()) == sorted(picture.reshape(-1).tolist())  # Unity sends rows bottom up
+
+
+def test_an_event_of_several_agents_has_no_frame_of_its_own() -> None:
+    unity = StandInUnity({BEGIN: stand_in.spoiled(stand_in.as_multi_agent)})
+    world = world_of(unity)
+    world.load(START)
+    assert world.act("moveahead")
+    assert world.draw().shape == (255, 255, 3)
+
+
+# A sound controller
+
+
+def test_actions_are_sent_as_half_metres_and_degrees() -> None:
+    assert set(COMMANDS) == set(ACTIONS)
+    unity = StandInUnity()
+    world = world_of(unity)
+    world.load(START)
+    assert world.state == START
+    assert [(worked, pose.x, pose.z) for worked, pose, _ in walk(world, ["moveahead", "moveleft", "moveback"])] == [
+        (True, pytest.approx(-1.0, abs=1e-6), pytest.approx(-0.9, abs=1e-6)),
+        (True, pytest.approx(-1.0, abs=1e-6), pytest.approx(-0.4, abs=1e-6)),
+        (True, pytest.approx(-1.5, abs=1e-6), pytest.approx(-0.4, abs=1e-6)),
+    ]
+    assert [pose.rotation for _, pose, _ in walk(world, ["rotateright", "rotateleft", "rotateleft"])] == [180, 90, 0]
+    tilts = [(worked, pose.horizon) for worked, pose, _ in walk(world, ["lookup", "lookup", "lookdown"])]
+    assert tilts == [(True, -30), (False, -30), (True, 0)]
+    assert unity.settings == [{"step": 0.2, "start": 0.2}]
+    assert len(unity.controllers) == 1
+
+
+def test_a_blocked_move_fails_as_a_whole() -> None:
+    world = world_of(StandInUnity())
+    world.load(START)
+    assert [worked for worked, *_ in walk(world, ["moveback", "moveback"])] == [True, False]
+    assert world.state.pose.x == pytest.approx(-2.0, abs=1e-6)
+
+
+def test_loading_again_goes_back() -> None:
+    world = world_of(unity := StandInUnity())
+    world.load(START)
+    first = world.draw().tobytes()
+    walk(world, WALK)
+    world.load(START)
+    assert (world.state, world.draw().tobytes()) == (START, first)
+    assert len(unity.controllers) == 1
+    world.close()
+    assert unity.alive == 0
+    world.load(START)
+    assert len(unity.controllers) == 2
+
+
+# Faults in the middle of an episode
+
+RECOVERED = {
+    "hang": stand_in.hang,
+    "crash": stand_in.crash,
+    "died": stand_in.died,
+    "timed out": stand_in.timed_out,
+    "broken pipe": stand_in.broken_pipe,
+    "no position": stand_in.without("agent", "position"),
+    "no x": stand_in.without("agent", "position", "x"),
+    "no success": stand_in.without("lastActionSuccess"),
+    "no agent": stand_in.without("agent"),
+    "no horizon": stand_in.without("agent", "cameraHorizon"),
+    "no frame": stand_in.with_frame(None),
+    "small frame": stand_in.with_frame(np.zeros((300, 300, 3), np.uint8)),
+    "float frame": stand_in.with_frame(np.zeros((255, 255, 3), np.float32)),
+    "nan": stand_in.with_position(math.nan),
+    "text": stand_in.with_position("here"),
+    "nothing": lambda controller, what: object(),
+}
+
+
+@pytest.mark.parametrize("at", [0, 4, len(WALK) - 1])
+@pytest.mark.parametrize("fault", list(RECOVERED))
+def test_an_episode_goes_on_as_if_nothing_had_happened(fault: str, at: int) -> None:
+    expected = undisturbed()
+    unity = StandInUnity({BEGIN + at: RECOVERED[fault]})
+    world = world_of(unity)
+    world.load(START)
+    assert walk(world, WALK) == expected
+    assert len(unity.controllers) == 2
+    assert unity.alive == 1  # the broken one was ended
+
+
+def test_faults_while_catching_up_are_survived_too() -> None:
+    expected = undisturbed()
+    # The sixth action hangs; the next controller dies two actions into the episode, and the third one goes through.
+    unity = StandInUnity({BEGIN + 5: stand_in.hang, BEGIN + 6 + BEGIN + 2: stand_in.died})
+    world = world_of(unity)
+    world.load(START)
+    assert walk(world, WALK) == expected
+    assert len(unity.controllers) == 3
+    assert unity.alive == 1
+
+
+def test_a_controller_that_never_recovers_ends_the_episode(caplog: pytest.LogCaptureFixture) -> None:
+    unity = StandInUnity(dict.fromkeys(range(BEGIN + 2, 1000), stand_in.died))
+    world = world_of(unity)
+    world.load(START)
+    walk(world, WALK[:2])
+    with caplog.at_level(logging.WARNING), pytest.raises(SimulatorError, match="given up after 3 controllers"):
+        world.act(WALK[2])
+    assert unity.alive == 0
+    assert "attempt 1 of 3" in caplog.text
+    unity.faults.clear()
+    world.load(START)  # the next episode starts a new one
+    assert walk(world, WALK) == undisturbed()
+
+
+def test_a_controller_that_repeats_otherwise_is_not_trusted() -> None:
+    """The pose after a re-executed action differs: going on would write another episode's steps into the record."""
+    drifting = stand_in.with_position(0.3)
+    again = BEGIN + 4 + BEGIN + 1  # the second action, executed again by the second controller
+    unity = StandInUnity({BEGIN + 3: stand_in.died, again: drifting})
+    world = world_of(unity)
+    world.load(START)
+    assert walk(world, WALK) == undisturbed()
+    assert len(unity.controllers) == 3
+
+
+def test_a_hang_costs_no_more_than_its_deadline() -> None:
+    world = world_of(StandInUnity({BEGIN: stand_in.hang}))
+    world.load(START)
+    started = time.monotonic()
+    world.act("moveahead")
+    assert time.monotonic() - started < 3
+
+
+# Faults at the beginning
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [(stand_in.no_build, "no build exists"), (stand_in.hang, "did not answer 'start'")]
+)
+def test_a_simulator_that_never_starts_stops_the_run(fault: stand_in.Fault, words: str) -> None:
+    unity = StandInUnity(starts=[fault] * 9)
+    with pytest.raises(ConfigError, match=words):
+        world_of(unity).load(START)
+    assert len(unity.controllers) == 1
+    assert unity.alive == 0
+
+
+def test_a_start_that_fails_later_is_tried_again() -> None:
+    unity = StandInUnity({BEGIN + 1: stand_in.died}, starts=[None, stand_in.hang, None])
+    world = world_of(unity)
+    world.load(START)
+    assert walk(world, WALK) == undisturbed()
+    assert len(unity.controllers) == 3
+
+
+def test_an_unknown_scene_is_a_bad_level_and_no_fault() -> None:
+    unity = StandInUnity()
+    world = world_of(unity)
+    with pytest.raises(LevelError, match="FloorPlan99"):
+        world.load(NavigationState("thor", "FloorPlan99", START.pose, START.target))
+    with pytest.raises(LevelError, match="cannot stand"):
+        world.load(NavigationState("thor", "FloorPlan11", Pose(5.0, 0.9, 0.0, 0.0, 0.0), START.target))
+    with pytest.raises(LevelError, match="embedded"):
+        world.load(NavigationState("embedded", "room", START.pose, START.target))
+    assert len(unity.controllers) == 1
+    world.load(START)
+    assert world.state == START
+
+
+def test_a_teleport_to_another_place_is_not_accepted() -> None:
+    unity = StandInUnity({1: stand_in.with_position(1.0)})
+    world = world_of(unity)
+    world.load(START)
+    assert world.state == START
+    assert len(unity.controllers) == 2
+
+
+def test_deadlines_have_to_be_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("soon", "0", "-1", "nan"):
+        monkeypatch.setenv(STEP_SECONDS, wrong)
+        with pytest.raises(ConfigError, match=STEP_SECONDS):
+            ThorProcess(StandInUnity())
+
+
+# The check before a run
+
+
+def test_a_sound_simulator_passes_the_check() -> None:
+    unity = StandInUnity()
+    assert check_health(lambda: ThorProcess(unity)).startswith("AI2-THOR draws 255x255 frames")
+    assert unity.alive == 0
+
+
+@pytest.mark.parametrize(
+    ("unity", "words"),
+    [
+        (StandInUnity(starts=[stand_in.no_build]), "no build exists"),
+        (StandInUnity(starts=[stand_in.hang]), "did not answer"),
+        (StandInUnity({0: stand_in.hang}), "did not answer 'Pass'"),
+        (StandInUnity({0: stand_in.without("agent")}), "lacks 'agent'"),
+        (StandInUnity({0: stand_in.with_frame(np.zeros((255, 255, 3), np.uint8))}), "flat colour"),
+    ],
+)
+def test_an_unfit_simulator_is_found_before_a_run(unity: StandInUnity, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_health(lambda: ThorProcess(unity))
+    assert unity.alive == 0
+
+
+# The environment around it
+
+
+@pytest.fixture
+def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
+    made = StandInUnity()
+    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: world_of(made))
+    return made
+
+
+def test_an_environment_walks_and_returns_in_ai2thor(unity: StandInUnity) -> None:
+    env = NavigationEnv(NavigationConfig(backend="thor", image_format="png"))
+    frame, info = env.reset(options={"state": START.text()})
+    assert frame.shape == (255, 255, 3)
+    assert info["dist"] == pytest.approx(2.8705, abs=1e-4)
+    seen = []
+    for name in ("moveahead", "invalid", "moveback", "moveback", "moveback", "rotateleft"):
+        frame, reward, terminated, truncated, info = env.step(env.encode_action(name))
+        seen.append((info["moved"], info["last_action_success"], info["action_is_valid"]))
+        assert (reward, terminated, truncated) == (-0.1, False, False)
+    assert seen == [
+        (True, True, True),
+        (False, False, False),
+        (True, True, True),
+        (True, True, True),
+        (False, False, True),
+        (False, True, True),
+    ]
+    snapshot, text = env.snapshot(), env.state_text()
+    env.step(env.encode_action("moveahead"))
+    again = env.restore(snapshot)
+    assert np.array_equal(again, frame)
+    assert env.state_text() == text
+    with pytest.raises(LevelError, match="backend 'embedded'"):
+        env.reset(options={"state": NavigationEnv.make_task(NavigationConfig(), 1).initial_state})
+    with pytest.raises(LevelError, match="no embedded room"):
+        NavigationEnv().reset(options={"state": START.text()})
+    env.close()
+    assert unity.alive == 0

@@ -1,0 +1,224 @@
+"""Do the embedded table and ManiSkill agree? The same primitives from the same start, compared after every one.
+
+A sequence is what the perfect player does on the embedded table when it is disturbed: every coordinate is off by up to
+a few millimetres (the amplitude is drawn for each sequence, up to 15), in some turns it takes one thing for another,
+and in some the primitives come in the wrong order. What is compared is what an episode is scored by: the stages that
+are achieved so far, and success. Runs as a program too, for calibration::
+
+    python -m pivot.tests.maniskill_parity --sequences 200 [--tasks align drawer] [--random] [--out report.json]
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pivot.environments.primitiveskill.actions import ARITY, Primitive, read_primitives
+from pivot.environments.primitiveskill.levels import draw_level
+from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
+from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
+from pivot.environments.primitiveskill.table.tabletop import TabletopWorld
+from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind, reached, update_achieved
+from pivot.environments.primitiveskill.world import World
+from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+
+MOST_NOISE = 15
+"""Largest amplitude of the noise on coordinates, millimetres."""
+CONFUSED, HASTY = 0.2, 0.2
+"""How often a turn takes one thing for another, and has its primitives in the wrong order."""
+HORIZON = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What there is after a primitive."""
+
+    scene: Scene
+    achieved: tuple[bool, ...]
+    success: bool
+
+    @property
+    def outcome(self) -> tuple[tuple[bool, ...], bool]:
+        """What an episode is scored by."""
+        return self.achieved, self.success
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A start and the primitives that were executed from it, turn by turn."""
+
+    start: SkillState
+    turns: tuple[tuple[Primitive, ...], ...]
+
+    @property
+    def primitives(self) -> list[Primitive]:
+        """All of them in order, as they are executed."""
+        limits = self.start.kind.workspace
+        return [primitive.clipped(limits) for turn in self.turns for primitive in turn]
+
+
+@dataclass
+class Report:
+    """How often the two agree in a task."""
+
+    task: str
+    sequences: int = 0
+    primitives: int = 0
+    equal: int = 0
+    succeeded: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Of the sequences, those that agree after every primitive."""
+        return self.equal / self.sequences if self.sequences else 0.0
+
+
+def level(task: str, seed: int, backend: str) -> SkillState:
+    """Return the start of a seed."""
+    state = draw_level(random.Random(f"{task}-{seed}"), backend, (task,))
+    assert state is not None, f"no layout for {task}-{seed}"
+    return state
+
+
+def follow(world: World, start: SkillState, primitives: Sequence[Primitive]) -> Iterator[Moment]:
+    """Yield the moment after every primitive, until the goal is reached."""
+    world.load(start)
+    achieved = start.achieved
+    for primitive in primitives:
+        world.execute(primitive)
+        achieved = update_achieved(start.kind, world.scene, achieved)
+        success = reached(start.kind, world.scene)
+        yield Moment(world.scene, achieved, success)
+        if success:
+            return
+
+
+def disturbed_run(task: str, seed: int) -> Run:
+    """Return what the disturbed player does on the embedded table; see the module docstring."""
+    start, world = level(task, seed, EMBEDDED), TabletopWorld()
+    rng = random.Random(f"player-{task}-{seed}")
+    noise = rng.uniform(0, MOST_NOISE)
+    world.load(start)
+    turns: list[tuple[Primitive, ...]] = []
+    while len(turns) < HORIZON and not reached(start.kind, world.scene):
+        turn = _disturbed_turn(rng, start.kind, world.scene, int(noise))
+        turns.append(turn)
+        for primitive in turn:
+            world.execute(primitive.clipped(start.kind.workspace))
+            if reached(start.kind, world.scene):
+                break
+    return Run(start, tuple(turns))
+
+
+def _disturbed_turn(rng: random.Random, kind: TaskKind, scene: Scene, noise: int) -> tuple[Primitive, ...]:
+    confused, hasty = rng.random() < CONFUSED, rng.random() < HASTY
+    if confused and len(kind.things) > 1:
+        one, other = rng.sample(kind.things, 2)
+        places = dict(scene.positions)
+        places[one], places[other] = places[other], places[one]
+        scene = Scene(places, scene.held, scene.opening)
+    primitives = read_primitives(expert_action(kind, scene))[0]
+    if hasty:
+        primitives = primitives[::-1]
+    return tuple(
+        Primitive(primitive.name, tuple(value + rng.randint(-noise, noise) for value in primitive.arguments))
+        for primitive in primitives
+    )
+
+
+def random_run(task: str, seed: int) -> Run:
+    """Return six turns of two primitives at random places of the workspace."""
+    start = level(task, seed, EMBEDDED)
+    rng = random.Random(f"random-{task}-{seed}")
+    turns = []
+    for _ in range(HORIZON):
+        names = [rng.choice(tuple(ARITY)) for _ in range(2)]
+        turn = [
+            Primitive(name, tuple(rng.randint(*start.kind.workspace[axis % 3]) for axis in range(ARITY[name])))
+            for name in names
+        ]
+        turns.append(tuple(turn))
+    return Run(start, tuple(turns))
+
+
+def compare(run: Run, table: World, simulator: World) -> tuple[list[Moment], list[Moment], int | None]:
+    """Return both backends' moments, and the index of the first primitive after which their outcomes differ."""
+    start = run.start
+    real = SkillState(MANISKILL, start.task, start.scene, start.achieved)
+    ours = list(follow(table, start, run.primitives))
+    theirs = list(follow(simulator, real, run.primitives))
+    for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one.outcome != other.outcome:
+            return ours, theirs, index
+    return ours, theirs, None
+
+
+def described(run: Run, seed: int, ours: list[Moment], theirs: list[Moment], index: int) -> str:
+    """Return a difference in a few lines: what was executed last, and what came of it in both."""
+    lines = [f"{run.start.task} seed {seed}, primitive {index + 1} of {len(run.primitives)}"]
+    lines.append(f"  start: {_shown(run.start.scene)}")
+    for number in range(index + 1):
+        lines.append(f"  {run.primitives[number]}")
+        lines.append(f"    embedded  {_shown(ours[number].scene)} {_flags(ours[number])}")
+        lines.append(f"    maniskill {_shown(theirs[number].scene)} {_flags(theirs[number])}")
+    return "\n".join(lines)
+
+
+def _shown(scene: Scene) -> str:
+    places = [f"{name} ({', '.join(f'{value:.1f}' for value in at)})" for name, at in scene.positions.items()]
+    places += [f"holds {scene.held}"] if scene.held else []
+    places += [] if scene.opening is None else [f"open by {scene.opening:.0f}"]
+    return ", ".join(places)
+
+
+def _flags(moment: Moment) -> str:
+    return "".join("x" if flag else "." for flag in moment.achieved) + (" success" if moment.success else "")
+
+
+def measure(task: str, seeds: Sequence[int], simulator: World, *, uniform: bool = False) -> Report:
+    """Compare the sequences of some seeds."""
+    report, table = Report(task), TabletopWorld()
+    for seed in seeds:
+        run = random_run(task, seed) if uniform else disturbed_run(task, seed)
+        ours, theirs, index = compare(run, table, simulator)
+        report.sequences += 1
+        report.primitives += len(ours)
+        report.equal += index is None
+        report.succeeded += ours[-1].success
+        if index is not None:
+            report.differences.append(described(run, seed, ours, theirs, index))
+    return report
+
+
+def main() -> None:
+    """Measure and print, as a program."""
+    parser = argparse.ArgumentParser(description="Compare the embedded table with ManiSkill.")
+    parser.add_argument("--tasks", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--sequences", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--random", action="store_true", help="uniformly random primitives")
+    parser.add_argument("--out", type=Path, help="where the report goes as JSON")
+    options = parser.parse_args()
+    world, reports = ManiSkillWorld(), []
+    for task in options.tasks:
+        seeds = range(options.first, options.first + options.sequences)
+        report = measure(task, seeds, world, uniform=options.random)
+        reports.append(report)
+        for difference in report.differences:
+            sys.stdout.write(difference + "\n")
+        sys.stdout.write(
+            f"{task}: {report.equal} of {report.sequences} sequences equal ({100 * report.share:.1f} %), "
+            f"{report.primitives} primitives, {report.succeeded} successes\n"
+        )
+        sys.stdout.flush()
+    world.close()
+    if options.out:
+        options.out.write_text(json.dumps([vars(report) for report in reports], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The child process that holds ManiSkill, with a stand-in that hangs, dies and answers nonsense. Needs no ManiSkill."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pivot.environments.primitiveskill.actions import Primitive
+from pivot.environments.primitiveskill.maniskill.process import START_SECONDS, STEP_SECONDS, ManiSkillProcess
+from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld, check_health
+from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
+from pivot.errors import ConfigError, LevelError, SimulatorError
+from pivot.tests.environments.primitiveskill.maniskill_parity import level
+
+STAND_IN = Path(__file__).with_name("maniskill_stand_in.py")
+PICK = Primitive("pick", (1, 2, 20))
+Start = Callable[[str], ManiSkillProcess]
+
+
+@pytest.fixture(autouse=True)
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short ones, but long enough for an interpreter to start on a busy machine."""
+    monkeypatch.setenv(STEP_SECONDS, "0.5")
+    monkeypatch.setenv(START_SECONDS, "20")
+
+
+@pytest.fixture
+def started() -> list[ManiSkillProcess]:
+    return []
+
+
+@pytest.fixture
+def start_as(tmp_path: Path, started: list[ManiSkillProcess]) -> Callable[[str], Start]:
+    """Return what starts a stand-in of a mode."""
+
+    def of(mode: str) -> Start:
+        def start(physics: str) -> ManiSkillProcess:
+            started.append(ManiSkillProcess(physics, [sys.executable, "-S", str(STAND_IN), mode, str(tmp_path)]))
+            return started[-1]
+
+        return start
+
+    return of
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_healthy_process(start_as: Callable[[str], Start], started: list[ManiSkillProcess]) -> None:
+    world = ManiSkillWorld(start=start_as("well"))
+    state = level("align", 1, MANISKILL)
+    world.load(state)
+    assert world.scene == state.scene
+    key = world.frame_key()
+    frame = world.draw()
+    assert frame.shape == (300, 300, 3)
+    assert world.draw() is frame
+    world.execute(PICK)
+    assert world.scene.positions["red cube"][0] == state.scene.positions["red cube"][0] + 1
+    assert world.frame_key() != key
+    world.load(state)
+    assert (world.scene, world.frame_key()) == (state.scene, key)
+    world.close()
+    world.close()
+    assert not alive(started[0].pid)
+
+
+@pytest.mark.parametrize("how", ["hang", "die", "text", "list", "huge", "half", "failed"])
+@pytest.mark.parametrize("when", ["load", "execute", "draw"])
+def test_misbehaving_twice_is_an_error_and_leaves_no_process(
+    start_as: Callable[[str], Start],
+    started: list[ManiSkillProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+    how: str,
+) -> None:
+    if when == "draw" and how in {"hang", "huge"}:
+        pytest.skip("the first picture has the deadline of a start")
+    world = ManiSkillWorld(start=start_as(f"{when}-{how}"))
+    begin = time.monotonic()
+    with pytest.raises(SimulatorError, match="given up after 2 processes") as error:
+        world.load(level("align", 1, MANISKILL))
+        world.execute(PICK)
+        world.draw()
+    assert time.monotonic() - begin < 15
+    assert len(started) == 2
+    assert not any(alive(process.pid) for process in started)
+    if how == "die":
+        assert "status 3" in str(error.value)
+        assert "Segmentation of something" in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["empty", "nan", "other"])
+def test_a_scene_that_cannot_be(start_as: Callable[[str], Start], how: str) -> None:
+    world = ManiSkillWorld(start=start_as(f"execute-{how}"))
+    world.load(level("align", 1, MANISKILL))
+    with pytest.raises(SimulatorError, match="no scene"):
+        world.execute(PICK)
+
+
+def test_a_picture_that_cannot_be(start_as: Callable[[str], Start]) -> None:
+    world = ManiSkillWorld(start=start_as("small"))
+    world.load(level("align", 1, MANISKILL))
+    with pytest.raises(SimulatorError, match="expected 300x300"):
+        world.draw()
+
+
+@pytest.mark.parametrize("mode", ["once-execute-die", "once-execute-hang", "once-load-text", "once-draw-half"])
+def test_another_process_goes_on_where_one_died(
+    start_as: Callable[[str], Start], started: list[ManiSkillProcess], mode: str
+) -> None:
+    world, state = ManiSkillWorld(start=start_as(mode)), level("align", 1, MANISKILL)
+    world.load(state)
+    for number in range(3):
+        world.execute(PICK)
+        assert world.scene.positions["red cube"][0] == state.scene.positions["red cube"][0] + number + 1
+    world.draw()
+    assert len(started) == 2
+    world.close()
+
+
+def test_a_process_that_ends_elsewhere_is_not_gone_on_with(start_as: Callable[[str], Start]) -> None:
+    world = ManiSkillWorld(start=start_as("drift"))
+    world.load(level("align", 1, MANISKILL))
+    world.execute(PICK)
+    with pytest.raises(SimulatorError, match="executed again led to"):
+        world.execute(PICK)
+
+
+def test_what_is_missing_is_said(start_as: Callable[[str], Start]) -> None:
+    with pytest.raises(ConfigError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
+        check_health(start=start_as("start-missing"))
+    with pytest.raises(ConfigError, match=r"Vulkan.*mesa-vulkan-drivers"):
+        check_health(start=start_as("start-failed"))
+    with pytest.raises(ConfigError, match="not fit for a run"):
+        check_health(start=start_as("execute-die"))
+    with pytest.raises(ConfigError, match="grasped nothing"):
+        check_health(start=start_as("well"))
+    with pytest.raises(ConfigError, match="flat"):
+        check_health(start=start_as("flat"))
+
+
+def test_without_maniskill_the_real_child_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mani_skill.py").write_text("raise ImportError('there is none')\n")
+    (tmp_path / "sapien.py").write_text("raise ImportError('there is none')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(START_SECONDS, "60")
+    with pytest.raises(ConfigError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
+        ManiSkillProcess("physx_cpu")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "nan"])
+def test_a_deadline_that_is_none(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(STEP_SECONDS, value)
+    with pytest.raises(ConfigError, match=STEP_SECONDS):
+        ManiSkillProcess("physx_cpu")
+
+
+def test_states_of_another_backend_are_refused(start_as: Callable[[str], Start]) -> None:
+    world = ManiSkillWorld(start=start_as("well"))
+    with pytest.raises(LevelError, match="embedded"):
+        world.load(level("align", 1, EMBEDDED))
+    with pytest.raises(RuntimeError, match="no state"):
+        _ = world.scene

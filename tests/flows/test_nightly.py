@@ -1,0 +1,177 @@
+"""The nightly deployment of prefect.yaml, from the file to a finished store, against a real server and worker."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pivot.datasets.config import make_config
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import Store
+from pivot.identity import derive_seed
+from pivot.tests.flow_runs import assert_whole, clean_environment
+from pivot.tests.flow_runs import pivot as command
+from prefect.cli.deploy._models import PrefectYamlModel
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
+
+
+def test_prefect_knows_every_key_of_the_file() -> None:
+    # Unknown keys are dropped without a word, so what was not read shows as missing.
+    read = PrefectYamlModel.model_validate(FILE).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert read == FILE
+
+
+def test_the_deployment_builds_the_default_run_every_night() -> None:
+    (deployment,) = FILE["deployments"]
+    config = make_config(deployment["parameters"]["config"])
+    assert {name: run.tasks for name, run in config.environments.items()} == {"sokoban": 180, "frozenlake": 216}
+    assert deployment["schedules"] == [{"cron": "0 2 * * *", "timezone": "UTC", "active": True}]
+    assert deployment["entrypoint"] == "pivot.flows.deployments.nightly"
+
+
+class Server:
+    """A Prefect server on loopback with a home of its own, and the command line of Prefect against it."""
+
+    def __init__(self, home: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/api"
+        self.env = clean_environment() | {
+            "PREFECT_HOME": str(home),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_API_URL": self.url,
+        }
+        self._log = (home / "server.log").open("w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--port", str(self.port), "--no-ui"],
+            env=self.env,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def wait(self) -> None:
+        """Return when the server answers."""
+        for _ in range(1200):
+            assert self._process.poll() is None, Path(self._log.name).read_text()
+            try:
+                self.get("health")
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError(Path(self._log.name).read_text())
+
+    def stop(self) -> None:
+        """End the server and whatever it started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+    def get(self, path: str, body: Any = None) -> Any:
+        """Ask the server's API; with a body, post it."""
+        request = urllib.request.Request(f"{self.url}/{path}", None if body is None else json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def prefect(self, *arguments: str, cwd: Path) -> str:
+        """Run a command of Prefect."""
+        done = subprocess.run(
+            [sys.executable, "-m", "prefect", *arguments],
+            cwd=cwd,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running server."""
+    server = Server(tmp_path_factory.mktemp("prefect"))
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_path: Path) -> None:
+    (deployment,) = FILE["deployments"]
+    for run in deployment["parameters"]["config"]["environments"].values():
+        run["tasks"] = 1
+    deployment["parameters"]["workers"] = 1
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(FILE))
+
+    # The three commands of the file's head, with a worker that does not stay.
+    server.prefect("--no-prompt", "work-pool", "create", "--type", "process", "pivot", cwd=tmp_path)
+    server.prefect("--no-prompt", "deploy", "--all", cwd=tmp_path)
+    known = server.get("deployments/name/nightly-build/nightly")
+    (schedule,) = known["schedules"]
+    assert (schedule["active"], schedule["schedule"]["cron"]) == (True, "0 2 * * *")
+    assert known["concurrency_limit"] == 1 or known["global_concurrency_limit"]["limit"] == 1
+    scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2026-01-05T02:00:00Z"}}
+    run = server.get(f"deployments/{known['id']}/create_flow_run", {"state": scheduled})
+    log = server.prefect("worker", "start", "--pool", "pivot", "--run-once", cwd=tmp_path)
+
+    state = server.get(f"flow_runs/{run['id']}")["state"]
+    assert state["type"] == "COMPLETED", f"{state}\n{log}"
+    root = tmp_path / "runs" / "nightly" / "2026-01-05"
+    config = Store.open(root).config
+    assert config.seed == derive_seed("nightly", "2026-01-05") % 2**32
+    assert {name: run.tasks for name, run in config.environments.items()} == {"sokoban": 1, "frozenlake": 1}
+    assert_whole(root)
+    assert verify_store(root, Silent()).problems == []
+
+
+def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> None:
+    arguments = (
+        "build",
+        "frozenlake",
+        "--tasks",
+        "1",
+        "--rollouts",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        tmp_path / "store",
+    )
+    done = command(*arguments, env={"PREFECT_API_URL": server.url, "XDG_CACHE_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    runs = server.get("flow_runs/filter", {"flows": {"name": {"any_": ["build-dataset"]}}})
+    assert [run["state"]["type"] for run in runs] == ["COMPLETED"]
+    tasks: list[dict[str, Any]] = []
+    for _ in range(100):  # task runs reach the server's database a moment later
+        tasks = server.get("task_runs/filter", {"flow_runs": {"id": {"any_": [runs[0]["id"]]}}})
+        if len(tasks) == 3 and all(task["state_type"] == "COMPLETED" for task in tasks):
+            break
+        time.sleep(0.1)
+    assert sorted(task["name"] for task in tasks) == [
+        f"{stage} frozenlake/00000" for stage in ("export", "label", "rollout")
+    ]
+    of_this_run = {"key": {"any_": ["pivot-build"]}, "flow_run_id": {"any_": [runs[0]["id"]]}}
+    (artifact,) = server.get("artifacts/filter", {"artifacts": of_this_run})
+    (row,) = json.loads(artifact["data"])
+    assert (row["environment"], row["episodes"]) == ("frozenlake", 2)

@@ -1,0 +1,137 @@
+"""Episodes that broke are data: kept, unlabelled, outside groups, and owed again until they are whole."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pivot
+import polars as pl
+import pytest
+from pivot import plugins
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import load_store
+from pivot.datasets.views import query
+from pivot.errors import ConfigError, PolicyError
+from pivot.rollouts.base import Reply, Turn
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
+
+CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=8, policy={"name": "flaky"})
+
+
+class FlakyPolicy(ScriptedPolicy):
+    """The scripted stand-in behind a server that fails now and then, and counts whom it answered."""
+
+    name: ClassVar[str] = "flaky"
+    fails: ClassVar[Callable[[Turn], bool]] = staticmethod(lambda turn: False)
+    asked: ClassVar[set[str]] = set()
+
+    async def reply(self, turn: Turn) -> Reply:
+        self.asked.add(turn.episode_id)
+        if FlakyPolicy.fails(turn):
+            raise PolicyError("the server answered 503 five times; start it again")
+        return await super().reply(turn)
+
+
+@pytest.fixture(autouse=True)
+def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the policy in this process."""
+    load = plugins.load
+
+    def with_flaky(group: str, name: str) -> Any:
+        return FlakyPolicy if (group, name) == ("policies", "flaky") else load(group, name)
+
+    monkeypatch.setattr(plugins, "load", with_flaky)
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
+    monkeypatch.setattr(FlakyPolicy, "asked", set())
+
+
+def _one_in_five_at_its_third_turn(turn: Turn) -> bool:
+    return turn.t == 2 and turn.seed % 5 == 0
+
+
+def _one_task_at_once(turn: Turn) -> bool:
+    return turn.task.task_id.endswith("1") or turn.t == 4
+
+
+@pytest.mark.parametrize("fails", [_one_in_five_at_its_third_turn, _one_task_at_once])
+def test_broken_episodes_are_made_again_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[Turn], bool]
+) -> None:
+    pivot.build(CONFIG, tmp_path / "faultless")
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(fails))
+    first = pivot.build(CONFIG, tmp_path / "store")
+    frames = load_store(tmp_path / "store")
+    episodes = frames.episodes.collect()
+    broken = set(episodes.filter(pl.col("status") == "error")["episode_id"])
+    assert 3 <= len(broken) < len(episodes)
+    assert first.owed == len(broken)
+    assert_whole(tmp_path / "store")
+
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
+    FlakyPolicy.asked.clear()
+    second = pivot.build(CONFIG, tmp_path / "store")
+    assert broken == FlakyPolicy.asked
+    assert (second.owed, second.already_complete) == (0, False)
+    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
+    assert_whole(tmp_path / "store")
+    assert pivot.build(CONFIG, tmp_path / "store").already_complete
+
+
+def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
+    pivot.build(CONFIG, tmp_path)
+    frames = load_store(tmp_path)
+    broken = frames.episodes.filter(pl.col("status") == "error").collect()
+    assert broken.select("failed", "success").null_count().row(0) == (len(broken), len(broken))
+    assert set(broken["stop_reason"]) == {"policy_error"}
+    assert all("503" in error for error in broken["error"])
+    assert set(broken["num_steps"]) == {2}
+    ids = broken.lazy().select("episode_id")
+    assert frames.labels.join(ids, on="episode_id").collect().is_empty()
+    # A step of theirs stays as it was, and a group that lost a rollout is short.
+    assert len(frames.steps.join(ids, on="episode_id").collect()) == 2 * len(broken)
+    whole = {group for (group,) in query(tmp_path, "select group_id from groups")[1]}
+    assert whole
+    assert not whole & set(broken["group_id"])
+    assert whole | set(broken["group_id"]) == set(frames.episodes.collect()["group_id"])
+    for config in ("sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"):
+        shown = pl.read_parquet(tmp_path / "dataset" / config / "*.parquet", columns=["episode_id"])
+        assert not set(shown["episode_id"]) & set(broken["episode_id"])
+    assert verify_store(tmp_path, Silent()).problems == []
+
+
+def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: True))
+    result = pivot.build(CONFIG, tmp_path / "store")
+    assert result.owed == 5 * 8
+    assert {counts["accepted"] for counts in result.environments.values()} == {0}
+    assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * 8
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
+    pivot.build(CONFIG, tmp_path / "faultless")
+    assert pivot.build(CONFIG, tmp_path / "store").owed == 0
+    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
+
+
+def test_a_store_that_grows_makes_what_it_owes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = config_of({"sokoban": 3}, rollouts=8, policy={"name": "flaky"})
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
+    assert pivot.build(fewer, tmp_path / "store").owed > 0
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
+    assert pivot.build(CONFIG, tmp_path / "store").owed == 0
+    pivot.build(CONFIG, tmp_path / "faultless")
+    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
+
+
+def test_a_policy_that_cannot_work_at_all_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(turn: Turn) -> bool:
+        raise ConfigError("policy flaky needs a server; give --set flaky.url=http://...")
+
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(refuses))
+    with pytest.raises(ConfigError, match="needs a server"):
+        pivot.build(CONFIG, tmp_path)
+    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
+    assert pivot.build(CONFIG, tmp_path).owed == 0

@@ -1,0 +1,180 @@
+"""The flow engine as the user meets it: nothing of it on the screen, Ctrl-C, failures, and the user's own server."""
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pivot
+import psutil
+import pytest
+from pivot.errors import ConfigError
+from pivot.flows.engines.server import FlowServer, quiet_prefect
+from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, error_lines, fingerprint
+from pivot.tests.flow_runs import pivot as command
+
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
+
+NOISE = re.compile(r"Traceback|Warning|WARNING|ERROR|Exception|nanobind|asyncio|prefect", re.IGNORECASE)
+BUILD = ("build", "sokoban", "--tasks", "64", "--workers", "2")
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """One cache folder for all runs of this module, so that Prefect sets up its database once; and a dead proxy."""
+    cache = tmp_path_factory.mktemp("cache")
+    return {"XDG_CACHE_HOME": str(cache), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+
+
+def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
+    """Run the command line on a terminal; return its status and all that the terminal showed, without its colours."""
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*CLI, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=clean_environment() | dict(env)
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while chunk := os.read(screen, 1 << 16):
+            shown += chunk
+    except OSError:
+        pass  # how a terminal says that its last writer is gone
+    finally:
+        os.close(screen)
+    return process.wait(), re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+
+
+def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_path: Path, env: dict[str, str]) -> None:
+    root = tmp_path / "store"
+    run = subprocess.Popen(
+        [*CLI, *BUILD, "--out", str(root)],
+        env=clean_environment() | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list((root / ".receipts").rglob("*.json")):
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.01)
+    children = psutil.Process(run.pid).children(recursive=True)
+    assert len(children) >= 3  # two workers and the engine's server
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    shown, errors = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert shown.strip() == ""
+    first, *others = errors.splitlines()
+    assert first.startswith("starting the flow engine")
+    assert others == [
+        "making levels: 512 episodes",
+        "rolling out: 512 episodes",
+        "interrupted; run the same command again to go on where it stopped",
+    ]
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+
+    status, screen = on_a_terminal([*BUILD, "--out", str(root)], env)
+    assert status == 0, screen
+    assert NOISE.search(screen) is None
+    for stage in ("making levels", "rolling out", "labelling", "exporting"):
+        assert re.search(rf"{stage} .*512/512 +episodes", screen) is not None
+    assert "of 4 rollout shards were there already" in screen
+    assert f"pivot verify {root}" in screen
+    assert_whole(root)
+    pivot.build(config_of(64, rollouts=8, tasks_per_shard=16), tmp_path / "plain")
+    assert fingerprint(root) == fingerprint(tmp_path / "plain")
+
+    started = time.monotonic()
+    again = command(*BUILD, "--out", root, env=env)
+    assert again.returncode == 0
+    assert "(already complete)" in " ".join(again.stdout.split())
+    assert again.stderr == ""
+    assert time.monotonic() - started < 20  # without the engine
+
+
+def test_a_failure_in_a_worker_is_one_line(tmp_path: Path, env: dict[str, str]) -> None:
+    root = tmp_path / "store"
+    pivot.build(config_of({"sokoban": 2}, rollouts=8, tasks_per_shard=16), root)
+    (root / "manifest.json").unlink()
+    shutil.rmtree(root / "labels")
+    (root / "labels").write_text("in the way")
+    failed = command("build", "sokoban", "--tasks", "2", "--workers", "2", "--out", root, env=env)
+    (error,) = error_lines(failed)
+    assert error.startswith(f"error: cannot write {root}/labels/v1/sokoban/00000.parquet: ")
+    assert "a file stands where a folder is needed" in error
+    assert failed.stdout.strip() == ""
+    assert failed.stderr.splitlines()[1:-1] == [
+        "making levels: 16 episodes",
+        "rolling out: 16 episodes",
+        "labelling: 16 episodes",
+    ]
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, str]) -> None:
+    place = {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    failed = command("build", "sokoban", "--workers", "1", "--out", tmp_path / "store", env=env | place)
+    (error,) = error_lines(failed)
+    assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in error
+    assert "prefect server start" in error
+    with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
+        FlowServer("nonsense", None, None).wait()
+
+
+# The server of a run
+
+
+def test_a_server_that_ends_at_once_says_its_last_words(tmp_path: Path) -> None:
+    log = (tmp_path / "log").open("w+b")
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit('database is from the future')"], stderr=log)
+    process.wait()
+    with (
+        log,
+        pytest.raises(ConfigError, match="ended at once: database is from the future; check the folder PREFECT_HOME"),
+    ):
+        FlowServer("http://127.0.0.1:9/api", process, log).wait()
+
+
+def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
+            FlowServer("http://127.0.0.1:9/api", process, None).wait(limit=0.2)
+        process.kill()
+
+
+@pytest.fixture
+def clean_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment of a user who never heard of Prefect, restored afterwards."""
+    for name in list(os.environ):
+        if name.startswith(("PREFECT_", "XDG_CACHE")) or name == "DO_NOT_TRACK":
+            monkeypatch.delenv(name)
+    for name in ("PREFECT_HOME", "DO_NOT_TRACK", "PREFECT_LOGGING_LEVEL", "PREFECT_SERVER_LOGGING_LEVEL"):
+        monkeypatch.setenv(name, "to be restored")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "true")
+    return monkeypatch
+
+
+def test_records_go_where_they_can_be_kept(tmp_path: Path, clean_settings: pytest.MonkeyPatch) -> None:
+    clean_settings.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    quiet_prefect()
+    home = Path(os.environ["PREFECT_HOME"])
+    assert home.parent == tmp_path / "cache" / "pivot"
+    assert home.is_dir()
+    assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "true"  # what the user set stays
+
+    (tmp_path / "file").write_text("no folder")
+    clean_settings.delenv("PREFECT_HOME")
+    clean_settings.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    clean_settings.setattr("tempfile.tempdir", str(tmp_path))
+    quiet_prefect()
+    assert Path(os.environ["PREFECT_HOME"]).parent == tmp_path
+
+    clean_settings.delenv("PREFECT_HOME")
+    clean_settings.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="set PREFECT_HOME to a folder you may write to"):
+        quiet_prefect()

@@ -1,0 +1,243 @@
+"""Relabelling replaces labels and dataset in one step: killed anywhere, the store is the old one or the new one."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import Store, load_store
+from pivot.datasets.views import query
+from pivot.errors import ConfigError, StoreError
+from pivot.flows import commit
+from pivot.flows.commit import settle
+from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.pipeline import BuildResult
+from pivot.flows.relabel import relabel_store
+from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
+from pivot.tests.flows.victim import Victim
+
+from datasets import load_dataset
+
+CONFIG = config_of({"sokoban": 2, "frozenlake": 1}, rollouts=3)
+BY_EPISODE = {"split": "episode"}
+COUNTS = "select (select count(*) from labels), (select count(*) from prompts), (select count(*) from failures)"
+
+
+def relabel(root: Path, changes: dict[str, Any], *, keep_old: bool = False) -> BuildResult:
+    return relabel_store(root, changes, execute_with(InProcess()), Silent(), keep_old=keep_old)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ``CONFIG``; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("built") / "store"
+    pivot.build(CONFIG, root)
+    return root
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the store that a test may change."""
+    return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+def _dataset(root: Path) -> dict[str, str]:
+    return {
+        name: digest
+        for name, digest in fingerprint(root).items()
+        if name.endswith((".parquet", ".png")) and name.startswith("dataset/")
+    }
+
+
+def _labels(root: Path) -> pl.DataFrame:
+    return load_store(root).labels.drop("label_version").collect()
+
+
+# What it does
+
+
+def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Path) -> None:
+    result = relabel(store, BY_EPISODE)
+    assert_whole(store)
+    assert verify_store(store, Silent()).problems == []
+    assert _labels(store).equals(_labels(built))
+    assert set(load_store(store).labels.collect()["label_version"]) == {"2"}
+    assert not (store / "labels" / "v1").exists()
+    assert [name for name in files_of(store) if "labels-v1" in name] == []
+    kept = ("episodes", "steps", "frames", "calls")
+    rollouts = {name: digest for name, digest in fingerprint(built).items() if name.startswith(kept)}
+    assert rollouts.items() <= fingerprint(store).items()
+    assert _dataset(store) != _dataset(built)
+    assert result.environments == pivot.build(CONFIG | BY_EPISODE, store).environments
+    assert [name for name in files_of(store) if name.startswith((".dataset", ".commit", ".tmp"))] == []
+
+
+def test_the_new_dataset_is_the_one_that_a_build_with_that_config_makes(store: Path, tmp_path: Path) -> None:
+    relabel(store, BY_EPISODE)
+    pivot.build(CONFIG | BY_EPISODE, tmp_path / "direct")
+    assert _dataset(store) == _dataset(tmp_path / "direct")
+
+
+def test_the_old_version_can_be_kept(built: Path, store: Path) -> None:
+    relabel(store, {}, keep_old=True)
+    relabel(store, BY_EPISODE, keep_old=True)
+    assert_whole(store)
+    assert verify_store(store, Silent()).problems == []
+    old = {name: digest for name, digest in fingerprint(built).items() if name.startswith(("labels", "prompts"))}
+    assert old.items() <= fingerprint(store).items()
+    assert set(load_store(store).labels.collect()["label_version"]) == {"3"}
+    assert len(load_store(store).labels.collect()) == query(store, "select count(*) from labels")[1][0][0]
+    relabel(store, {})
+    assert (store / "labels" / "v1").is_dir()
+    assert not (store / "labels" / "v3").exists()
+    assert_whole(store)
+
+
+def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
+    relabel(store, BY_EPISODE, keep_old=True)
+    more = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=3) | BY_EPISODE
+    result = pivot.build(more, store)
+    assert_whole(store)
+    assert verify_store(store, Silent()).problems == []
+    pivot.build(more, tmp_path / "direct")
+    assert _labels(store).equals(_labels(tmp_path / "direct"))
+    assert result.environments == pivot.build(more, store).environments
+    assert pivot.build(more, store).already_complete
+
+
+def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
+    before = pivot.build(CONFIG, store)
+    after = relabel(store, {"include_infeasible": True})
+    again = pivot.build(CONFIG | {"include_infeasible": True}, store)
+    assert again.environments == after.environments
+    infeasible = load_store(store).labels.filter(pl.col("accepted") & pl.col("infeasible_at_start")).collect()
+    rows = [sum(counts["rows"] for counts in result.environments.values()) for result in (before, after)]
+    assert rows[1] - rows[0] == len(infeasible)
+
+
+def test_a_store_that_is_not_finished_is_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        relabel(tmp_path / "nowhere", {})
+    assert not (tmp_path / "nowhere").exists()
+    (store / "manifest.json").unlink()
+    with pytest.raises(StoreError, match="did not finish"):
+        relabel(store, {})
+
+
+def test_a_change_that_cannot_be_used_leaves_the_store_alone(built: Path, store: Path) -> None:
+    for changes, named in (({"split": "level"}, "split"), ({"teacher": {"name": "nobody"}}, "nobody")):
+        with pytest.raises((ConfigError, pivot.PivotError), match=named):
+            relabel(store, changes)
+    assert fingerprint(store) == fingerprint(built)
+    assert_whole(store)
+
+
+# Killed
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Victim]:
+    """One process for all orders of this module."""
+    with Victim() as process:
+        yield process
+
+
+def _moments(changes: list[str]) -> list[int]:
+    """Two moments while the new version is prepared, every move from the journal on, and some of the removals."""
+    journal = next(number for number, change in enumerate(changes, 1) if "journal.json" in change)
+    later = range(journal, len(changes) + 1)
+    removals = [number for number in later if changes[number - 1].startswith(("unlink", "rmdir"))]
+    return sorted({1, journal // 2, *later, len(changes)} - set(removals) | set(removals[::5]))
+
+
+@pytest.mark.xdist_group("kill")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("action", ["relabel", "relabel, keep old", "relabel without exchange"])
+def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
+    victim: Victim, built: Path, tmp_path: Path, action: str
+) -> None:
+    new = Path(shutil.copytree(built, tmp_path / "new"))
+    changes = victim.run(action, new, BY_EPISODE)
+    versions = {1: built, 2: new}
+    moments = _moments(changes) if action == "relabel" else _moments(changes)[2::2]
+    seen = set()
+    for moment in moments:
+        root = Path(shutil.copytree(built, tmp_path / "killed"))
+        victim.run(action, root, BY_EPISODE, die_at=moment)
+        place = f"killed before change {moment}: {changes[moment - 1]}"
+        assert_nothing_is_torn(root)
+        # A trainer sees one dataset, whole, whatever happened.
+        datasets = [_dataset(built), _dataset(new)]
+        if action == "relabel without exchange":
+            datasets.append({})  # for a moment there is none, and then the next writer puts one in place
+        assert _dataset(root) in datasets, place
+        # So does a reader of the store, without any repair.
+        assert _labels(root).equals(_labels(built)), place
+        assert query(root, COUNTS) == query(built, COUNTS), place
+        # And verify, which finishes what was bound.
+        settle(root)
+        version = Store.open(root).config.label_version
+        assert _dataset(root) == _dataset(versions[version]), place
+        assert verify_store(root, Silent()).problems == [], place
+        seen.add(version)
+        # The same command again ends as if nothing had happened.
+        relabel(root, BY_EPISODE, keep_old=action == "relabel, keep old")
+        if version == 1:
+            assert fingerprint(root) == fingerprint(new), place
+        assert_whole(root)
+        shutil.rmtree(root)
+    assert seen == {1, 2}
+
+
+@pytest.mark.xdist_group("kill")
+def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
+    victim: Victim, built: Path, tmp_path: Path
+) -> None:
+    new = Path(shutil.copytree(built, tmp_path / "new"))
+    changes = victim.run("relabel", new, BY_EPISODE)
+    exchange = next(number for number, change in enumerate(changes, 1) if change.startswith("exchange"))
+    for later, version in ((BY_EPISODE, 2), ({}, 2), ({"include_infeasible": True}, 3)):
+        root = Path(shutil.copytree(built, tmp_path / "killed"))
+        victim.run("relabel", root, BY_EPISODE, die_at=exchange)
+        relabel(root, later)
+        config = Store.open(root).config
+        assert (config.label_version, config.split) == (version, "episode")
+        assert config.include_infeasible is bool(later.get("include_infeasible"))
+        assert_whole(root)
+        shutil.rmtree(root)
+
+
+@pytest.mark.xdist_group("kill")
+def test_a_build_after_a_kill_finishes_the_bound_step_too(victim: Victim, built: Path, tmp_path: Path) -> None:
+    new = Path(shutil.copytree(built, tmp_path / "new"))
+    changes = victim.run("relabel", new, BY_EPISODE)
+    root = Path(shutil.copytree(built, tmp_path / "killed"))
+    moved = max(number for number, change in enumerate(changes, 1) if change.endswith("/manifest.json"))
+    victim.run("relabel", root, BY_EPISODE, die_at=moved)
+    assert pivot.build(CONFIG | BY_EPISODE, root).already_complete
+    assert fingerprint(root) == fingerprint(new)
+    assert_whole(root)
+
+
+def test_a_trainer_loads_the_dataset_on_either_side_of_the_exchange(
+    built: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+
+    def exchange_and_look(first: Path, second: Path) -> None:
+        counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "before")).num_rows)
+        real(first, second)
+        counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
+
+    real = commit._exchange
+    monkeypatch.setattr(commit, "_exchange", exchange_and_look)
+    relabel(store, BY_EPISODE)
+    labels = load_store(built).labels.filter(pl.col("accepted") & ~pl.col("infeasible_at_start"))
+    sokoban = load_store(built).episodes.filter(pl.col("env") == "sokoban")
+    expected = len(labels.join(sokoban, on="episode_id").collect())
+    assert [sum(rows.values()) for rows in counts] == [expected, expected]

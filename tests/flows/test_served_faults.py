@@ -1,0 +1,197 @@
+"""A server that fails in every way it can: no episode is lost or made twice, and the data does not show it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.datasets.store import load_store
+from pivot.errors import ServerGoneError
+from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, number_of, served
+
+QUICK: dict[str, Any] = {
+    "cache": "",
+    "pause_seconds": 0.01,
+    "longest_pause": 0.1,
+    "request_seconds": 0.6,
+    "patience_seconds": 20.0,
+}
+"""Service settings for a server that fails often and mends fast."""
+
+
+def config_at(server: ChatServer, tasks: dict[str, int], rollouts: int = 8, **service: Any) -> dict[str, Any]:
+    """A config whose policy is served by ``server``."""
+    part = {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url, **service}}
+    return config_of(tasks, rollouts=rollouts, policy=part, tasks_per_shard=3)
+
+
+def one_in_three(kinds: tuple[str, ...] = FAULTS) -> Callable[[str, int], str | None]:
+    """30 % of 500s and 10 % of everything else, drawn anew for every try; hangs are dear and rare."""
+
+    def fault(key: str, tried: int) -> str | None:
+        draw = number_of(key, tried) % 1000
+        if draw < 300:
+            return "500"
+        if draw < 400:
+            return kinds[draw % len(kinds)] if draw % 50 else "hang"
+        return None
+
+    return fault
+
+
+def tables_of(root: Path) -> dict[str, str]:
+    """Everything whose bytes are promised except what names the server's address."""
+    return {name: digest for name, digest in fingerprint(root).items() if name.endswith(".parquet")}
+
+
+def _never_hang(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(kind for kind in kinds if kind != "hang")
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        {"sokoban": 4, "frozenlake": 2},
+        pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long),
+    ],
+    ids=["48 episodes", "1000 episodes"],
+)
+def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tasks: dict[str, int]) -> None:
+    with served() as whole:
+        pivot.build(config_at(whole, tasks), tmp_path / "whole")
+    with served(fault=one_in_three(_never_hang(FAULTS))) as server:
+        config = config_at(server, tasks)
+        restart = threading.Timer(1.0, _restart, [server])
+        restart.start()
+        result = pivot.build(config, tmp_path / "store")
+        again = 0
+        while result.owed and again < 5:  # owed, not lost
+            result, again = pivot.build(config, tmp_path / "store"), again + 1
+        restart.join()
+    assert result.owed == 0
+    assert len(server.log.faults) >= 8
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    episodes = load_store(tmp_path / "store").episodes.collect()
+    assert len(episodes) == episodes["episode_id"].n_unique() == sum(tasks.values()) * 8
+    assert set(episodes["status"]) == {"complete"}
+    steps, calls = load_store(tmp_path / "store").steps.collect(), load_store(tmp_path / "store").calls.collect()
+    assert len(calls.filter(pl.col("role") == "student")) == len(steps)
+    assert calls["attempts"].mean() > 1.3  # type: ignore[operator]
+    assert calls["attempts"].sum() >= 0.9 * server.log.requests  # tries of owed episodes are forgotten with them
+    assert_whole(tmp_path / "store")
+
+
+def _restart(server: ChatServer) -> None:
+    server.stop()
+    time.sleep(0.5)
+    server.start()
+
+
+def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
+    with served() as server:
+        pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
+    steps = load_store(tmp_path / "store").steps.collect()
+    assert steps["response_token_ids"].list.len().to_list() == [5] * len(steps)
+    assert steps["response_logprobs"].to_list() == [[-0.25, -0.5, -0.75, -1.0, -1.25]] * len(steps)
+    assert all(body["logprobs"] and body["return_token_ids"] for body in server.log.bodies)
+
+
+def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> None:
+    with served(unknown_fields=frozenset({"return_token_ids", "logprobs", "seed"})) as server:
+        result = pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
+    assert result.owed == 0
+    steps = load_store(tmp_path / "store").steps.collect()
+    assert len(steps) >= 2
+    assert "max_completion_tokens" in server.log.bodies[-1]
+
+
+def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    tasks = {"sokoban": 9}
+    with served() as whole:
+        pivot.build(config_at(whole, tasks), tmp_path / "whole")
+    with served(latency=0.05, slots=16) as server:
+        config = config_at(server, tasks, patience_seconds=1.5, max_concurrency=16)
+        gone = threading.Timer(1.0, server.stop)
+        gone.start()
+        started = time.monotonic()
+        with pytest.raises(
+            ServerGoneError, match=r"no answer from http://127.* finished episodes are kept.*same command"
+        ):
+            pivot.build(config, tmp_path / "store")
+        assert time.monotonic() - started < 20
+        gone.join()
+        answered = server.log.answered
+        server.start()
+        result = pivot.build(config, tmp_path / "store")
+    assert result.owed == 0
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    steps = len(load_store(tmp_path / "store").steps.collect())
+    assert answered > 0
+    # Only what was in flight when the server went away is asked again; without a call cache, too.
+    assert server.log.answered < steps + answered
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(tmp_path: Path, how: signal.Signals) -> None:
+    tasks = {"sokoban": 6}
+    with served(latency=0.02, slots=8) as server:
+        config = config_at(server, tasks, max_concurrency=8)
+        code = "import json, sys, pivot; pivot.build(json.loads(sys.argv[1]), sys.argv[2])"
+        root = tmp_path / "store"
+        child = subprocess.Popen([sys.executable, "-c", code, json.dumps(config), str(root)], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not list(root.glob(".receipts/**/*.json")):
+            time.sleep(0.02)
+        child.send_signal(how)
+        child.wait(30)
+        assert not (root / "manifest.json").exists(), "it was too late to kill it"
+        assert_nothing_is_torn(root)
+        answered = server.log.answered
+        server.latency = 0.0
+        assert pivot.build(config, root).owed == 0
+        again = server.log.answered - answered
+        pivot.build(config, tmp_path / "whole")
+    assert tables_of(root) == tables_of(tmp_path / "whole")
+    assert again < len(load_store(root).steps.collect())
+    assert_whole(root)
+
+
+def test_an_episode_that_outlives_its_wall_clock_is_owed(tmp_path: Path) -> None:
+    with served(latency=0.3) as server:
+        config = config_at(server, {"sokoban": 1}, rollouts=2, episode_seconds=0.7)
+        result = pivot.build(config, tmp_path / "store")
+        assert result.owed == 2
+        episodes = load_store(tmp_path / "store").episodes.collect()
+        assert all("longer than 0.7 s" in text for text in episodes["error"])
+        server.latency = 0.0
+        assert pivot.build(config, tmp_path / "store").owed == 0
+
+
+def test_a_request_that_the_server_refuses_is_an_error_of_its_episode_and_tried_once(tmp_path: Path) -> None:
+    bad: set[str] = set()
+
+    def fault(key: str, tried: int) -> str | None:
+        if bad or number_of(key) % 9 != 1:
+            return None if key not in bad else "422"
+        bad.add(key)
+        return "422"
+
+    with served(fault=fault) as server:
+        config = config_at(server, {"sokoban": 2})
+        result = pivot.build(config, tmp_path / "store")
+        assert result.owed == 1
+        assert server.log.faults == {"422": 1}
+        calls = load_store(tmp_path / "store").calls.collect()
+        assert set(calls["attempts"]) == {1}
+        bad.clear()
+        server.fault = lambda key, tried: None
+        assert pivot.build(config, tmp_path / "store").owed == 0

@@ -1,0 +1,296 @@
+"""SVG through the whole pipeline: build, verify, planted defects, both vocabularies, pictures, card, command line."""
+
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pivot
+import pytest
+from PIL import Image
+from pivot.cli import app
+from pivot.cli.settings import resolve_config
+from pivot.collage import collage_layout, panel
+from pivot.datasets.card import card_text
+from pivot.datasets.config import make_config
+from pivot.datasets.describe import find_episode
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import Store
+from pivot.environments.svg.targets.icons import draw_target
+from pivot.errors import ConfigError, StoreError
+from pivot.flows.api import build
+from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.relabel import relabel_store
+from pivot.images import decode, encode_png
+from pivot.tests import stores
+from pivot.tests.stores import Rows, change_rows, copy_store, read_rows, rewrite_manifest
+from typer.testing import CliRunner
+
+DATASET = "dataset/svg/train-00000.parquet"
+SHARD = "svg/00000.parquet"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tasks of five rollouts."""
+    root = tmp_path_factory.mktemp("svg") / "store"
+    build({"environments": {"svg": {"tasks": 3, "settings": {}}}, "rollouts": 5}, root)
+    return root
+
+
+def records(root: Path) -> Rows:
+    return [row for side in ("train", "validation") for row in read_rows(root, f"dataset/svg/{side}-00000.parquet")]
+
+
+def target_of(row: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(row["completion"][0]["content"][0]["text"])
+
+
+def test_a_store_holds(store: Path) -> None:
+    report = verify_store(store, Silent())
+    assert report.problems == []
+    assert report.checked["labels"] >= 14
+    assert len(records(store)) == report.checked["training rows"] == report.checked["labels"]
+
+
+def test_the_same_build_gives_the_same_bytes(store: Path, tmp_path: Path) -> None:
+    build({"environments": {"svg": {"tasks": 3, "settings": {}}}, "rollouts": 5}, tmp_path / "again")
+    files, again = (
+        {name: record.sha256 for name, record in Store.open(root).manifest().items() if not name.startswith("calls/")}
+        for root in (store, tmp_path / "again")
+    )
+    assert files == again
+
+
+# Pictures
+
+
+def test_collage_and_panel_show_target_and_drawings(store: Path) -> None:
+    frames = {row["frame_id"]: decode(row["image"]) for row in read_rows(store, f"frames/{SHARD}")}
+    steps: dict[str, Rows] = {}
+    for row in read_rows(store, f"steps/{SHARD}"):
+        steps.setdefault(row["episode_id"], []).append(row)
+    for row in records(store):
+        mine = steps[row["episode_id"]]
+        target = frames[mine[0]["frame_id"]]
+        drawings = [frames[step["next_frame_id"]] for step in mine]
+        labels = ["target", "step 0", "step 1"]
+        layout = collage_layout(3, target.shape, labels)
+        picture = np.asarray(Image.open(io.BytesIO(row["images"][0]["bytes"])).convert("RGB"))
+        for k, tile in enumerate([target, *drawings]):
+            box = layout.tile(k)
+            assert np.array_equal(picture[box.y : box.y + box.height, box.x : box.x + box.width], tile)
+        shown = np.asarray(Image.open(io.BytesIO(row["panel"]["bytes"])).convert("RGB"))
+        assert np.array_equal(shown, panel(drawings, row["pivot_step"]))
+
+
+def test_the_figure_has_room_for_everything(store: Path) -> None:
+    picture = find_episode(Store.open(store), records(store)[0]["episode_id"]).figure()
+    layout = collage_layout(3, (256, 256, 3), ["target", "step 0", "step 1"])
+    assert picture.shape[0] >= layout.height
+    assert (picture[:, -24:] == 255).all(), "nothing runs into the right margin"
+    words = find_episode(Store.open(store), records(store)[0]["episode_id"]).facts()
+    assert any("the last submission scored 0." in value for _, value in words)
+
+
+# Vocabulary
+
+
+def test_relabelling_changes_the_words_of_targets_only(store: Path, tmp_path: Path) -> None:
+    root = copy_store(store, tmp_path / "paper")
+    before = {row["episode_id"]: row for row in records(root)}
+    relabel_store(root, {"target_vocabulary": "paper"}, execute_with(InProcess()), Silent())
+    assert stores.problems(root) == []
+    after = {row["episode_id"]: row for row in records(root)}
+    assert after.keys() == before.keys()
+    for episode, row in after.items():
+        old = before[episode]
+        assert target_of(old)["failure_mode"] == old["failure_mode"] == row["failure_mode"]
+        assert target_of(row) == target_of(old) | {"failure_mode": "timeout"}
+        assert row["failure_mode_id"] == old["failure_mode_id"]
+        assert row["certificate"] == old["certificate"]
+        text = row["prompt"][0]["content"][1]["text"]
+        assert "exactly one of: timeout, deadlock." in text
+        assert "stagnation" not in text
+    assert "use the paper's words, timeout and deadlock" in (root / "dataset/README.md").read_text()
+    assert "paper's words" not in (store / "dataset/README.md").read_text()
+
+
+def test_an_unknown_vocabulary_is_refused() -> None:
+    with pytest.raises(ConfigError, match="target_vocabulary"):
+        make_config({"environments": {"svg": {"tasks": 1, "settings": {}}}, "target_vocabulary": "mine"})
+
+
+# The scorer is named
+
+
+def test_card_and_rows_name_the_scorer(store: Path) -> None:
+    opened = Store.open(store)
+    card = card_text(opened, "dataset", opened.run_record(), True)
+    (stand_ins,) = [line for line in card.splitlines() if "**Stand-ins**" in line]
+    assert "scorer `pixel`" in stand_ins
+    assert "in place of the perceptual scores of `dino+dreamsim`" in stand_ins
+    version = pivot.load_store(store).episodes.collect()["env_config"].unique().to_list()
+    assert len(version) == 1
+    for row in [*records(store), *read_rows(store, f"episodes/{SHARD}")]:
+        settings = json.loads(row["env_config"])
+        assert settings["scorer"] == "pixel"
+        assert settings["scorer_version"]
+
+
+# Planted defects, the manifest rewritten to match
+
+
+def failed(rows: Rows, mode: str = "") -> dict[str, Any]:
+    return next(row for row in rows if not mode or row["failure_mode"] == mode)
+
+
+def mode_of_label(rows: Rows) -> None:
+    row = failed(rows)
+    row["failure_mode"] = "mismatch" if row["failure_mode"] != "mismatch" else "stagnation"
+
+
+def score_in_certificate(rows: Rows) -> None:
+    failed(rows)["certificate"]["raw_after"] += 1e-6
+
+
+def score_in_log(rows: Rows) -> None:
+    info = json.loads(rows[0]["info"])
+    rows[0]["info"] = json.dumps(info | {"average_score": info["average_score"] + 1e-6}, sort_keys=True)
+
+
+def part_of_a_score(rows: Rows) -> None:
+    row = next(row for row in rows if row["score_parts"])
+    row["score_parts"] = row["score_parts"].replace("colour", "color")
+
+
+def document(rows: Rows) -> None:
+    row = next(row for row in rows if row["payload"])
+    row["payload"] = row["payload"].replace("fill", "FILL", 1)
+
+
+def pixel(rows: Rows) -> None:
+    picture = decode(rows[0]["image"]).copy()
+    picture[100, 100] ^= 1
+    rows[0]["image"] = encode_png(picture)
+
+
+def reward(rows: Rows) -> None:
+    rows[0]["rewards"][-1] += 1e-9
+
+
+def completion(rows: Rows) -> None:
+    part = rows[0]["completion"][0]["content"][0]
+    part["text"] = part["text"].replace('"failure_mode": "', '"failure_mode": "timeout or ')
+
+
+def swapped_panel(rows: Rows) -> None:
+    rows[0]["panel"], rows[-1]["panel"] = rows[-1]["panel"], rows[0]["panel"]
+
+
+def target_picture(rows: Rows) -> None:
+    rows[0]["images"][0] = rows[0]["panel"]
+
+
+def label_picture(rows: Rows) -> None:
+    rows[0]["image_hashes"] = rows[0]["image_hashes"][1:]
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (f"labels/v1/{SHARD}", mode_of_label),
+        (f"labels/v1/{SHARD}", score_in_certificate),
+        (f"labels/v1/{SHARD}", label_picture),
+        (f"steps/{SHARD}", score_in_log),
+        (f"steps/{SHARD}", part_of_a_score),
+        (f"steps/{SHARD}", document),
+        (f"frames/{SHARD}", pixel),
+        (f"episodes/{SHARD}", reward),
+        (DATASET, completion),
+        (DATASET, swapped_panel),
+        (DATASET, target_picture),
+    ],
+)
+def test_verify_finds_one_changed_cell(store: Path, tmp_path: Path, file: str, change: Callable[[Rows], None]) -> None:
+    root = copy_store(store, tmp_path / "damaged")
+    change_rows(root, file, change)
+    rewrite_manifest(root)
+    assert stores.problems(root)
+
+
+def test_what_a_score_is_made_of_is_stored_apart(store: Path) -> None:
+    scored = 0
+    for row in read_rows(store, f"steps/{SHARD}"):
+        info = json.loads(row["info"])
+        assert "score_parts" not in info
+        if row["score_parts"] is None:
+            assert info["average_score"] == 0
+            continue
+        scored += 1
+        assert set(json.loads(row["score_parts"])) == {"colour", "edges", "structure"}
+    assert scored
+
+
+def test_a_store_does_not_mix_scorers(store: Path, tmp_path: Path) -> None:
+    root = copy_store(store, tmp_path / "store")
+    other = {"tasks": 4, "settings": {"scorer": "dino+dreamsim"}}
+    with pytest.raises(StoreError, match=r"settings of svg \(scorer"):
+        build({"environments": {"svg": other}, "rollouts": 5}, root)
+
+
+def _parquet_digests(root: Path) -> dict[str, str]:
+    return {name: record.sha256 for name, record in Store.open(root).manifest().items() if name.endswith(".parquet")}
+
+
+def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
+    folder, root = tmp_path / "icons", tmp_path / "store"
+    folder.mkdir()
+    for seed in range(3):
+        (folder / f"{seed}.svg").write_text(draw_target(random.Random(seed)))
+
+    def config() -> dict[str, Any]:
+        settings = {"targets": str(folder)}
+        return {"environments": {"svg": {"tasks": 2, "settings": settings}}, "rollouts": 2}
+
+    build(config(), root)
+    before = _parquet_digests(root)
+    folder = folder.rename(tmp_path / "moved")
+    assert build(config(), root).reused_shards == 1
+    assert _parquet_digests(root) == before
+    assert verify_store(root, Silent()).problems == []
+
+
+# Command line
+
+
+def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
+    config = resolve_config(None, ["svg"], "1", ['svg.scorer="pixel"'], {"target_vocabulary": "paper"})
+    assert config.environments["svg"].settings["scorer"] == "pixel"
+    assert config.target_vocabulary == "paper"
+    with pytest.raises(ConfigError, match="unknown scorer 'guess'"):
+        resolve_config(None, ["svg"], "1", ["svg.scorer=guess"], {})
+    with pytest.raises(ConfigError, match="not part of this build"):
+        resolve_config(None, ["sokoban"], "1", ["svg.scorer=pixel"], {})
+    with pytest.raises(ConfigError, match="nowhere"):
+        resolve_config(None, ["svg"], "1", [f"svg.targets={tmp_path / 'nowhere'}"], {})
+
+
+def test_the_flags_reach_the_settings(tmp_path: Path) -> None:
+    runner = CliRunner()
+    arguments = ["build", "svg", "--tasks", "1", "--out", str(tmp_path / "store"), "--dry-run"]
+    planned = runner.invoke(app, [*arguments, "--scorer", "pixel", "--target-vocabulary", "paper"])
+    assert planned.exit_code == 0, planned.output
+    assert "nothing was written" in planned.output
+    for wrong, words in (
+        (["--scorer", "guess"], "unknown scorer 'guess'"),
+        (["--targets", str(tmp_path / "nowhere")], "nowhere"),
+        (["--target-vocabulary", "mine"], "target_vocabulary"),
+    ):
+        refused = runner.invoke(app, [*arguments, *wrong])
+        assert isinstance(refused.exception, ConfigError)
+        assert words in str(refused.exception)

@@ -1,0 +1,173 @@
+"""A served teacher in the pipeline: labels, calls and prompts in the store; verify, relabel, unanswered labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.cli import app
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import Store, load_store
+from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
+from pivot.tests.stores import Patient, change_rows
+from typer.testing import CliRunner
+
+TASKS = {"sokoban": 2, "frozenlake": 2}
+
+
+def coach(body: dict[str, Any]) -> dict[str, Any]:
+    """Repeats the facts of the prompt; one in five answers is no use, the second try included."""
+    text = body["messages"][0]["content"][1]["text"]
+    step = text.split("Pivot step: ")[1].split(".")[0]
+    fields = {"avoid": "Avoid what was fatal here.", "instead": f"At step {step}, do better than before."}
+    if "kept the goal within reach: " in text:
+        good = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
+        fields |= {"instead": f"At step {step}, choose {good}.", "action": good}
+    bad = number_of(text) % 5 == 0
+    return {"text": "I'd rather not say." if bad else json.dumps(fields)}
+
+
+def part(server: ChatServer, **service: Any) -> dict[str, Any]:
+    quick = {"cache": "", "pause_seconds": 0.01, "longest_pause": 0.05, "patience_seconds": 20.0}
+    return {"name": "openai", "options": {"model": MODEL}, "service": {**quick, "base_url": server.url, **service}}
+
+
+def problems(root: Path) -> list[str]:
+    return verify_store(root, Silent()).problems
+
+
+@pytest.fixture(scope="module")
+def coached(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ChatServer]:
+    root = tmp_path_factory.mktemp("coached") / "store"
+    with served(coach) as server:
+        pivot.build(config_of(TASKS, rollouts=6, teacher=part(server)), root)
+    return root, server
+
+
+def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path, ChatServer]) -> None:
+    root, server = coached
+    assert_whole(root)
+    assert problems(root) == []  # without the server: it is gone
+    frames = load_store(root)
+    labels = frames.labels.collect()
+    assert set(labels["teacher"]) == {"openai"}
+    config = json.loads(labels["teacher_config"][0])
+    assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "1", False)
+    assert server.url not in labels["teacher_config"][0]
+    rejected = labels.filter(~pl.col("accepted"))
+    reasons = {reason["detail"].split(":")[0] for row in rejected["reject_reasons"] for reason in row}
+    assert 0 < rejected.height < labels.height
+    assert reasons == {"not_json", "empty"}
+    assert set(rejected["failure_reason"]) == {""}
+    calls = frames.calls.filter(pl.col("role") == "teacher").collect()
+    assert calls.height == labels.height + rejected.height == server.log.answered
+    assert set(calls["episode_id"]) == set(labels["episode_id"])
+    assert calls["request_id"].is_unique().all()
+    assert calls["prompt_tokens"].sum() == 100 * calls.height
+    prompts = frames.prompts.collect()
+    assert set(labels["teacher_prompt_hash"]) <= set(prompts["prompt_hash"])
+    assert {"teacher.sokoban", "teacher.frozenlake"} <= set(prompts["template"])
+
+
+def test_rejected_texts_never_reach_the_dataset(coached: tuple[Path, ChatServer]) -> None:
+    root, _ = coached
+    rows = pl.concat(
+        [
+            pl.read_parquet(path)
+            for path in (root / "dataset").glob("[sf]*/*.parquet")
+            if "_episodes" not in path.parent.name
+        ]
+    )
+    assert rows.height
+    assert rows["failure_reason"].str.starts_with("Avoid what was fatal here.").all()
+
+
+def test_the_server_is_shown_one_picture_and_asked_for_a_schema(coached: tuple[Path, ChatServer]) -> None:
+    _, server = coached
+    for body in server.log.bodies:
+        assert len(pictures_of(body)) == 1
+        assert body["response_format"]["json_schema"]["schema"]["required"][:2] == ["avoid", "instead"]
+
+
+def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
+    patient = Patient(coached[0], tmp_path / "copy")
+    name = patient.file("sokoban", "labels")
+
+    def forge(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["teacher_prompt_hash"] = "0" * 32
+
+    change_rows(patient.root, name, forge)
+    assert any("teacher_prompt_hash" in problem for problem in patient.found())
+    patient.heal()
+    calls = next(path for path in (patient.root / "calls" / "sokoban").glob("*-labels-v1.parquet"))
+
+    def strange(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["role"] = "student"
+
+    change_rows(patient.root, calls.relative_to(patient.root).as_posix(), strange)
+    assert any("is none of a teacher" in problem for problem in patient.found())
+
+
+def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Path) -> None:
+    with served(coach) as server:
+        one = config_of({"sokoban": 2}, rollouts=4, teacher=part(server, cache=str(tmp_path / "calls.sqlite")))
+        pivot.build(one, tmp_path / "a")
+        asked = server.log.answered
+        pivot.build(one, tmp_path / "b")
+        assert server.log.answered == asked > 0
+        first, second = fingerprint(tmp_path / "a"), fingerprint(tmp_path / "b")
+        assert {name: digest for name, digest in first.items() if name.endswith(".parquet")} == {
+            name: digest for name, digest in second.items() if name.endswith(".parquet")
+        }
+        again = load_store(tmp_path / "b").calls.filter(pl.col("role") == "teacher").collect()
+        assert again["cache_hit"].all()
+
+
+def test_unanswered_labels_are_asked_for_again(tmp_path: Path) -> None:
+    """Some requests fail for good; the next build asks for those alone."""
+    root = tmp_path / "store"
+    with served(coach) as server:
+        config = config_of({"sokoban": 2}, rollouts=4, teacher=part(server, tries=1))
+        server.fault = lambda key, tried: "500" if number_of(key) % 4 == 0 else None
+        result = pivot.build(config, root)
+        labels = load_store(root).labels.collect()
+        before = {row["episode_id"]: row["failure_reason"] for row in labels.to_dicts()}
+        unanswered = sum(
+            any(reason["detail"].startswith("unanswered:") for reason in row) for row in labels["reject_reasons"]
+        )
+        assert result.unanswered == unanswered > 0
+        assert problems(root) == []
+        server.fault = lambda key, tried: None
+        asked = server.log.answered
+        result = pivot.build(config, root)
+        assert result.unanswered == 0
+        assert unanswered <= server.log.answered - asked <= 2 * unanswered
+        after = {row["episode_id"]: row["failure_reason"] for row in load_store(root).labels.collect().to_dicts()}
+        assert {key: text for key, text in before.items() if text} == {key: after[key] for key in before if before[key]}
+        assert problems(root) == []
+        assert pivot.build(config, root).already_complete
+
+
+def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    pivot.build(config_of(2, rollouts=3), root)
+    with served(coach) as server:
+        arguments = ["relabel", str(root), "--teacher", "openai", "--teacher-model", MODEL, "--no-cache", "--keep-old"]
+        result = CliRunner().invoke(
+            app, [*arguments, "--teacher-base-url", server.url, "--workers", "1"], catch_exceptions=False
+        )
+        assert result.exit_code == 0, result.output
+        assert set(load_store(root).labels.collect()["teacher"]) == {"openai"}
+        assert problems(root) == []
+        # A second one replaces its calls and prompts, too.
+        result = CliRunner().invoke(app, ["relabel", str(root), "--teacher", "template", "--workers", "1"])
+        assert result.exit_code == 0, result.output
+    assert problems(root) == []
+    assert not list((root / "calls").glob("*/*-labels-v2.parquet"))
+    assert Store.open(root).config.label_version == 3

@@ -1,0 +1,69 @@
+"""An environment that breaks while a label is replayed: a typed reject for that episode, and the others go on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.errors import ConfigError
+from pivot.labeling import replay
+from pivot.labeling.base import count_reject_reasons
+from pivot.labeling.filters import FrozenLakeFactsFilter, ReplayFilter
+from pivot.labeling.label import label_episodes
+from pivot.labeling.writers.template import TemplateTeacher
+from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.tests.labeling.episodes import random_failures
+
+
+def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> Any:
+    """Replace a method of the environment by one whose numbered calls raise."""
+    original = getattr(FrozenLakeEnv, method)
+    count = iter(range(1_000_000))
+
+    def broken(self: FrozenLakeEnv, *arguments: Any, **named: Any) -> Any:
+        if next(count) in calls:
+            self._turn = 10**6  # what a simulator that broke leaves behind is worth nothing
+            raise error()
+        return original(self, *arguments, **named)
+
+    return broken
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "encode_action", "frame_key"])
+def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("frozenlake", 5, seed=3, horizon=10)
+    replay._replayer.cache_clear()  # which may know encoded actions already
+    monkeypatch.setattr(FrozenLakeEnv, method, breaks_at(method, [3], lambda: RuntimeError("the simulator is gone")))
+    labels = label_episodes(episodes, FrozenLakeSolver(), TemplateTeacher(), [ReplayFilter()], "1")
+    rejected = [label for label in labels if not label.accepted]
+    assert len(rejected) == 1
+    assert count_reject_reasons(labels) == {"replay": 1}
+    detail = rejected[0].reject_reasons[0].detail
+    assert detail == "broken: the environment raised RuntimeError: the simulator is gone"
+    # Without the fault all is well again: nothing of the broken environment is kept.
+    monkeypatch.undo()
+    again = label_episodes(episodes, FrozenLakeSolver(), TemplateTeacher(), [ReplayFilter()], "1")
+    assert all(label.accepted for label in again)
+
+
+def test_rules_that_replay_for_a_fact_leave_it_to_the_replay_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Claims(TemplateTeacher):
+        def write(self, requests: Any) -> Any:
+            written = super().write(requests)
+            return [type(each)(f"{each.text} It fell into a hole.") for each in written]
+
+    episodes = random_failures("frozenlake", 3, seed=4, horizon=10)
+    always = list(range(1000))
+    monkeypatch.setattr(FrozenLakeEnv, "step", breaks_at("step", always, lambda: OSError("pipe closed")))
+    rules = [ReplayFilter(), FrozenLakeFactsFilter()]
+    labels = label_episodes(episodes, FrozenLakeSolver(), Claims(), rules, "1")
+    assert count_reject_reasons(labels) == {"replay": 3}
+
+
+def test_settings_that_can_never_work_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("frozenlake", 1, seed=5, horizon=10)
+    for method in ("reset", "step"):
+        with monkeypatch.context() as patch:
+            patch.setattr(FrozenLakeEnv, method, breaks_at(method, [0], lambda: ConfigError("no simulator installed")))
+            with pytest.raises(ConfigError, match="no simulator"):
+                label_episodes(episodes, FrozenLakeSolver(), None, [ReplayFilter()], "1")

@@ -1,0 +1,451 @@
+"""The factual filter: clean records pass, and a planted fault is found by its own rule, once, under its own name."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+from pivot import plugins
+from pivot.errors import PluginError
+from pivot.labeling.base import (
+    Draft,
+    FailedEpisode,
+    Filter,
+    Guidance,
+    GuidanceRequest,
+    Label,
+    Teacher,
+    count_reject_reasons,
+    judge,
+)
+from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
+from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
+from pivot.labeling.label import label_episodes
+from pivot.labeling.target import MAX_TARGET_CHARS, build_target
+from pivot.labeling.writers.template import TemplateTeacher
+from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
+from pivot.tests.labeling.episodes import random_failures, record
+
+ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
+"""The box has to go right, then down; pushed up to the wall it is lost."""
+LAKE = "SFFF\nFHFH\nFFFH\nHFFG"
+FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
+Change = Callable[[FailedEpisode], FailedEpisode]
+
+
+def solver_of(env: str) -> Solver:
+    return plugins.load("solvers", env)()
+
+
+class FixedTeacher(Teacher):
+    """Always writes the same text."""
+
+    name: ClassVar[str] = "fixed"
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"text": self._text}
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        return [Guidance(self._text) for _ in requests]
+
+
+@dataclass(frozen=True)
+class LyingSolver(Solver):
+    """Gives one verdict to episodes with a pivot; tells the truth about plain states, as the deadlock rule asks it."""
+
+    name: ClassVar[str] = "lying"
+    version: ClassVar[str] = "1"
+    verdict: Verdict
+    honest: Solver
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        return [self.verdict if len(case.actions) > 1 else self.honest.certify([case])[0] for case in cases]
+
+
+def played(env: str, state: str, *actions: str) -> FailedEpisode:
+    episode = record(env, state, actions)
+    assert episode is not None
+    return episode
+
+
+def room(*actions: str) -> FailedEpisode:
+    return played("sokoban", ROOM, *actions, *["invalid"] * (9 - len(actions)))
+
+
+def lake_timeout() -> FailedEpisode:
+    return played("frozenlake", LAKE, *["right", "left"] * 4, "invalid")
+
+
+def lake_fall() -> FailedEpisode:
+    return played("frozenlake", LAKE, "right", "down")
+
+
+def labels_of(
+    episode: FailedEpisode, teacher: Teacher | None = None, solver: Solver | None = None
+) -> tuple[Label, list[str]]:
+    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateTeacher(), FILTERS, "1")
+    return label, [f"{reason.name}: {reason.detail}" for reason in label.reject_reasons]
+
+
+def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
+    changed = list(values)
+    changed[index] = value
+    return changed
+
+
+# Clean records
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_clean_records_pass_every_filter(env: str) -> None:
+    episodes = random_failures(env, 150, seed=3)
+    labels = label_episodes(episodes, solver_of(env), TemplateTeacher(), FILTERS, "1")
+    assert count_reject_reasons(labels) == Counter()
+    assert all(label.accepted for label in labels)
+    assert {label.failure_mode for label in labels} == {"timeout", "deadlock"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rows": 8, "cols": 7, "boxes": 2, "max_solution": 30, "horizon": 14, "cell": 16},
+        {"horizon": 2},
+        {"horizon": 1, "min_solution": 2},
+    ],
+)
+def test_clean_sokoban_records_of_other_settings_pass(settings: dict[str, Any]) -> None:
+    episodes = random_failures("sokoban", 40, seed=5, **settings)
+    labels = label_episodes(episodes, solver_of("sokoban"), TemplateTeacher(), FILTERS, "1")
+    assert count_reject_reasons(labels) == Counter()
+
+
+# The replay rule
+
+REPLAY_FAULTS: dict[str, tuple[Change, str]] = {
+    "reward": (lambda e: replace(e, rewards=at(e.rewards, 4, 0.9)), "reward: step 4 gives -0.1, the log says 0.9"),
+    "info value": (
+        lambda e: replace(e, infos=at(e.infos, 2, {**e.infos[2], "moved": not e.infos[2]["moved"]})),
+        "info: step 2 gives moved=",
+    ),
+    "info missing": (
+        lambda e: replace(e, infos=at(e.infos, 2, {"moved": e.infos[2]["moved"]})),
+        "info: step 2 gives remaining_turns=6, the log has no remaining_turns",
+    ),
+    "info too many": (
+        lambda e: replace(e, infos=at(e.infos, 2, {**e.infos[2], "dist": 1.0})),
+        "info: step 2 gives no dist, the log says 1.0",
+    ),
+    "first frame": (lambda e: replace(e, frame_ids=at(e.frame_ids, 0, "0" * 64)), "frame: the first frame"),
+    "frame": (lambda e: replace(e, frame_ids=at(e.frame_ids, 3, "0" * 64)), "frame: the one after step 2"),
+    "terminal frame": (lambda e: replace(e, frame_ids=at(e.frame_ids, -1, "0" * 64)), "frame: the one after step 8"),
+    "horizon": (lambda e: replace(e, horizon=10), "horizon: the row says 10, its env_config 9"),
+    "settings": (lambda e: replace(e, env_config={"horizon": -3}), "settings: "),
+    "picture size": (lambda e: replace(e, env_config={**e.env_config, "cell": 20}), "frame: the first frame"),
+    "cut log": (
+        lambda e: replace(
+            e,
+            actions=e.actions[:-1],
+            payloads=e.payloads[:-1],
+            rewards=e.rewards[:-1],
+            infos=e.infos[:-1],
+            action_valid=e.action_valid[:-1],
+            frame_ids=e.frame_ids[:-1],
+        ),
+        "end: the episode is not over after step 7",
+    ),
+    "payload": (lambda e: replace(e, payloads=at(e.payloads, 1, "{}")), "action: step 1: "),
+}
+
+
+@pytest.mark.parametrize("fault", REPLAY_FAULTS)
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_replay_finds_what_disagrees(env: str, fault: str) -> None:
+    change, expected = REPLAY_FAULTS[fault]
+    clean = room("up", "right") if env == "sokoban" else lake_timeout()
+    assert labels_of(clean)[1] == []
+    label, reasons = labels_of(change(clean))
+    assert len(reasons) == 1
+    assert reasons[0].startswith(f"replay: {expected}")
+    assert not label.accepted
+
+
+def test_replay_finds_a_changed_action() -> None:
+    clean = room("up", "right")
+    label, reasons = labels_of(replace(clean, actions=at(clean.actions, 1, "down")))
+    assert [reason.split(":")[0] for reason in reasons] == ["replay"]
+    assert label.reject_reasons[0].detail.startswith(("info: step 1", "frame: the one after step 1"))
+
+
+def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
+    fall = lake_fall()
+    longer = replace(
+        fall,
+        actions=[*fall.actions, "invalid"],
+        payloads=[*fall.payloads, None],
+        rewards=[*fall.rewards, -0.1],
+        infos=[*fall.infos, {"moved": False, "remaining_turns": 6}],
+        action_valid=[*fall.action_valid, False],
+        frame_ids=[*fall.frame_ids, fall.frame_ids[-1]],
+    )
+    verdict = solver_of("frozenlake").certify([Case(LAKE, fall.actions, 9)])[0]
+    assert isinstance(verdict, Verdict)
+    draft = Draft(verdict, None, build_target(verdict.pivot_step, verdict.failure_mode), solver_of("frozenlake"))
+    assert [(reason.name, reason.detail) for reason in judge(longer, draft, FILTERS)] == [
+        ("replay", "end: the episode is over after step 1, the log goes on")
+    ]
+
+
+def test_an_environment_that_is_not_installed_is_an_error_not_a_reject() -> None:
+    episode = replace(lake_fall(), env="nowhere")
+    with pytest.raises(PluginError, match="nowhere"):
+        label_episodes([episode], solver_of("frozenlake"), None, FILTERS, "1")
+
+
+# Guidance
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "accepted"),
+    [
+        ("left", "At step 3, go up.", True),
+        ("left", "STEP 3: go up.", True),
+        ("left", "Do not move left there.", True),
+        ("left", "Do not move Left.", True),
+        ("left", "At step 13, go up.", False),
+        ("left", "At step 30, go up.", False),
+        ("left", "Do not be leftist.", False),
+        ("left", "Go another way.", False),
+        ("invalid", "Always give a usable reply.", False),
+        ("invalid", "An invalid reply wastes a turn.", True),
+        ("pick(1,2,3)|place(4,5,6)", "Do not pick the red cube first.", True),
+        ("pick(1,2,3)|place(4,5,6)", "Choose pick(1,2,3)|place(4,5,6) later.", True),
+        ("pick(1,2,3)|place(4,5,6)", "Replace the cube; 1, 2, 3.", False),
+        ("left", "", False),
+        ("left", " \n", False),
+    ],
+)
+def test_guidance_names_the_step_or_the_action(action: str, text: str, accepted: bool) -> None:
+    certificate = Certificate("exact", "moves", 6, 5, 5, 6, True)
+    episode = replace(lake_timeout(), actions=[action] * 9)
+    draft = Draft(Verdict(3, "timeout", certificate), text, "", solver_of("frozenlake"))
+    detail = GuidanceFilter().check(episode, draft)
+    assert (detail is None) == accepted
+    if detail is not None:
+        assert detail.startswith("unrelated: " if text.strip() else "empty: ")
+
+
+def test_no_teacher_means_no_guidance_and_no_objection() -> None:
+    (label,) = label_episodes([lake_timeout()], solver_of("frozenlake"), None, FILTERS, "1")
+    assert label.accepted
+    assert (label.failure_reason, label.teacher, label.teacher_config) == ("", None, None)
+
+
+# Sokoban deadlocks
+
+
+def test_deadlock_moved_to_another_step_is_rejected() -> None:
+    episode = room("down", "right", "up", "up")  # the last push jams the box against the upper wall
+    honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
+    assert isinstance(honest, Verdict)
+    assert (honest.pivot_step, honest.failure_mode) == (3, "deadlock")
+    moved = LyingSolver(replace(honest, pivot_step=2), solver_of("sokoban"))
+    label, reasons = labels_of(episode, solver=moved)
+    assert reasons == ["sokoban_deadlock: not_dead: the state after step 2 can still be solved"]
+    assert (label.pivot_step, label.failure_mode, label.accepted) == (2, "deadlock", False)
+    same = LyingSolver(honest, solver_of("sokoban"))
+    assert labels_of(episode, solver=same)[1] == []
+
+
+def test_deadlock_whose_certificate_says_reachable_is_rejected() -> None:
+    episode = room("down", "right", "up", "up")
+    honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
+    assert isinstance(honest, Verdict)
+    wrong = replace(honest, certificate=replace(honest.certificate, reachable_after=True))
+    assert [
+        r.split(":")[1].strip() for r in labels_of(episode, solver=LyingSolver(wrong, solver_of("sokoban")))[1]
+    ] == ["certificate"]
+
+
+def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
+    episode = room("down", "right", "up", "up")
+    honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
+    assert isinstance(honest, Verdict)
+    tired = plugins.load("solvers", "sokoban")(max_states=1)
+    detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
+    assert detail is not None
+    assert detail.startswith("unproved: the state after step 3: solver_limit")
+
+
+# FrozenLake facts
+
+
+@pytest.mark.parametrize(
+    ("episode", "text", "expected"),
+    [
+        (lake_timeout, "At step 1 it fell into a hole.", "claims_fall"),
+        (lake_timeout, "At step 1 it did not fall, but too few turns were left.", None),
+        (lake_fall, "At step 1 it fell into a hole.", None),
+        (lake_fall, "At step 1 it ran out of turns.", "claims_budget"),
+        (lake_fall, "At step 1 it never fell into a hole.", "denies_fall"),
+    ],
+)
+def test_frozenlake_guidance_must_not_contradict_the_facts(
+    episode: Callable[[], FailedEpisode], text: str, expected: str | None
+) -> None:
+    subject = episode()
+    step = labels_of(subject)[0].pivot_step
+    _, reasons = labels_of(subject, FixedTeacher(text.replace("step 1", f"step {step}")))
+    assert [reason.split(": ")[:2] for reason in reasons] == ([["frozenlake_facts", expected]] if expected else [])
+
+
+def test_a_later_fall_may_be_told_of_a_timeout() -> None:
+    episode = played("frozenlake", LAKE, *["right", "left"] * 3, "right", "down")
+    label, reasons = labels_of(episode, FixedTeacher("At step 3 it wasted turns and later fell into a hole: left."))
+    assert label.failure_mode == "timeout"
+    assert reasons == []
+
+
+# What texts advise and claim
+
+DIRECTIONS = ("up", "down", "left", "right")
+
+
+@pytest.mark.parametrize(
+    ("text", "advised"),
+    [
+        ("Avoid corners. At step 3, do not push down; move up instead.", "up"),
+        ("At step 3, push the box left.", "left"),
+        ("At step 3, instead of moving left, go up.", "up"),
+        ("At step 3, do not move left but go up.", "up"),
+        ("At step 3, move right and then up.", "right"),
+        ("At step 3 don't go left.", None),
+        ("At step 3, never push up.", None),
+        ("At step 2, move left.", None),
+        ("At step 31, move left.", None),
+        ("Move left early.", None),
+        ("The box left of you is stuck at step 3.", None),
+    ],
+)
+def test_advice_is_the_first_command_about_the_step(text: str, advised: str | None) -> None:
+    assert advised_action(text, 3, DIRECTIONS) == advised
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The agent reached the goal.", {"success"}),
+        ("You never reached the goal.", set()),
+        ("The puzzle was solved at the end.", {"success"}),
+        ("Before this push 3 moves solved the room.", set()),
+        ("Then the box was stuck in the corner.", {"dead"}),
+        ("The room could no longer be solved.", {"dead"}),
+        ("The box was not stuck.", set()),
+        ("Avoid pushing it where it can get stuck.", set()),
+    ],
+)
+def test_outcomes_are_claimed_in_the_past(text: str, found: set[str]) -> None:
+    assert outcome_claims(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "declines"),
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("As an AI assistant I do not play.", True),
+        ("I am unable to see the picture.", True),
+        ("I cannot view images.", True),
+        ("The box cannot be pulled.", False),
+        ("Avoid being sorry: at step 3, move up.", False),
+    ],
+)
+def test_refusals(text: str, declines: bool) -> None:
+    assert is_refusal(text) == declines
+
+
+def test_a_room_that_dies_after_a_timeout_may_be_called_dead() -> None:
+    """The claim is held against the end of the episode, not against the pivot."""
+    alive = room("left", "up")
+    label, reasons = labels_of(alive, FixedTeacher("At step 3 left turns were wasted; the box was stuck for good."))
+    assert label.failure_mode == "timeout"
+    assert [reason.split(": ")[:2] for reason in reasons if "facts" in reason] == [["sokoban_facts", "claims_dead"]]
+    dies = played("sokoban", ROOM, *["left"] * 7, "right", "up")
+    label, reasons = labels_of(dies, FixedTeacher("The box was stuck for good, and left wasted turns."))
+    assert label.failure_mode == "timeout"
+    assert not [reason for reason in reasons if "facts" in reason]
+
+
+# Counts
+
+
+def test_counts_equal_what_was_planted() -> None:
+    """One fault for every rule, one record with two faults, and clean records between them."""
+    dead = room("down", "right", "up", "up")
+    honest = solver_of("sokoban").certify([Case(ROOM, dead.actions, 9)])[0]
+    assert isinstance(honest, Verdict)
+    late = room("up", "right")
+    fall = lake_fall()
+    step, late_step = labels_of(fall)[0].pivot_step, labels_of(late)[0].pivot_step
+    planted: list[tuple[FailedEpisode, Teacher | None, Solver | None, list[str]]] = [
+        (dead, None, None, []),
+        (fall, None, None, []),
+        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
+        (late, None, LyingSolver(Verdict(0, "blocked", honest.certificate), solver_of("sokoban")), ["mode"]),
+        (replace(late, rewards=at(late.rewards, 0, 0.0)), None, None, ["replay"]),
+        (late, FixedTeacher("Think harder."), None, ["guidance"]),
+        (dead, None, LyingSolver(replace(honest, pivot_step=1), solver_of("sokoban")), ["sokoban_deadlock"]),
+        (fall, FixedTeacher(f"It timed out at step {step}."), None, ["frozenlake_facts"]),
+        (dead, FixedTeacher("At step 3 the agent ran out of turns."), None, ["sokoban_facts"]),
+        (dead, FixedTeacher("At step 3, push the box up."), None, ["grid_advice"]),
+        (late, FixedTeacher(f"After step {late_step} the agent solved the room."), None, ["outcome"]),
+        (replace(fall, rewards=at(fall.rewards, 0, 0.0)), FixedTeacher(" "), None, ["guidance", "replay"]),
+    ]
+    labels = []
+    for episode, teacher, solver, expected in planted:
+        label, reasons = labels_of(episode, teacher, solver)
+        assert sorted(reason.split(":")[0] for reason in reasons) == expected
+        labels.append(label)
+    assert count_reject_reasons(labels) == {
+        "target": 1,
+        "mode": 1,
+        "replay": 2,
+        "guidance": 2,
+        "sokoban_deadlock": 1,
+        "frozenlake_facts": 1,
+        "sokoban_facts": 1,
+        "grid_advice": 1,
+        "outcome": 1,
+    }
+    assert [label.accepted for label in labels] == [True, True] + [False] * 10
+    # The other rules are planted where their episodes are made (test_svg_labelling.py, test_navigation_labelling.py).
+    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {
+        "svg_facts",
+        "navigation_facts",
+        "primitiveskill_facts",
+    }
+    rejected = labels[-1].row()["reject_reasons"]
+    assert {tuple(reason) for reason in rejected} == {("name", "detail")}
+
+
+def test_a_rule_is_silent_about_other_environments() -> None:
+    names = {rule.name: rule.environments for rule in FILTERS}
+    assert names["sokoban_deadlock"] == {"sokoban"}
+    assert names["frozenlake_facts"] == {"frozenlake"}
+    assert names["svg_facts"] == {"svg"}
+    assert names["sokoban_facts"] == {"sokoban"}
+    assert names["grid_advice"] == {"sokoban", "frozenlake"}
+    assert [name for name, envs in names.items() if envs is None] == [
+        "guidance",
+        "mode",
+        "outcome",
+        "replay",
+        "target",
+    ]

@@ -1,0 +1,276 @@
+"""Labelling end to end: real failures in, labels out; the template teacher; no verdict; repeatability."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import pytest
+from pivot import plugins
+from pivot.errors import CertifyError, StoreError
+from pivot.identity import canonical_json
+from pivot.labeling.analyzer import analyzer_prompt
+from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, Label, Teacher, count_reject_reasons
+from pivot.labeling.claims import claims
+from pivot.labeling.label import label_episodes
+from pivot.labeling.target import Target, parse_target
+from pivot.labeling.writers.template import PHRASES, TemplateTeacher
+from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
+from pivot.tests.labeling.episodes import random_failures, record
+
+FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
+BATCHES: list[tuple[str, dict[str, Any]]] = [
+    ("sokoban", {}),
+    ("sokoban", {"horizon": 3, "cell": 16}),
+    ("sokoban", {"rows": 7, "cols": 7, "boxes": 2, "max_solution": 12, "cell": 16}),
+    ("frozenlake", {}),
+    ("frozenlake", {"size": 3, "horizon": 5, "cell": 32}),
+    ("frozenlake", {"size": 6, "frozen_probability": 0.9, "cell": 16}),
+]
+
+
+def solver_of(env: str) -> Solver:
+    return plugins.load("solvers", env)()
+
+
+def label(episodes: Sequence[FailedEpisode], **changes: Any) -> list[Label]:
+    env = episodes[0].env
+    arguments: dict[str, Any] = {"solver": solver_of(env), "teacher": TemplateTeacher(), "filters": FILTERS}
+    return label_episodes(episodes, label_version="1", **(arguments | changes))
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[list[FailedEpisode]]:
+    return [random_failures(env, 120, seed=11, **settings) for env, settings in BATCHES]
+
+
+# Labels
+
+
+def test_labels_carry_the_verdict_and_say_who_wrote_them(batches: list[list[FailedEpisode]]) -> None:
+    for episodes in batches:
+        solver = solver_of(episodes[0].env)
+        verdicts = solver.certify([Case(e.initial_state, e.actions, e.horizon) for e in episodes])
+        profile = plugins.load("environments", episodes[0].env).profile
+        for episode, verdict, made in zip(episodes, verdicts, label(episodes), strict=True):
+            assert isinstance(verdict, Verdict)
+            for column in fields(Verdict):
+                assert getattr(made, column.name) == getattr(verdict, column.name)
+            assert made.episode_id == episode.episode_id
+            assert parse_target(made.target or "") == Target(
+                verdict.pivot_step, verdict.failure_mode, made.failure_reason or ""
+            )
+            assert (made.solver, made.solver_version) == (solver.name, solver.version)
+            assert made.solver_config == canonical_json(solver.config)
+            assert made.teacher == "template"
+            assert json.loads(made.teacher_config or "") == {"is_stand_in": True, "version": "1"}
+            assert made.prompt == analyzer_prompt(profile, episode)
+            assert made.prompt_hash == made.prompt.prompt_hash
+            assert list(made.image_hashes) == list(episode.frame_ids[:-1])
+            assert made.accepted
+            assert not made.reject_reasons
+
+
+def test_row_is_plain_and_complete(batches: list[list[FailedEpisode]]) -> None:
+    for episodes in batches:
+        for made in label(episodes[:20]):
+            row = made.row()
+            assert set(row) == {column.name for column in fields(Label)} - {"prompt", "teacher_prompt", "calls"}
+            again = json.loads(json.dumps(row))
+            assert again == row
+            assert Certificate(**again["certificate"]) == made.certificate
+
+
+def test_labelling_twice_gives_equal_labels_in_any_batches(batches: list[list[FailedEpisode]]) -> None:
+    for episodes in batches:
+        whole = label(episodes)
+        assert label(episodes) == whole
+        assert [one for start in range(0, len(episodes), 7) for one in label(episodes[start : start + 7])] == whole
+        assert label(episodes[::-1]) == whole[::-1]
+
+
+def test_labelling_needs_nothing_but_what_a_row_holds(batches: list[list[FailedEpisode]]) -> None:
+    """An episode read back from JSON, as from a store, gives the same label."""
+    for episodes in batches:
+        columns = [column.name for column in fields(FailedEpisode)]
+        rows = json.loads(json.dumps([{name: getattr(episode, name) for name in columns} for episode in episodes]))
+        assert label([FailedEpisode(**row) for row in rows]) == label(episodes)
+
+
+def test_label_version_is_stored() -> None:
+    episodes = random_failures("frozenlake", 3)
+    first, second = label(episodes), label_episodes(episodes, solver_of("frozenlake"), TemplateTeacher(), FILTERS, "2")
+    assert [replace(made, label_version="2") for made in first] == second
+
+
+def test_nothing_to_label() -> None:
+    assert label_episodes([], solver_of("sokoban"), TemplateTeacher(), FILTERS, "1") == []
+
+
+# Without a verdict
+
+
+def test_records_without_a_verdict_are_kept_with_the_reason() -> None:
+    episodes = random_failures("sokoban", 20, seed=2)
+    broken = [replace(episode, initial_state="no level") for episode in episodes[:3]]
+    won = "######\n#@$. #\n#    #\n######"
+    succeeded = replace(episodes[3], initial_state=won, actions=["right"] * episodes[3].num_steps)
+    labels = label([*episodes[4:], *broken, succeeded])
+    unsolved = labels[-4:]
+    assert count_reject_reasons(labels) == {"bad_episode": 3, "not_a_failure": 1}
+    for made in unsolved:
+        assert not made.accepted
+        assert len(made.reject_reasons) == 1
+        assert made.reject_reasons[0].detail
+        for name in ("pivot_step", "failure_mode", "certificate", "witness", "target", "failure_reason", "fallback"):
+            assert getattr(made, name) is None
+        assert made.row()["certificate"] is None
+        assert made.prompt_hash == made.prompt.prompt_hash
+    assert all(made.accepted for made in labels[:-4])
+
+
+def test_solver_limit_is_a_reason() -> None:
+    episodes = random_failures("sokoban", 5, seed=2)
+    labels = label(episodes, solver=plugins.load("solvers", "sokoban")(max_states=1))
+    assert count_reject_reasons(labels) == {"solver_limit": 5}
+
+
+@pytest.mark.parametrize("column", ["payloads", "rewards", "infos", "action_valid", "frame_ids", "actions"])
+def test_rows_that_do_not_belong_together_are_refused(column: str) -> None:
+    (episode,) = random_failures("frozenlake", 1)
+    torn = replace(episode, episode_id="torn", **{column: getattr(episode, column)[:-1]})
+    with pytest.raises(StoreError, match="torn"):
+        label([episode, torn])
+
+
+def test_an_episode_without_steps_is_refused() -> None:
+    (episode,) = random_failures("frozenlake", 1)
+    empty: dict[str, Any] = {name: [] for name in ("actions", "payloads", "rewards", "infos", "action_valid")}
+    with pytest.raises(StoreError, match="0 actions"):
+        label([replace(episode, **empty, frame_ids=episode.frame_ids[:1])])
+
+
+def test_a_pivot_outside_the_episode_is_the_solver_s_fault() -> None:
+    @dataclass(frozen=True)
+    class Wrong(Solver):
+        name: ClassVar[str] = "wrong"
+        version: ClassVar[str] = "1"
+        modes: ClassVar[tuple[str, ...]] = ("timeout",)
+        actions: ClassVar[tuple[str, ...]] = ()
+
+        def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+            return [Verdict(99, "timeout", Certificate("exact", "moves", 1, 0, 1, 1, True)) for _ in cases]
+
+    with pytest.raises(CertifyError, match=r"'wrong'.*99"):
+        label(random_failures("frozenlake", 1), solver=Wrong())
+
+
+# Teachers
+
+
+def test_template_texts_state_the_facts(batches: list[list[FailedEpisode]]) -> None:
+    """Two sentences; the second names t*, the logged action and the witness's first action; no false claim."""
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for episodes in batches:
+        for episode, made in zip(episodes, label(episodes), strict=True):
+            text, step, certificate = made.failure_reason or "", made.pivot_step or 0, made.certificate
+            assert certificate is not None
+            avoid, command = re.fullmatch(r"(Avoid [^.]*\.) (At step [^.]*\.)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+            assert command.startswith(f"At step {step}, ")
+            action = episode.actions[step]
+            words = set(re.findall(r"[a-z]+", command))
+            assert action in words or made.infeasible_at_start
+            if made.witness:
+                assert made.witness[0] in words
+                assert {str(int(certificate.before or 0)), str(certificate.budget_before)} <= set(
+                    re.findall(r"\d+", avoid)
+                ) or (made.failure_mode == "deadlock")
+            else:
+                assert made.infeasible_at_start
+            if made.failure_mode == "timeout" and not made.infeasible_at_start:
+                assert f"{certificate.after:.0f} with {certificate.budget_after} left" in avoid
+            assert claims(text) == set()
+            kind = "hopeless" if made.infeasible_at_start else made.failure_mode or ""
+            kinds[episode.env][f"{kind} {'invalid' if action == 'invalid' else episode.infos[step]['moved']}"] += 1
+    # The others have tests of their own.
+    assert set(PHRASES) - {"svg", "navigation", "primitiveskill"} == set(kinds)
+    for env, seen in kinds.items():
+        expected = {"deadlock True", "timeout True", "timeout False", "timeout invalid"}
+        assert expected <= set(seen), env
+
+
+@pytest.mark.parametrize(
+    ("env", "state", "settings"),
+    [
+        ("sokoban", "######\n#$@ .#\n#    #\n######", {}),  # dead from the start
+        ("sokoban", "#######\n#@ $ .#\n#     #\n#######", {"horizon": 2}),
+        ("frozenlake", "SFHF\nFHFG", {}),  # cut off
+        ("frozenlake", "SHFF\nFFFG", {"horizon": 3}),
+    ],
+)
+@pytest.mark.parametrize("action", ["down", "up", "invalid"])
+def test_template_speaks_of_hopeless_starts_without_promising_anything(
+    env: str, state: str, settings: dict[str, Any], action: str
+) -> None:
+    episode = record(env, state, [action] * 9, **settings)
+    assert episode is not None
+    (made,) = label([episode])
+    assert made.infeasible_at_start
+    assert made.accepted
+    assert "no" in (made.failure_reason or "") or "only" in (made.failure_reason or "")
+    assert "At step 0, do not " in (made.failure_reason or "")
+    assert "instead" not in (made.failure_reason or "")
+
+
+def test_template_speaks_of_a_log_that_stops_early() -> None:
+    """An imported, truncated log whose last action was not fatal: the pivot is a convention, and the text says so."""
+    (episode,) = random_failures("sokoban", 1)
+    verdict = Verdict(
+        2, "timeout", Certificate("exact", "moves", 7, 6, 3, 2, True), fallback=True, witness=("up", "left", "left")
+    )
+    profile = plugins.load("environments", "sokoban").profile
+    request = GuidanceRequest(profile, episode, verdict, analyzer_prompt(profile, episode))
+    (written,) = TemplateTeacher().write([request])
+    assert "when the log ends" in written.text
+    assert f"At step 2, where the log ends with {episode.actions[2]}, go on with up." in written.text
+
+
+def test_template_has_general_words_for_other_environments() -> None:
+    profile = replace(plugins.load("environments", "frozenlake").profile, name="elsewhere")
+    (episode,) = random_failures("frozenlake", 1)
+    verdict = Verdict(0, "stagnation", Certificate("lower_bound", "turns", 9, 8, 1, 9, None))
+    other = replace(episode, env="elsewhere")
+    request = GuidanceRequest(profile, other, verdict, analyzer_prompt(profile, other))
+    (written,) = TemplateTeacher().write([request])
+    assert written.text == (
+        "Avoid what ended this attempt (stagnation): the last actions brought no progress. "
+        f"At step 0, do not repeat {episode.actions[0]}; choose an action that makes progress."
+    )
+
+
+def test_a_teacher_is_asked_once_and_only_about_verdicts() -> None:
+    class Counting(Teacher):
+        name: ClassVar[str] = "counting"
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        @property
+        def config(self) -> dict[str, Any]:
+            return {"model": "m", "revision": "r", "sampling": {"temperature": 0.2}}
+
+        def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+            self.asked.append(len(requests))
+            return [Guidance(f"half a pair \ud800 at step {request.verdict.pivot_step}") for request in requests]
+
+    teacher = Counting()
+    episodes = random_failures("sokoban", 6, seed=4)
+    labels = label([replace(episodes[0], initial_state="broken"), *episodes[1:]], teacher=teacher)
+    assert teacher.asked == [5]
+    assert json.loads(labels[1].teacher_config or "") == {**teacher.config, "is_stand_in": False}
+    for made in labels[1:]:
+        assert made.accepted
+        assert (made.failure_reason or "").startswith("half a pair ? at step")
+        (made.target or "").encode()

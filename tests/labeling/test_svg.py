@@ -1,0 +1,271 @@
+"""Labels of SVG episodes end to end: prompt and target in both vocabularies, guidance, facts filter, acting prompt."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, get_args
+
+import pytest
+from pivot import plugins
+from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
+from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, Label, Teacher, count_reject_reasons
+from pivot.labeling.claims import drawing_claims
+from pivot.labeling.label import label_episodes
+from pivot.labeling.replay import DisagreementError, Replayer
+from pivot.labeling.target import parse_target
+from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
+from pivot.labeling.writers.template import TemplateTeacher
+from pivot.rollouts.base import HistoryEntry
+from pivot.rollouts.prompts.render import render_student
+from pivot.solvers.svg import SvgSolver
+from pivot.tests import svg_episodes
+
+PROFILE = SvgEnv.profile
+FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
+VOCABULARIES: tuple[Vocabulary, ...] = get_args(Vocabulary)
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[FailedEpisode]:
+    return svg_episodes.failures()
+
+
+def label(
+    episodes: Sequence[FailedEpisode], vocabulary: Vocabulary = "certificate", teacher: Teacher | None = None
+) -> list[Label]:
+    return label_episodes(episodes, SvgSolver(), teacher or TemplateTeacher(), FILTERS, "1", vocabulary)
+
+
+@pytest.fixture(scope="module")
+def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
+    """One episode of each mode, if possible with a document in every turn; of ``format`` one that sent a broken one."""
+    made = sorted(zip(episodes, label(episodes), strict=True), key=lambda pair: set(pair[0].actions) == {"svg"})
+    found = {label.failure_mode or "": episode for episode, label in made}
+    broken = (e for e in episodes if e.actions[-1] == "svg" and not e.infos[-1]["valid_svg"])
+    return found | {"format": next(broken)}
+
+
+# Labels in both vocabularies
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_every_label_is_accepted_and_keeps_the_certificate_mode(
+    episodes: list[FailedEpisode], vocabulary: Vocabulary
+) -> None:
+    labels = label(episodes, vocabulary)
+    assert count_reject_reasons(labels) == {}
+    assert {made.failure_mode for made in labels} == set(PROFILE.failure_modes)
+    for episode, made in zip(episodes, labels, strict=True):
+        target = parse_target(made.target or "")
+        assert target.pivot_step == made.pivot_step == episode.num_steps - 1
+        assert target.failure_mode == (made.failure_mode if vocabulary == "certificate" else "timeout")
+        assert target.failure_reason == made.failure_reason
+        assert made.image_hashes == tuple(episode.frame_ids)
+        assert made.prompt == analyzer_prompt(PROFILE, episode, vocabulary)
+
+
+def test_the_vocabulary_changes_targets_and_prompts_only(episodes: list[FailedEpisode]) -> None:
+    for first, second in zip(label(episodes), label(episodes, "paper"), strict=True):
+        same = replace(second, target=first.target, prompt=first.prompt, prompt_hash=first.prompt_hash)
+        assert same == first
+        assert first.target != second.target
+        assert first.prompt_hash != second.prompt_hash
+
+
+def test_other_environments_have_one_vocabulary() -> None:
+    for env in ("sokoban", "frozenlake"):
+        profile = plugins.load("environments", env).profile
+        assert target_modes(profile, "paper") == target_modes(profile, "certificate") == profile.failure_modes
+        assert target_mode(env, "deadlock", "paper") == "deadlock"
+
+
+def test_a_target_in_the_other_vocabulary_is_rejected(
+    episodes: list[FailedEpisode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pivot.labeling.label.target_mode", lambda env, mode, vocabulary: mode)
+    assert count_reject_reasons(label(episodes[:5], "paper")) == {"target": 5}
+
+
+# The Analyzer's prompt
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_the_analyzer_is_told_about_the_target_tile(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
+    text = analyzer_text(PROFILE, episodes[0], vocabulary)
+    assert "2x2 grid" in text
+    assert "labelled target" in text
+    assert "step 0 to step 1" in text
+    assert "[0, 1]" in text
+    listed = re.search(r"exactly one of: (.*)\.", text)
+    assert listed is not None
+    assert tuple(listed[1].split(", ")) == target_modes(PROFILE, vocabulary)
+    for mode in target_modes(PROFILE, vocabulary):
+        assert re.search(rf"^- {mode}: \w+", text, re.MULTILINE), mode
+    assert re.search(r"^step 1: action=\w+ valid_svg=\w+ remaining_turns=0 average_score=0\.\d\d$", text, re.MULTILINE)
+    assert "saw before it acted" not in text
+    content = analyzer_prompt(PROFILE, episodes[0], vocabulary).messages[0]["content"]
+    assert content[0] == {"type": "image", "collage_of": list(episodes[0].frame_ids)}
+
+
+def test_one_submission_makes_two_tiles(episodes: list[FailedEpisode]) -> None:
+    full = episodes[0]
+    lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
+    cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
+    text = analyzer_text(PROFILE, cut)
+    assert "2x1 grid" in text
+    assert "an integer from 0 to 0" in text
+
+
+# Guidance
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_template_phrases_state_the_facts(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
+    seen: Counter[str] = Counter()
+    for episode, made in zip(episodes, label(episodes, vocabulary), strict=True):
+        text, facts = made.failure_reason or "", made.certificate
+        assert facts is not None
+        avoid, command = re.fullmatch(r"(Avoid .*\.) (At step \d+, .*\.)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        assert command.startswith(f"At step {made.pivot_step}, ")
+        assert drawing_claims(text) <= {"worse"}
+        for word in (*PROFILE.failure_modes, "timeout", "deadlock"):
+            assert word not in text, "the advice names no mode, so it fits both vocabularies"
+        shown = [int(score.replace(".", "")) for score in re.findall(r"\b[01]\.\d{3}\b", avoid)]
+        kind = f"{made.failure_mode} {episode.actions[-1]}"
+        wanted = [facts.raw_before] if made.failure_mode == "format" else [facts.raw_before, facts.raw_after]
+        assert sorted(shown) == sorted(int(1000 * (score or 0)) for score in wanted), kind
+        seen[kind] += 1
+    assert set(seen) == {"format empty", "format svg", "regression svg", "stagnation svg", "mismatch svg"}
+
+
+def test_template_phrases_for_a_single_submission(episodes: list[FailedEpisode]) -> None:
+    for wanted in ("mismatch svg", "format svg", "format empty"):
+        mode, action = wanted.split()
+        full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
+        lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
+        cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
+        (made,) = label([cut])
+        assert (made.failure_mode, made.pivot_step) == (mode, 0)
+        assert "before" not in (made.failure_reason or "").replace("before you send it", "")
+        assert "At step 0, " in (made.failure_reason or "")
+
+
+class FixedTeacher(Teacher):
+    """Always writes the same text."""
+
+    name: ClassVar[str] = "fixed"
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"text": self._text}
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        return [Guidance(self._text) for _ in requests]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "word"),
+    [
+        ("mismatch", "At step 1 the drawing matched the target exactly.", "claims_exact"),
+        ("mismatch", "Step 1 was a perfect match.", "claims_exact"),
+        ("mismatch", "At step 1 the submission was empty.", "claims_empty"),
+        ("format", "At step 1 it submitted nothing.", "claims_empty"),  # it sent a broken document
+        ("mismatch", "At step 1 the score fell.", "claims_worse"),
+        ("regression", "At step 1 the score rose.", "claims_better"),
+        ("regression", "At step 1 the picture improved, keep it.", "claims_better"),
+        ("mismatch", "At step 1 the score did not fall; redraw the sun.", None),
+        ("regression", "At step 1 the score never rose.", None),
+        ("regression", "At step 1 the score dropped; keep the earlier shapes.", None),
+        ("mismatch", "At step 1, draw what matched the target again.", None),
+        ("mismatch", "Avoid empty submissions. At step 1, reproduce the target exactly.", None),
+    ],
+)
+def test_guidance_must_not_contradict_the_scores(
+    of_mode: dict[str, FailedEpisode], mode: str, text: str, word: str | None
+) -> None:
+    episode = of_mode[mode]
+    (made,) = label([episode], teacher=FixedTeacher(text))
+    assert [reason.name for reason in made.reject_reasons] == ([] if word is None else ["svg_facts"])
+    assert made.accepted is (word is None)
+    if word is not None:
+        assert made.reject_reasons[0].detail.startswith(f"{word}: ")
+
+
+# Replay
+
+
+def changed(rows: Sequence[Any], at: int, value: Any) -> list[Any]:
+    return [value if index == at else row for index, row in enumerate(rows)]
+
+
+def test_replay_finds_a_changed_log(of_mode: dict[str, FailedEpisode]) -> None:
+    replayer = Replayer(SvgEnv())
+    episode = of_mode["mismatch"]
+    replayer.check(episode)
+    other = json.dumps('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="4" fill="red"/></svg>')
+    info = dict(episode.infos[1])
+    for wrong, word in (
+        (replace(episode, payloads=changed(episode.payloads, 1, other)), "reward"),
+        (replace(episode, payloads=changed(episode.payloads, 0, other)), "info"),
+        (replace(episode, payloads=changed(episode.payloads, 0, None)), "action"),
+        (replace(episode, rewards=changed(episode.rewards, 1, 0.5)), "reward"),
+        (replace(episode, infos=changed(episode.infos, 1, info | {"average_score": 0.5})), "info"),
+        (replace(episode, infos=changed(episode.infos, 1, info | {"valid_svg": False})), "info"),
+        (replace(episode, frame_ids=changed(episode.frame_ids, 0, "0" * 64)), "frame"),
+        (replace(episode, frame_ids=changed(episode.frame_ids, 2, "0" * 64)), "frame"),
+    ):
+        with pytest.raises(DisagreementError, match=f"^{word}"):
+            replayer.check(wrong)
+
+
+def test_replay_finds_that_a_failure_was_a_success(of_mode: dict[str, FailedEpisode]) -> None:
+    """Success is the return against this environment's own bar, not a bit in the log."""
+    episode = of_mode["mismatch"]
+    score = episode.infos[1]["average_score"]
+    first = episode.infos[0]["average_score"]
+    bar = (max(first, 0.0) + score) / 2
+    easy = Replayer(SvgEnv(SvgConfig(success_return=bar)))
+    with pytest.raises(DisagreementError, match="ends in success"):
+        easy.check(episode)
+
+
+# The acting prompt
+
+
+def test_the_student_sees_the_target_on_every_turn() -> None:
+    prompt, task = plugins.load("prompts", "svg"), svg_episodes.rollouts(9)[0].task
+
+    def parts(t: int, frame: str, history: Sequence[HistoryEntry]) -> tuple[list[str], str]:
+        rendered = render_student(prompt, PROFILE, task, t=t, frame_id=frame, history=history)
+        assert (rendered.template, rendered.version) == ("student.svg", "1")
+        content = rendered.messages[0]["content"]
+        text = "\n".join(part["text"] for part in content if part["type"] == "text")
+        return [part["frame_id"] for part in content if part["type"] == "image"], text
+
+    images, text = parts(0, "target", [])
+    assert images == ["target"]
+    assert "<think>...</think><answer><svg ...>...</svg></answer>" in text
+    assert task.initial_state not in text
+    images, text = parts(1, "canvas", [HistoryEntry(1, "svg", "target")])
+    assert images == ["target", "canvas"]
+    assert "last submission" in text
+    images, text = parts(2, "canvas", [HistoryEntry(1, "svg", "target"), HistoryEntry(2, "empty", "older")])
+    assert images == ["target", "canvas"]
+    assert "held no document" in text
+
+
+def test_stored_prompts_show_target_and_canvas() -> None:
+    run = svg_episodes.rollouts(9)[0]
+    for episode in run.episodes:
+        target = episode.steps[0].frame_id
+        for step in episode.steps:
+            content = run.prompts[step.prompt_hash].messages[0]["content"]
+            images = [part["frame_id"] for part in content if part["type"] == "image"]
+            assert images == ([target] if step.t == 0 else [target, step.frame_id])
+            assert set(images) <= set(run.frames)

@@ -1,0 +1,246 @@
+"""A chat model as a teacher: what it is shown, which answers become guidance, and what happens to all the others."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pivot import plugins
+from pivot.collage import collage
+from pivot.errors import PolicyError, ServerGoneError
+from pivot.images import decode, frame_id
+from pivot.labeling.base import FailedEpisode, Filter, GuidanceRequest, Label
+from pivot.labeling.label import TEACHER, label_episodes
+from pivot.labeling.writers.prompt import MAX_FIELD_CHARS, answer_schema, facts
+from pivot.messages import PromptMessages
+from pivot.models.base import CUT, ChatAnswer, ChatRequest
+from pivot.solvers.base import Certificate, Verdict
+from pivot.tests.labeling.episodes import random_failures, record
+from pivot.tests.labeling.teaching import Answers, PlantedTeacher, pictures, text_of
+
+FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
+ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
+"""The box has to go right, then down; pushed up to the wall it is lost."""
+
+
+def dead() -> FailedEpisode:
+    """Lost at step 3 by a push up; moving right kept the goal within reach."""
+    episode = record("sokoban", ROOM, ["down", "right", "up", "up", *["invalid"] * 5])
+    assert episode is not None
+    return episode
+
+
+def label(episode: FailedEpisode, answers: Answers, **changes: Any) -> tuple[Label, PlantedTeacher]:
+    teacher = PlantedTeacher(answers)
+    arguments: dict[str, Any] = {"frames": pictures([episode])} | changes
+    solver = plugins.load("solvers", episode.env)()
+    (made,) = label_episodes([episode], solver, teacher, FILTERS, "1", **arguments)
+    return made, teacher
+
+
+def honest() -> tuple[int, str, str]:
+    """Pivot step, logged action and a good action of the dead room."""
+    made, _ = label(dead(), lambda request: ChatAnswer("{}"))
+    assert made.pivot_step is not None and made.feasible_actions
+    return made.pivot_step, dead().actions[made.pivot_step], made.feasible_actions[0]
+
+
+STEP, LOGGED, GOOD = honest()
+BAD = next(each for each in ("up", "down", "left", "right") if each == LOGGED)
+AVOID = "Avoid pushing the box against the wall above it."
+USABLE = {"avoid": AVOID, "instead": f"At step {STEP}, move {GOOD} instead.", "action": GOOD}
+
+
+def answer(**changes: Any) -> str:
+    fields = {name: value for name, value in (USABLE | changes).items() if value is not None}
+    return json.dumps(fields)
+
+
+def test_the_model_is_shown_the_collage_the_log_and_the_facts() -> None:
+    episode = dead()
+    made, teacher = label(episode, lambda request: ChatAnswer(answer()))
+    (request,) = teacher.model.requests
+    (picture,) = request.images.values()
+    frames = pictures([episode])
+    expected = collage([decode(frames[key]) for key in episode.frame_ids[:-1]])
+    assert picture.frame_id == frame_id(expected) == frame_id(decode(picture.image))
+    assert request.messages[0]["content"][0] == {"type": "image", "frame_id": picture.frame_id}
+    text = text_of(request)
+    for said in (
+        "3x3 grid",
+        f"Pivot step: {STEP}.",
+        "Failure mode: deadlock",
+        f"Action at step {STEP}: up.",
+        f"begins with: {GOOD}.",
+        "step 0: action=down",
+        "no number of actions is enough",
+    ):
+        assert said in text
+    assert (request.role, request.t, request.sampling.temperature) == ("teacher", None, 0.0)
+    assert request.json_schema is not None
+    assert request.json_schema["properties"]["action"]["enum"] == list(made.feasible_actions or ())
+    assert made.teacher_prompt_hash == request.prompt_hash == made.teacher_prompt.prompt_hash  # pyright: ignore
+
+
+def test_a_usable_answer_becomes_the_guidance() -> None:
+    made, teacher = label(dead(), lambda request: ChatAnswer(answer(), call={"prompt_tokens": 7, "latency": 0.5}))
+    assert made.accepted and not made.reject_reasons
+    assert made.failure_reason == f"{AVOID} At step {STEP}, move {GOOD} instead."
+    assert json.loads(made.teacher_config or "") == {**teacher.config, "is_stand_in": False}
+    (call,) = made.calls
+    assert (call["role"], call["prompt_tokens"], call["latency"], call["t"]) == ("teacher", 7, 0.5, None)
+
+
+UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
+    "empty": (ChatAnswer(""), "empty"),
+    "blank": (ChatAnswer(" \n\t "), "empty"),
+    "refusal field": (ChatAnswer("", refusal="I will not."), "refused"),
+    "filtered": (ChatAnswer(answer(), "content_filter"), "refused"),
+    "refusal": (ChatAnswer("I'm sorry, but I can't help with that."), "refused"),
+    "refusal in JSON": (ChatAnswer(answer(avoid="As an AI language model I see no step.")), "refused"),
+    "inability in JSON": (ChatAnswer(answer(instead=f"I cannot assist with step {STEP}.")), "refused"),
+    "cut": (ChatAnswer(answer()[:-5], CUT), "truncated"),
+    "cut but whole": (ChatAnswer(answer(), CUT), "truncated"),
+    "prose": (ChatAnswer(f"At step {STEP}, move {GOOD}."), "not_json"),
+    "JSON and prose": (ChatAnswer(f"Here you are: {answer()}"), "not_json"),
+    "half JSON": (ChatAnswer(answer()[:-1]), "not_json"),
+    "deep": (ChatAnswer("[" * 50_000), "not_json"),
+    "huge": (ChatAnswer("x" * 1_000_000), "too_long"),
+    "list": (ChatAnswer(f"[{answer()}]"), "invalid"),
+    "number": (ChatAnswer("7"), "invalid"),
+    "null": (ChatAnswer("null"), "invalid"),
+    "missing field": (ChatAnswer(answer(instead=None)), "invalid"),
+    "missing action": (ChatAnswer(answer(action=None)), "invalid"),
+    "extra field": (ChatAnswer(answer(pivot_step=0)), "invalid"),
+    "wrong type": (ChatAnswer(answer(avoid=["a"])), "invalid"),
+    "empty field": (ChatAnswer(answer(avoid="  ")), "invalid"),
+    "control characters": (ChatAnswer(answer(avoid="\0\x01")), "invalid"),
+    "half a pair": (ChatAnswer('{"avoid": "\\ud800", "instead": "step 3", "action": "right"}'), "invalid"),
+    "long field": (ChatAnswer(answer(avoid="a" * (MAX_FIELD_CHARS + 1))), "invalid"),
+    "unrelated": (ChatAnswer(answer(avoid="Think first.", instead="Plan with care.")), "unrelated"),
+    "other step": (ChatAnswer(answer(avoid="Be careful.", instead="At step 77, go on.")), "unrelated"),
+    "fatal action": (ChatAnswer(answer(action=BAD)), "contradictory"),
+    "unknown action": (ChatAnswer(answer(action="jump")), "contradictory"),
+}
+
+
+@pytest.mark.parametrize(("planted", "problem"), UNUSABLE.values(), ids=UNUSABLE)
+def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAnswer, problem: str) -> None:
+    made, teacher = label(dead(), lambda request: planted)
+    assert not made.accepted
+    (reason,) = [each for each in made.reject_reasons if each.name == TEACHER]
+    assert reason.detail.startswith(f"{problem}: ")
+    assert len(reason.detail) < 500
+    assert made.failure_reason == "" and json.loads(made.target or "")["failure_reason"] == ""
+    assert len(teacher.model.requests) == len(made.calls) == (1 if problem == "refused" else 2)
+    assert len({call["request_id"] for call in made.calls}) == len(made.calls)
+    json.dumps(made.row(), ensure_ascii=False).encode()  # can be stored
+    # Pivot, mode and proof do not depend on the teacher.
+    assert (made.pivot_step, made.failure_mode) == (STEP, "deadlock") and made.certificate is not None
+
+
+@pytest.mark.parametrize("problem", [name for name, (_, word) in UNUSABLE.items() if word != "refused"])
+def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
+    planted = UNUSABLE[problem][0]
+    made, teacher = label(dead(), lambda request: ChatAnswer(answer()) if request.sample else planted)
+    assert made.accepted
+    assert made.failure_reason.startswith(AVOID)  # pyright: ignore[reportOptionalMemberAccess]
+    first, second = teacher.model.requests
+    assert second.messages[: len(first.messages)] == first.messages
+    assert [message["role"] for message in second.messages] == ["user", "assistant", "user"]
+    assert "cannot be used" in text_of(second)
+    assert (first.sample, second.sample) == (0, 1)
+    assert first.prompt_hash != second.prompt_hash
+    assert len(text_of(second)) < len(text_of(first)) + 4000
+    assert made.teacher_prompt_hash == first.prompt_hash
+
+
+CONTRADICTORY = {
+    "success": (answer(avoid="The agent reached the goal."), "outcome"),
+    "solved": (answer(avoid="Well done: the puzzle was solved."), "outcome"),
+    "ran out of turns": (answer(avoid="Avoid detours: the agent ran out of turns."), "sokoban_facts"),
+    "fatal advice": (answer(instead=f"At step {STEP}, push {BAD}."), "grid_advice"),
+}
+
+
+@pytest.mark.parametrize(("planted", "rule"), CONTRADICTORY.values(), ids=CONTRADICTORY)
+def test_a_contradictory_text_is_rejected_by_a_filter(planted: str, rule: str) -> None:
+    made, _ = label(dead(), lambda request: ChatAnswer(planted))
+    assert not made.accepted
+    assert [reason.name for reason in made.reject_reasons] == [rule]
+
+
+FORGIVEN = {
+    "fence": f"```json\n{answer()}\n```",
+    "plain fence": f"```\n{answer()}\n```",
+    "space around": f"\n  {answer()} \n",
+    "line breaks in a field": answer(avoid="Avoid pushing the box\nagainst the  wall above it."),
+    "raw line break": answer(avoid="Avoid pushing the box~against the wall above it.").replace("~", "\n"),
+    "capital action": answer(action=GOOD.upper()),
+    "no full stop": answer(avoid=AVOID[:-1]),
+}
+
+
+@pytest.mark.parametrize("planted", FORGIVEN.values(), ids=FORGIVEN)
+def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
+    made, teacher = label(dead(), lambda request: ChatAnswer(planted))
+    assert made.accepted
+    assert made.failure_reason == f"{AVOID} At step {STEP}, move {GOOD} instead."
+    assert len(teacher.model.requests) == 1
+
+
+def test_one_that_cannot_be_asked_is_unanswered_and_a_server_that_is_gone_ends_the_run() -> None:
+    def fail(request: ChatRequest) -> ChatAnswer:
+        raise PolicyError("no answer in 12 tries")
+
+    made, _ = label(dead(), fail)
+    assert [reason.detail for reason in made.reject_reasons if reason.name == TEACHER] == [
+        "unanswered: no answer in 12 tries"
+    ]
+
+    def gone(request: ChatRequest) -> ChatAnswer:
+        raise ServerGoneError("nobody there")
+
+    with pytest.raises(ServerGoneError, match="nobody there"):
+        label(dead(), gone)
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_facts_hold_for_random_failures(env: str) -> None:
+    """A teacher that repeats the facts it was given is accepted, whatever the failure."""
+    episodes = random_failures(env, 40, seed=5, cell=16)
+
+    def repeat(request: ChatRequest) -> ChatAnswer:
+        schema = request.json_schema or {}
+        text = text_of(request)
+        step = text.split("Pivot step: ")[1].split(".")[0]
+        fields = {"avoid": "Avoid what was fatal here.", "instead": f"At step {step}, do better."}
+        if "action" in schema["properties"]:
+            good = schema["properties"]["action"]["enum"][0]
+            fields |= {"instead": f"At step {step}, choose {good}.", "action": good}
+        return ChatAnswer(json.dumps(fields))
+
+    teacher = PlantedTeacher(repeat)
+    solver = plugins.load("solvers", env)()
+    labels = label_episodes(episodes, solver, teacher, FILTERS, "1", frames=pictures(episodes))
+    assert all(made.accepted for made in labels), [made.reject_reasons for made in labels if not made.accepted][:3]
+    assert len({request.prompt_hash for request in teacher.model.requests}) > 20
+
+
+def test_svg_facts_name_the_scores() -> None:
+    profile = plugins.load("environments", "svg").profile
+    certificate = Certificate(
+        kind="convention",
+        unit="score",
+        budget_before=1,
+        budget_after=0,
+        before=None,
+        after=None,
+        reachable_after=None,
+        raw_before=0.5,
+        raw_after=0.42,
+    )
+    episode = replace(dead(), env="svg", actions=["svg", "svg"], infos=[{}, {}], frame_ids=["a", "b", "c"])
+    request = GuidanceRequest(profile, episode, Verdict(1, "regression", certificate), PromptMessages("", "", (), ""))
+    assert "Scores: before the last submission 0.500, of it 0.420; the target itself has 1." in facts(request)
+    assert set(answer_schema(request)["properties"]) == {"avoid", "instead"}

@@ -1,0 +1,18 @@
+"""A process that fills a call cache until it is killed."""
+
+import time
+from pathlib import Path
+
+from pivot.identity import digest
+from pivot.models.cache import CallCache
+
+
+def store_answers(path: Path, number: int) -> None:
+    """Store answers for ever, each of them checkable from its facts."""
+    cache = CallCache(path)
+    seed = number * 1_000_000
+    while True:
+        seed += 1
+        facts = {"model": {"model": "m"}, "prompt_hash": "p", "seed": seed}
+        cache.put(digest(facts), facts, "student", {"text": f"answer {seed} " * 50})
+        time.sleep(0.0005)

@@ -1,0 +1,206 @@
+"""The call cache: shared, atomic, kept through kills, and never a home for errors or refusals."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.datasets.store import Store, load_store
+from pivot.datasets.usage import model_usage
+from pivot.errors import PolicyError, StoreError
+from pivot.identity import digest
+from pivot.messages import EncodedFrame
+from pivot.models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
+from pivot.models.cache import CachedModel, CallCache, request_facts
+from pivot.tests.flow_runs import config_of
+from pivot.tests.models.cache_victim import store_answers
+from pivot.tests.models.chat_server import MODEL, served
+
+MESSAGES = ({"role": "user", "content": [{"type": "text", "text": "go"}, {"type": "image", "frame_id": "f1"}]},)
+REQUEST = ChatRequest(
+    request_id="r",
+    episode_id="e",
+    t=0,
+    role="student",
+    messages=MESSAGES,
+    images={"f1": EncodedFrame("f1", 1, 1, "png", b"")},
+    prompt_hash=digest(MESSAGES),
+    sampling=Sampling(),
+    seed=7,
+)
+HARD = "a\x00b \ud800 <think>\u202e</think> 😀 \x1b[31m"
+
+
+class FakeModel(ChatModel):
+    """Answers from a list and counts."""
+
+    def __init__(self, answers: Sequence[ChatAnswer | Exception], revision: str | None = None) -> None:
+        self.left = list(answers)
+        self.revision = revision
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"model": "fake", "revision": self.revision}
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        answer = self.left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ask(path: Path, model: FakeModel, *requests: ChatRequest, refresh: bool = False) -> list[ChatAnswer]:
+    """Ask through the cache at ``path``, opened and closed."""
+
+    async def all_of_them() -> list[ChatAnswer]:
+        cached = CachedModel(model, CallCache(path), refresh=refresh)
+        try:
+            return [await cached.answer(request) for request in requests]
+        finally:
+            await cached.aclose()
+
+    return asyncio.run(all_of_them())
+
+
+def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
+    call = {
+        "attempts": 3,
+        "latency": 1.5,
+        "prompt_tokens": 10,
+        "completion_tokens": 2,
+        "cost": 0.5,
+        "model_revision": "r1",
+    }
+    first = ChatAnswer(HARD, "length", (1, 2), (-0.5, -1.5), call=call)
+    (paid,) = ask(tmp_path / "c", FakeModel([first]), REQUEST)
+    (free,) = ask(tmp_path / "c", FakeModel([]), REQUEST)
+    assert paid == first
+    assert (free.text, free.finish_reason, free.token_ids, free.logprobs) == (HARD, "length", (1, 2), (-0.5, -1.5))
+    assert free.call["cache_hit"]
+    assert (free.call["attempts"], free.call["cost"], free.call["prompt_tokens"]) == (0, 0.0, 10)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 8},
+        {"sample": 1},
+        {"prompt_hash": "other"},
+        {"sampling": Sampling(temperature=0.4)},
+        {"sampling": Sampling(max_tokens=5)},
+        {"json_schema": {"type": "object"}},
+        {"wants_logprobs": True},
+    ],
+)
+def test_whatever_decides_the_answer_is_in_the_key(tmp_path: Path, change: dict[str, Any]) -> None:
+    other = replace(REQUEST, **change)
+    answers = ask(tmp_path / "c", FakeModel([ChatAnswer("a"), ChatAnswer("b")]), REQUEST, other)
+    assert [answer.text for answer in answers] == ["a", "b"]
+
+
+def test_where_and_for_whom_it_was_asked_is_not_in_the_key(tmp_path: Path) -> None:
+    other = replace(REQUEST, request_id="q", episode_id="x", t=5)
+    assert [answer.text for answer in ask(tmp_path / "c", FakeModel([ChatAnswer("a")]), REQUEST, other)] == ["a", "a"]
+    (another,) = ask(tmp_path / "c", FakeModel([ChatAnswer("b")], revision="2"), REQUEST)
+    assert another.text == "b"
+
+
+def test_errors_and_refusals_are_not_stored(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError):
+        ask(tmp_path / "c", FakeModel([PolicyError("503")]), REQUEST)
+    answers = ask(tmp_path / "c", FakeModel([ChatAnswer("", refusal="no"), ChatAnswer("yes")]), REQUEST, REQUEST)
+    assert [answer.refusal for answer in answers] == ["no", None]
+    assert CallCache(tmp_path / "c").counts()[0].answers == 1
+
+
+def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
+    ask(tmp_path / "c", FakeModel([ChatAnswer("old")]), REQUEST)
+    assert ask(tmp_path / "c", FakeModel([ChatAnswer("new")]), REQUEST, refresh=True)[0].text == "new"
+    assert ask(tmp_path / "c", FakeModel([]), REQUEST)[0].text == "new"
+
+
+def test_any_sqlite_tool_can_read_it(tmp_path: Path) -> None:
+    ask(tmp_path / "c", FakeModel([ChatAnswer("hello", call={"prompt_tokens": 3})]), REQUEST)
+    with sqlite3.connect(tmp_path / "c") as connection:
+        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v1").fetchone()
+    assert row[:2] == ("fake", "hello")
+    assert json.loads(row[2])["images"] == ["f1"]
+
+
+def test_a_file_that_is_no_cache_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreError, match=r"call cache .* --no-cache"):
+        CallCache(tmp_path / "c")
+
+
+def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
+    path, context = tmp_path / "c", multiprocessing.get_context("spawn")
+    children = [context.Process(target=store_answers, args=(path, number)) for number in range(2)]
+    for child in children:
+        child.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (not path.exists() or len(_answers(path)) < 400):
+        time.sleep(0.05)
+    os.kill(children[0].pid or 0, signal.SIGKILL)
+    for child in children[1:]:
+        child.terminate()
+    for child in children:
+        child.join()
+    stored = _answers(path)
+    assert len(stored) >= 400
+    for facts, answer in stored:
+        assert answer["text"] == f"answer {facts['seed']} " * 50
+        assert digest(facts)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    cache = CallCache(path)  # and it can be used on
+    facts, answer = stored[-1]
+    assert cache.get(digest(facts)) == answer
+    cache.close()
+
+
+def _answers(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    try:
+        cache = CallCache(path)
+    except StoreError:
+        return []
+    try:
+        return cache.latest(1_000_000)
+    finally:
+        cache.close()
+
+
+def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path: Path) -> None:
+    with served() as server:
+        service = {"base_url": server.url, "cache": str(tmp_path / "c"), "price_in": 1.0, "price_out": 10.0}
+        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        config = config_of({"sokoban": 1}, rollouts=2, policy=part)
+        pivot.build(config, tmp_path / "first")
+        asked = server.log.requests
+        pivot.build(config, tmp_path / "second")
+        assert server.log.requests == asked
+        pivot.build(config, tmp_path / "second", refresh=True)
+        assert server.log.requests == 2 * asked
+        assert pivot.build(config, tmp_path / "second").already_complete
+    first = load_store(tmp_path / "first").steps.collect()
+    assert first.equals(load_store(tmp_path / "second").steps.collect())
+    (usage,) = model_usage(Store.open(tmp_path / "first"))
+    assert (usage.requests, usage.cached, usage.tries) == (asked, 0, asked)
+    assert usage.cost == pytest.approx(asked * (100 * 1.0 + 20 * 10.0) / 1e6)
+    card = (tmp_path / "first" / "dataset" / "README.md").read_text()
+    assert f"| student | {asked} | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
+
+
+def test_the_facts_name_every_picture() -> None:
+    facts = request_facts({"model": "m"}, REQUEST)
+    assert facts["images"] == ["f1"]
+    assert facts["seed"] == 7

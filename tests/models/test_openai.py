@@ -1,0 +1,367 @@
+"""The client of a model server: pacing, giving up, credentials, and what a wrong set-up tells."""
+
+import asyncio
+import logging
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.cli.model_flags import Change
+from pivot.cli.settings import resolve_config
+from pivot.datasets.config import PartConfig, make_config
+from pivot.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
+from pivot.models import address
+from pivot.models.address import authorization, bare_url, censored
+from pivot.models.base import ChatAnswer, Sampling
+from pivot.models.openai.connection import retry_after
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
+from pivot.models.service import Service
+from pivot.rollouts.policies.openai import OpenAIPolicy
+from pivot.tests.flow_runs import config_of
+from pivot.tests.models.chat_server import MODEL, ChatServer, served
+from pivot.tests.models.test_call_cache import REQUEST
+
+KEY, PASSWORD = "sk-a-very-secret-key", "hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (address.KEY_VARIABLE, address.URL_VARIABLE, "PIVOT_SERVER_LOGINS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def ask(server: ChatServer, count: int = 1, **service: Any) -> list[ChatAnswer]:
+    """Ask for so many answers at once."""
+    settings = Service(**{"base_url": server.url, "cache": "", "pause_seconds": 0.01, **service})
+
+    async def run() -> list[ChatAnswer]:
+        model = OpenAIModel(MODEL, None, settings)
+        try:
+            requests = [replace(REQUEST, seed=seed) for seed in range(count)]
+            return await asyncio.gather(*(model.answer(request) for request in requests))
+        finally:
+            await model.aclose()
+
+    return asyncio.run(run())
+
+
+# Pacing
+
+
+def test_the_limit_grows_while_the_server_takes_it_and_shrinks_once_a_round() -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=40, start=4)
+        for _ in range(200):
+            rounds = [await limit.acquire() for _ in range(limit.limit)]
+            for _ in rounds:
+                limit.answered()
+            for _ in rounds:
+                limit.release()
+        assert limit.limit == 40
+        rounds = [await limit.acquire() for _ in range(40)]
+        for asked_in in rounds:
+            limit.complained(asked_in, CROWDED)
+        assert limit.limit == 36
+        limit.answered()
+        assert limit.limit == 36, "it grows slowly now"
+        for _ in rounds:
+            limit.release()
+
+    asyncio.run(run())
+
+
+def test_a_limit_that_is_not_used_does_not_grow() -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=40, start=4)
+        for _ in range(100):
+            await limit.acquire()
+            limit.answered()
+            limit.release()
+        assert limit.limit == 4
+
+    asyncio.run(run())
+
+
+def test_slots_are_given_in_order_and_survive_cancellation() -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=1, start=1)
+        got: list[int] = []
+
+        async def worker(number: int) -> None:
+            await limit.acquire()
+            got.append(number)
+            await asyncio.sleep(0)
+            limit.release()
+
+        await limit.acquire()
+        tasks = [asyncio.create_task(worker(number)) for number in range(5)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        limit.release()
+        tasks[0].cancel()  # together with its slot
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert got == [2, 3, 4]
+        await asyncio.wait_for(limit.acquire(), 1)
+
+    asyncio.run(run())
+
+
+def test_in_flight_never_exceeds_the_cap_and_follows_a_server_that_complains() -> None:
+    with served(latency=0.02, slots=8) as server:
+        answers = ask(server, 100, max_concurrency=8)
+        assert len(answers) == 100
+        assert server.log.most_in_flight <= 8
+
+
+def test_the_breaker_opens_only_when_nobody_is_answered() -> None:
+    now = 0.0
+    breaker = Breaker("there", 10.0, lambda: now)
+    for _ in range(100):
+        breaker.failed("503")
+        now += 5.0
+        breaker.answered()
+    for _ in range(20):
+        breaker.failed("503")
+        now += 0.4
+    breaker.failed("503", allow=60.0)
+    now += 60.0
+    breaker.failed("503")
+    now += 11.0
+    with pytest.raises(ServerGoneError, match=r"no answer from there for 10 s .*last: 503.*same command"):
+        breaker.failed("503")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("3", 3.0),
+        ("0.5", 0.5),
+        ("-1", 0.0),
+        ("999999", 600.0),
+        ("nan", None),
+        ("soon", None),
+        ("Thu, 01 Jan 1970 00:00:50 GMT", 30.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    assert retry_after({} if value is None else {"retry-after": value}, now=20.0) == seconds
+
+
+# Tries
+
+
+def test_retry_after_is_honoured_and_tries_are_counted() -> None:
+    with served(fault=lambda key, tried: "429" if tried < 3 else None, retry_after="0.3") as server:
+        (answer,) = ask(server)
+    assert answer.call["attempts"] == 3
+    assert answer.call["latency"] < 0.3
+    assert server.log.faults == {"429": 2}
+
+
+@pytest.mark.parametrize("status", ["400", "409", "413", "422"])
+def test_other_statuses_are_never_tried_again(status: str) -> None:
+    seen: list[str] = []
+
+    def fault(key: str, tried: int) -> str | None:
+        seen.append(key)
+        return None if len(seen) == 1 else status
+
+    with served(fault=fault) as server:
+
+        async def run() -> None:
+            model = OpenAIModel(MODEL, None, Service(base_url=server.url, cache=""))
+            await model.answer(REQUEST)
+            with pytest.raises(PolicyError, match=f"refused the request .status {status}"):
+                await model.answer(replace(REQUEST, seed=8))
+            await model.aclose()
+
+        asyncio.run(run())
+    assert len(seen) == 2
+
+
+def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None:
+    with served(fault=lambda key, tried: "500" if key.startswith(("0", "1", "2", "3")) else None) as server:
+
+        async def run() -> list[Any]:
+            service = Service(base_url=server.url, cache="", pause_seconds=0.01, longest_pause=0.02, tries=4)
+            model = OpenAIModel(MODEL, None, service)
+            requests = [replace(REQUEST, seed=seed) for seed in range(30)]
+            answers = await asyncio.gather(*(model.answer(each) for each in requests), return_exceptions=True)
+            await model.aclose()
+            return answers
+
+        answers = asyncio.run(run())
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    assert 0 < len(errors) < 30
+    assert all(isinstance(error, PolicyError) and error.call["attempts"] >= 4 for error in errors)
+
+
+def test_a_hanging_try_ends_at_its_wall_clock() -> None:
+    with served(fault=lambda key, tried: "hang" if tried == 1 else None) as server:
+        (answer,) = ask(server, request_seconds=0.3)
+    assert answer.call["attempts"] == 2
+
+
+def test_the_reasoning_of_a_server_stays_part_of_the_reply() -> None:
+    with served(lambda body: {"text": "<action>up</action>", "message": {"reasoning_content": "so"}}) as server:
+        (answer,) = ask(server)
+    assert answer.text == "<think>so</think><action>up</action>"
+
+
+def test_what_is_sent() -> None:
+    with served() as server:
+        ask(server)
+    (body,) = server.log.bodies
+    assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (MODEL, 1.0, 1.0, 512)
+    assert body["seed"] == REQUEST.seed - 7
+    assert "top_k" not in body
+    picture = body["messages"][0]["content"][1]
+    assert picture == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+
+
+# A wrong set-up
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "message"),
+    [
+        ({"key": f"Bearer {KEY}"}, {}, r"refuses the credentials \(status 401.*OPENAI_API_KEY"),
+        ({"prefix": ""}, {"suffix": "/v2"}, r"is not there for model"),
+        ({"prefix": "/v1"}, {"cut": "/v1"}, r"has no /models, but .*/v1 has; use --base-url http"),
+        ({}, {"model": "other"}, r"has no model 'other'; it has: tiny; choose one with --model"),
+    ],
+)
+def test_a_wrong_set_up_is_one_clear_message(settings: dict[str, Any], change: dict[str, str], message: str) -> None:
+    with served(**settings) as server:
+        url = server.url.removesuffix(change.get("cut", "")) + change.get("suffix", "")
+
+        async def run() -> None:
+            model = OpenAIModel(change.get("model", MODEL), None, Service(base_url=url, cache=""))
+            try:
+                await model.answer(REQUEST)
+            finally:
+                await model.aclose()
+
+        with pytest.raises(ConfigError, match=message):
+            asyncio.run(run())
+
+
+def test_no_server_at_all() -> None:
+    with served() as server:
+        url = server.url
+    with pytest.raises(ServerGoneError, match=r"no server answers at .*--base-url"):
+        asyncio.run(OpenAIModel(MODEL, None, Service(base_url=url, cache="", patience_seconds=0.5)).answer(REQUEST))
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://h:port/v1", "file:///etc"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no address of a server"):
+        bare_url(url)
+
+
+def test_a_missing_extra_gives_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(PluginError, match=re.escape("pip install 'pivot-vlm[openai]'")):
+        OpenAIPolicy(MODEL).check()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "no model named; give it with --model"),
+        ({"model": MODEL, "temperature": -1}, "temperature: found -1"),
+        ({"model": MODEL, "max_tokens": 513}, "at most 512"),
+        ({"model": MODEL, "max_concurrency": 0}, "max_concurrency: found 0"),
+        ({"model": MODEL, "request_seconds": 0}, "request_seconds: found 0"),
+        ({"model": MODEL, "price_in": -1}, "price_in: found -1"),
+    ],
+)
+def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OpenAIPolicy(**options)
+
+
+# What is part of ids, and what is not
+
+
+def _config(**policy: Any) -> Any:
+    return make_config(config_of(policy={"name": "openai", **policy}))
+
+
+def test_what_decides_replies_is_in_the_run_id_and_nothing_else() -> None:
+    base = _config(options={"model": "m"})
+    same = _config(options={"model": "m"}, service={"base_url": "http://a/v1", "max_concurrency": 3})
+    assert base.run_id == same.run_id
+    for options in ({"model": "n"}, {"model": "m", "temperature": 0.4}, {"model": "m", "revision": "1"}):
+        assert _config(options=options).run_id != base.run_id
+    assert Sampling().row() == OpenAIPolicy("m").config["sampling"]
+
+
+def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
+    with served() as server:
+        part = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url, "cache": ""}}
+        first = pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
+        assert not first.already_complete
+        part["service"] = {"base_url": "http://localhost:1/v1", "max_concurrency": 2}
+        assert pivot.build(config_of(1, rollouts=1, policy=part), tmp_path).already_complete
+        part["options"] = {"model": "other"}
+        with pytest.raises(PivotError, match="another config: policy"):
+            pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
+
+
+def test_flags_become_options_and_service_settings() -> None:
+    change = Change("openai", {"model": "m", "temperature": 0.4}, {"base_url": "http://me:pw@h/v1/"})
+    config = resolve_config(None, ["sokoban"], "1", [], {"policy": change})
+    assert config.policy == PartConfig(
+        name="openai", options={"model": "m", "temperature": 0.4}, service={"base_url": "http://h/v1"}
+    )
+    with pytest.raises(ConfigError, match="policy 'scripted' is no model and has no use for these settings: model"):
+        resolve_config(None, ["sokoban"], "1", [], {"policy": Change(None, {"model": "m"}, {})})
+
+
+# Credentials
+
+
+def test_a_login_in_the_address_is_used_and_kept_nowhere() -> None:
+    url = bare_url(f"http://me:{PASSWORD}@localhost:8000/v1/?key=x")
+    assert url == "http://localhost:8000/v1"
+    assert authorization(url) == "Basic bWU6aHVzaC1odXNo"
+    assert authorization("http://localhost:8000/v2") is None
+
+
+def test_secrets_are_censored() -> None:
+    assert censored(f"wrong key {KEY}!", [KEY]) == "wrong key ***!"
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_no_secret_lands_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, right: bool
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv(address.KEY_VARIABLE, KEY)
+    basic = "Basic bWU6aHVzaC1odXNo"
+    with served(key=basic if right else "Bearer other") as server:
+        url = server.url.replace("//", f"//me:{PASSWORD}@")
+        service = {"base_url": url, "cache": str(tmp_path / "calls")}
+        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        shown = ""
+        try:
+            pivot.build(config_of(1, rollouts=2, policy=part), tmp_path / "store")
+        except ConfigError as error:
+            shown = str(error)
+        assert right is (shown == "")
+        if right:
+            assert {headers["authorization"] for headers in server.log.headers} == {basic}
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for secret in (KEY, PASSWORD, basic.removeprefix("Basic ")):
+        assert secret.encode() not in written
+        assert secret not in shown
+        assert secret not in caplog.text

@@ -1,0 +1,148 @@
+"""vLLM on this machine's CPU around a tiny real Qwen2.5-VL: the pipeline over its server, and its engine in process.
+
+Run by ``make test-serving`` in an environment of its own. What vLLM states as log-probabilities, transformers computes.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.cli.server_check import check_server
+from pivot.datasets.store import load_store
+from pivot.models.base import CUT
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.service import Service
+from pivot.models.transformers.model import Engine
+from pivot.models.vllm import VllmModel
+from pivot.tests.flow_runs import clean_environment, config_of
+
+pytest.importorskip("vllm", reason="needs vLLM; run: make test-serving")
+from pivot.tests.models.real_models import (
+    assert_right_records,
+    largest_difference,
+    names_a_picture,
+    readable,
+    recomputed,
+    request_of,
+    save_model,
+)
+from pivot.tests.models.vllm_server import NAME, vllm_server
+
+pytestmark = pytest.mark.serving
+
+TOLERANCE = 1e-3
+TASKS = {"sokoban": 2, "frozenlake": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        yield save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with vllm_server(folder, tmp_path_factory.mktemp("server") / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return Engine(str(folder), None, "float32", "cpu")
+
+
+def part(url: str, **options: Any) -> dict[str, Any]:
+    service = {"base_url": url, "cache": "", "max_concurrency": 16}
+    return {"name": "openai", "options": {"model": NAME, **options}, "service": service}
+
+
+def test_doctor_finds_all_that_a_run_needs(url: str) -> None:
+    findings = check_server(url, NAME)
+    assert [(each.check, each.state) for each in findings] == [
+        ("reachable", "ok"),
+        ("model present", "ok"),
+        ("text answered", "ok"),
+        ("pictures seen", "ok"),
+        ("log-probabilities", "ok"),
+        ("structured output", "ok"),
+    ]
+    assert [each.state for each in check_server(url, "other")] == ["ok", "broken"]
+
+
+def test_the_pipeline_over_the_server(url: str, engine: Engine, tmp_path: Path) -> None:
+    config = config_of(
+        TASKS, rollouts=4, policy=part(url, max_tokens=24), teacher=part(url, max_tokens=300, temperature=1.0)
+    )
+    root = tmp_path / "store"
+    pivot.build(config, root)
+    labels = assert_right_records(root, engine.processor.tokenizer)
+    worst = largest_difference(root, engine, steps=100)
+    print(f"largest difference of a log-probability to transformers: {worst:.1e}")  # noqa: T201 - a figure to report
+    assert worst < TOLERANCE
+    # Structured output gives the random model's words the right shape; what they say is still judged.
+    answers = load_store(root).calls.filter(pl.col("role") == "teacher").collect()
+    assert answers.height >= labels.height
+    details = [reason["detail"] for row in labels["reject_reasons"] for reason in row if reason["name"] == "teacher"]
+    assert not [detail for detail in details if detail.startswith("not_json")]
+    for row in labels.filter(pl.col("accepted")).to_dicts():
+        assert str(row["pivot_step"]) in row["failure_reason"] or row["failure_reason"]
+
+
+def test_seeds_are_obeyed_by_server_and_engine(url: str, folder: Path, engine: Engine) -> None:
+    """The engine in this process gives the tokens that it states the log-probabilities of, and answers by schema."""
+
+    async def ask() -> list[Any]:
+        local = VllmModel(str(folder), engine={"enforce_eager": True, "max_model_len": 4096, "dtype": "float32"})
+        remote = OpenAIModel(NAME, None, Service(base_url=url, cache=""))
+        requests = [request_of(number) for number in range(8)]
+        here = await asyncio.gather(*[local.answer(request) for request in requests])
+        again = await asyncio.gather(*[local.answer(request) for request in reversed(requests)])
+        there = await asyncio.gather(*[remote.answer(request) for request in requests])
+        schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 8}}, "required": ["a"]}
+        shaped = await local.answer(request_of(9, max_tokens=200, json_schema=schema))
+        await remote.aclose()
+        return [requests, here, again[::-1], there, shaped]
+
+    requests, here, again, there, shaped = asyncio.run(ask())
+    assert [each.token_ids for each in here] == [each.token_ids for each in again]
+    for request, answer in zip([*requests, *requests], [*here, *there], strict=True):
+        if not names_a_picture(engine, answer.token_ids):
+            wanted = recomputed(engine, request, list(answer.token_ids))
+            assert answer.logprobs == pytest.approx(wanted, abs=TOLERANCE)
+        assert answer.finish_reason == CUT or answer.token_ids[-1] == engine.processor.tokenizer.eos_token_id
+        assert answer.text.replace("\ufffd", "") == readable(engine.processor.tokenizer, answer.token_ids)
+    assert list(json.loads(shaped.text)) == ["a"]
+
+
+def test_the_pipeline_with_the_engine_in_this_process(folder: Path, engine: Engine, tmp_path: Path) -> None:
+    settings = {"enforce_eager": True, "max_model_len": 4096, "dtype": "float32"}
+    policy = {"name": "vllm", "options": {"model": str(folder), "max_tokens": 24, "engine": settings}}
+    root = tmp_path / "store"
+    pivot.build(config_of(TASKS, rollouts=2, policy=policy), root)
+    assert_right_records(root, engine.processor.tokenizer)
+    assert largest_difference(root, engine) < TOLERANCE
+
+
+def test_the_command_with_the_engine_in_its_process(folder: Path, tmp_path: Path) -> None:
+    """The installed command is the main module of vLLM's worker processes too, which import it again."""
+    command = [Path(sys.executable).with_name("pivot"), "build", "sokoban", "--tasks", "1", "--rollouts", "2"]
+    root = tmp_path / "store"
+    run = subprocess.run(
+        [*command, "--out", root, "--policy", "vllm", "--model", folder],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert load_store(root).episodes.collect()["status"].to_list() == ["complete", "complete"]

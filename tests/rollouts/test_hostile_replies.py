@@ -1,0 +1,162 @@
+"""Hostile replies: each has a typed outcome, and a build on nothing else is whole, labelled and provable."""
+
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import load_store
+from pivot.environments.base import ParsedAction
+from pivot.errors import PolicyError
+from pivot.messages import cut_reply
+from pivot.models.openai.wire import GarbledAnswerError, read_answer
+from pivot.rollouts.base import ReplyOutcome
+from pivot.rollouts.parser import parse_reply
+from pivot.tests.flow_runs import assert_whole, config_of
+from pivot.tests.models.chat_server import MODEL, completion, number_of, served
+from pivot.tests.rollouts.hostile_replies import HOSTILE
+
+MOVES = ("up", "down", "left", "right")
+
+
+def grammar(answer: str) -> ParsedAction | None:
+    return ParsedAction(answer) if answer in MOVES else None
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_reply_has_its_outcome(name: str) -> None:
+    text, action, outcome = HOSTILE[name]
+    started = time.perf_counter()
+    parsed = parse_reply(text, "action", grammar)
+    assert time.perf_counter() - started < 0.5
+    assert (None if parsed.action is None else parsed.action.name) == action
+    assert parsed.outcome is outcome
+    assert parsed.action_valid is (outcome is ReplyOutcome.OK)
+
+
+def test_the_table_is_broad() -> None:
+    assert len(HOSTILE) >= 60
+    assert {outcome for _, _, outcome in HOSTILE.values()} == set(ReplyOutcome)
+
+
+def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
+    replies, lock = itertools.cycle(HOSTILE.values()), threading.Lock()
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        with lock:
+            return {"text": next(replies)[0]}
+
+    def fault(key: str, tried: int) -> str | None:
+        return "500" if number_of(key, tried) % 5 == 0 else None
+
+    with served(reply, fault=fault, keeps_bodies=False) as server:
+        service = {"base_url": server.url, "cache": str(tmp_path / "calls"), "pause_seconds": 0.01}
+        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        config = config_of({"sokoban": 2}, rollouts=8, policy=part, tasks_per_shard=2)
+        result = pivot.build(config, tmp_path / "store")
+        asked = server.log.answered
+        assert pivot.build(config, tmp_path / "again").owed == 0
+        assert server.log.answered == asked, "the cache gives back what it was given"
+    assert result.owed == 0
+    assert_whole(tmp_path / "store")
+    frames = load_store(tmp_path / "store")
+    steps = frames.steps.collect()
+    assert steps.equals(load_store(tmp_path / "again").steps.collect())
+    expected = {cut_reply(text): (action, outcome) for text, action, outcome in HOSTILE.values()}
+    seen = set()
+    for row in steps.iter_rows(named=True):
+        action, outcome = expected[row["response"]]
+        assert row["action"] == (action or "invalid")
+        assert row["action_valid"] is (outcome is ReplyOutcome.OK)
+        seen.add(row["response"])
+    assert len(seen) == len(expected)
+    assert set(frames.episodes.collect()["status"]) == {"complete"}
+    assert verify_store(tmp_path / "store", Silent()).problems == []
+
+
+CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"7",
+        b"<html>",
+        b"\xff\xfe{}",
+        b"{}",
+        b'{"error": {"message": "overloaded"}}',
+        b'{"choices": null}',
+        b'{"choices": []}',
+        b'{"choices": [null]}',
+        b'{"choices": [{}]}',
+        b'{"choices": [{"message": "hi"}]}',
+        b'{"choices": [{"message": {"content": 5}}]}',
+        json.dumps({"choices": [CHOICE]}).encode()[:-3],
+        b"[" * 200_000,
+    ],
+)
+def test_what_is_no_chat_completion_is_asked_for_again(raw: bytes) -> None:
+    with pytest.raises(GarbledAnswerError):
+        read_answer(raw)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"message": {"content": None}}, {"text": ""}),
+        ({"message": {}}, {"text": ""}),
+        ({"message": {"content": [{"type": "text", "text": "a"}, {"type": "x"}, 5, {"text": "b"}]}}, {"text": "ab"}),
+        ({"message": {"content": "a", "refusal": "no"}}, {"text": "a", "refusal": "no"}),
+        ({"message": {"content": "a", "refusal": ""}}, {"refusal": None}),
+        ({"message": {"content": "a", "reasoning_content": "why"}}, {"text": "a", "reasoning": "why"}),
+        ({"finish_reason": "length"}, {"finish_reason": "length"}),
+        ({"finish_reason": None}, {"finish_reason": "stop"}),
+        ({"finish_reason": {"a": 1}}, {"finish_reason": "stop"}),
+        ({"finish_reason": "x" * 10_000}, {"finish_reason": "x" * 64}),
+        ({"finish_reason": "\ud800"}, {"finish_reason": "?"}),
+        ({"token_ids": [1, 2]}, {"token_ids": (1, 2)}),
+        ({"token_ids": []}, {"token_ids": None}),
+        ({"token_ids": [1, -2]}, {"token_ids": None}),
+        ({"token_ids": [1, 2**40]}, {"token_ids": None}),
+        ({"token_ids": [1, "2"]}, {"token_ids": None}),
+        ({"token_ids": [True]}, {"token_ids": None}),
+        ({"token_ids": "12"}, {"token_ids": None}),
+        ({"logprobs": {"content": [{"logprob": -1}]}}, {"logprobs": (-1.0,)}),
+        ({"logprobs": {"content": [{"logprob": float("nan")}]}}, {"logprobs": None}),
+        ({"logprobs": {"content": [{"logprob": float("-inf")}]}}, {"logprobs": None}),
+        ({"logprobs": {"content": [{}]}}, {"logprobs": None}),
+        ({"logprobs": {"content": "x"}}, {"logprobs": None}),
+        ({"logprobs": [1]}, {"logprobs": None}),
+        ({"logprobs": {"content": [{"logprob": -1}]}, "token_ids": [1, 2]}, {"token_ids": (1, 2), "logprobs": None}),
+    ],
+)
+def test_only_what_has_the_right_type_is_taken_over(change: dict[str, Any], expected: dict[str, Any]) -> None:
+    answer = read_answer(json.dumps({"choices": [CHOICE | change]}).encode())
+    assert {name: getattr(answer, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": -1}, {"prompt_tokens": 1.5}, {"prompt_tokens": True}])
+def test_usage_is_a_count_or_nothing(usage: Any) -> None:
+    assert read_answer(json.dumps({"choices": [CHOICE], "usage": usage}).encode()).prompt_tokens is None
+
+
+def test_a_whole_completion_is_read() -> None:
+    answer = read_answer(json.dumps(completion({"text": "a", "token_ids": [3], "logprobs": [-0.5]})).encode())
+    assert (answer.text, answer.token_ids, answer.logprobs) == ("a", (3,), (-0.5,))
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.revision) == (100, 20, MODEL)
+
+
+def test_a_policy_error_can_be_sent_between_processes() -> None:
+    import pickle
+
+    assert str(pickle.loads(pickle.dumps(PolicyError("x", {"attempts": 2})))) == "x"

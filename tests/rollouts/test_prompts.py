@@ -1,0 +1,84 @@
+"""What the Student prompts of the two puzzles say, and how rendered prompts are named and cached."""
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+from pivot import plugins
+from pivot.environments.base import Task
+from pivot.identity import digest
+from pivot.messages import PromptMessages
+from pivot.rollouts.base import HistoryEntry
+from pivot.rollouts.prompts.render import PromptCache, render_student
+from pivot.tests.corridor import CorridorEnv, CorridorPrompt
+
+ENVS = ("sokoban", "frozenlake")
+TASK = Task("t-1", 1, "secret level text", "Do it.")
+FRAME = "ab" * 32
+
+
+def rendered(env: str, frame_id: str = FRAME, t: int = 0, task: Task = TASK) -> PromptMessages:
+    profile = plugins.load("environments", env).profile
+    return render_student(plugins.load("prompts", env), profile, task, t=t, frame_id=frame_id)
+
+
+def parts(prompt: PromptMessages, kind: str) -> list[dict[str, Any]]:
+    return [part for message in prompt.messages for part in message["content"] if part["type"] == kind]
+
+
+def text_of(prompt: PromptMessages) -> str:
+    return "\n".join(part["text"] for part in parts(prompt, "text"))
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_says_what_the_student_needs(env: str) -> None:
+    text = text_of(rendered(env))
+    solver = plugins.load("solvers", env)
+    legend = importlib.import_module(f"pivot.environments.{env}").LEGEND
+    for action in solver.actions:
+        assert re.search(rf"\b{action}\b", text), action
+    for thing, look in legend.items():
+        assert f"- {thing}: {look}" in text
+    assert "<think>...</think><action>...</action>" in text
+    assert TASK.initial_state not in text
+    assert "None" not in text and "{" not in text
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_one_picture_between_two_texts(env: str) -> None:
+    prompt = rendered(env)
+    assert [message["role"] for message in prompt.messages] == ["user"]
+    assert [part["type"] for part in prompt.messages[0]["content"]] == ["text", "image", "text"]
+    assert parts(prompt, "image") == [{"type": "image", "frame_id": FRAME}]
+    assert (prompt.template, prompt.version) == (f"student.{env}", "1")
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_hash_is_the_digest_of_the_messages(env: str) -> None:
+    prompt = rendered(env)
+    assert prompt.prompt_hash == digest(list(prompt.messages))
+    assert rendered(env, t=7).prompt_hash == prompt.prompt_hash
+    assert rendered(env, frame_id="cd" * 32).prompt_hash != prompt.prompt_hash
+
+
+def test_hashes_differ_between_environments() -> None:
+    assert len({rendered(env).prompt_hash for env in ENVS}) == len(ENVS)
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_a_repeated_frame_is_the_same_object(env: str) -> None:
+    cache = PromptCache(plugins.load("prompts", env), plugins.load("environments", env).profile, TASK)
+    first = cache.at(0, FRAME, [], "")
+    assert cache.at(5, FRAME, [HistoryEntry(1, "up")], "") is first
+    assert cache.at(1, "cd" * 32, [], "") is not first
+    assert len(cache.prompts) == 2
+
+
+def test_a_prompt_with_history_is_rendered_for_every_history() -> None:
+    cache = PromptCache(CorridorPrompt(), CorridorEnv.profile, TASK)
+    first = cache.at(0, FRAME, [], "")
+    later = cache.at(2, FRAME, [HistoryEntry(1, "left"), HistoryEntry(2, "right")], "")
+    assert "1:left 2:right" in text_of(later)
+    assert cache.at(0, FRAME, [], "at the door").prompt_hash not in (first.prompt_hash, later.prompt_hash)
+    assert cache.prompts[later.prompt_hash] is later

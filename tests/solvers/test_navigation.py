@@ -1,0 +1,454 @@
+"""Labels of navigation episodes: the printed log, the bound against true distances, a brute force, planted defects."""
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pivot import certify
+from pivot.errors import CertifyError
+from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.navigation.room import read_state
+from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
+from pivot.solvers.proofs.puzzles import prove, prover
+from pivot.tests.navigation_episodes import (
+    PRINTED_START,
+    TURN,
+    BruteRoom,
+    printed_episode,
+    random_room,
+    thor_state,
+    walks,
+)
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"threshold": 1.0},
+    {"threshold": 0},
+    {"window": 3, "eps": 0.6},
+    {"pivot_rule": "earliest_event"},
+    {"pivot_rule": "earliest_event", "window": 8, "threshold": 0.75},
+]
+
+
+def label(case: Case, **options: Any) -> Verdict:
+    answer = NavigationSolver(**options).certify([case])[0]
+    assert isinstance(answer, Verdict), answer
+    return answer
+
+
+# The printed log
+
+
+@pytest.mark.parametrize(
+    ("options", "pivot", "mode", "also", "needed"),
+    [
+        ({}, 22, "stagnation", (), 3),
+        ({"threshold": 1.0}, 21, "blocked", ("stagnation",), 4),
+        ({"threshold": 0}, 19, "blocked", ("stagnation",), 6),
+        ({"window": 8}, 22, "stagnation", (), 3),  # from 2.56 at step 14: a loss is no progress either
+        ({"window": 15}, 22, "budget", (), 3),  # from 3.36 at step 7
+        ({"pivot_rule": "earliest_event"}, 0, "blocked", (), 3),
+    ],
+)
+def test_the_printed_log(options: dict[str, Any], pivot: int, mode: str, also: tuple[str, ...], needed: int) -> None:
+    answer = label(printed_episode(), **options)
+    assert (answer.pivot_step, answer.failure_mode, answer.secondary_modes) == (pivot, mode, also)
+    assert not answer.fallback
+    assert not answer.infeasible_at_start
+    facts = answer.certificate
+    assert (facts.kind, facts.unit, facts.reachable_after) == ("lower_bound", "turns", None)
+    assert (facts.budget_before, facts.budget_after) == (25 - pivot, 24 - pivot)
+    assert (facts.before, facts.after) == (needed, needed)
+    assert (facts.reference_pivot, facts.reference_kind) == (None, None)
+    assert prove("navigation", printed_episode(), answer, NavigationSolver(**options).config).problems == ()
+
+
+def test_flags_never_decide_a_pivot() -> None:
+    """Turn every flag of the printed log over: the pivot stays, only the mode may change."""
+    printed = printed_episode()
+    for names in (("moved",), ("last_action_success",), ("action_is_valid",), ("moved", "last_action_success")):
+        steps = [{**info, **{name: not info[name] for name in names}} for info in printed.steps]
+        assert label(replace(printed, steps=steps)).pivot_step == 22
+    bare = [{"dist": info["dist"]} if "dist" in info else {} for info in printed.steps]
+    answer = label(replace(printed, steps=bare))
+    assert (answer.pivot_step, answer.failure_mode) == (22, "stagnation")
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), float("inf"), "absent"])
+def test_a_missing_distance_is_carried_forward(nothing: Any) -> None:
+    steps = [{} if nothing == "absent" else {"dist": nothing}] * 25
+    answer = label(Case(thor_state(3.0), ["rotateleft"] * 25, 25, steps))
+    # 3.0 m are three turns: after step 22 two are left, with 3.0 carried on from the start.
+    assert (answer.pivot_step, answer.failure_mode) == (22, "stagnation")
+    assert (answer.certificate.raw_before, answer.certificate.raw_after) == (3.0, 3.0)
+    late = [*steps[:4], {"dist": 5.0}, *steps[5:]]
+    assert label(Case(thor_state(3.0), ["rotateleft"] * 25, 25, late)).pivot_step == 18  # seven turns from then on
+
+
+# Rules
+
+
+def straight(distances: list[float], actions: list[str] | None = None, start: float = 4.0, horizon: int = 25) -> Case:
+    actions = actions or ["moveahead"] * len(distances)
+    return Case(thor_state(start), actions, horizon, [{"dist": each} for each in distances])
+
+
+def test_the_bound_counts_whole_turns_without_float_noise() -> None:
+    solver = NavigationSolver()
+    for tenths in range(0, 200):
+        distance = tenths / 10
+        whole = max(0, -(-(tenths - 15) // 5))
+        for noisy in (distance, math.nextafter(distance, 0), math.nextafter(distance, 99), distance + 4e-7):
+            assert solver.turns(noisy) == whole
+    assert solver.turns(2.0 + 6e-7) == 2
+
+
+@pytest.mark.parametrize(
+    ("gain", "mode"), [(0.0, "stagnation"), (0.09, "stagnation"), (0.1, "budget"), (0.11, "budget"), (-1, "stagnation")]
+)
+@pytest.mark.parametrize(("end", "pivot"), [(3.0, 22), (2.9, 22), (2.7, 22), (4.2, 19)])
+def test_stagnation_is_less_than_a_tenth_over_five_steps(gain: float, mode: str, end: float, pivot: int) -> None:
+    """The distance five steps before the pivot decides, whatever came between: 2.8 - 2.7 is below 0.1 in binary."""
+    distances = [end] * 25
+    distances[pivot - 5] = end + gain
+    answer = label(straight(distances))
+    assert (answer.pivot_step, answer.failure_mode) == (pivot, mode)
+
+
+def test_stagnation_is_not_tested_before_the_window_is_full() -> None:
+    stays = straight([3.9] * 5, start=3.9, horizon=9)  # five turns needed; after step 4 four are left
+    assert (label(stays).pivot_step, label(stays).failure_mode) == (4, "budget")
+    stays = straight([3.9] * 6, start=3.9, horizon=10)
+    assert (label(stays).pivot_step, label(stays).failure_mode) == (5, "stagnation")
+    assert label(stays, window=6).failure_mode == "budget"
+
+
+@pytest.mark.parametrize(
+    ("action", "info", "mode"),
+    [
+        ("invalid", {}, "format"),
+        ("empty", {}, "format"),
+        ("invalid", {"moved": False, "last_action_success": False}, "format"),
+        ("moveahead", {"last_action_success": False}, "blocked"),
+        ("moveleft", {"moved": False}, "blocked"),
+        ("moveback", {"moved": True, "last_action_success": False}, "blocked"),
+        ("moveright", {"moved": True, "last_action_success": True}, "budget"),
+        ("moveright", {}, "budget"),
+        ("rotateleft", {"moved": False, "last_action_success": True}, "budget"),
+        ("lookup", {"moved": False, "last_action_success": False}, "budget"),
+        ("moveahead", {"action_is_valid": False}, "budget"),
+    ],
+)
+def test_modes(action: str, info: dict[str, Any], mode: str) -> None:
+    case = Case(thor_state(3.0), ["moveback", action], 4, [{"dist": 3.0}, {"dist": 3.0, **info}])
+    answer = label(case)
+    assert (answer.pivot_step, answer.failure_mode, answer.secondary_modes) == (1, mode, ())
+    assert prove("navigation", case, answer).problems == ()
+
+
+def test_the_fallback_and_a_hopeless_start() -> None:
+    short = label(straight([3.5, 3.0, 2.5]))
+    assert (short.pivot_step, short.fallback, short.infeasible_at_start) == (2, True, False)
+    hopeless = label(straight([13.6, 13.1], start=14.1))  # 26 turns
+    assert (hopeless.pivot_step, hopeless.fallback, hopeless.infeasible_at_start) == (0, False, True)
+    assert not label(straight([13.6, 13.1], start=14.0)).infeasible_at_start
+
+
+def test_the_literal_rule_takes_the_first_event() -> None:
+    far = [3.9, 3.8, 3.7, 3.6, 3.5, 3.4, 3.3, 3.2]
+    suffix = straight(far, ["moveahead"] * 4 + ["invalid"] * 4, horizon=9)
+    assert label(suffix).pivot_step == 5  # 3.4 m are four turns, three are left
+    answer = label(suffix, pivot_rule="earliest_event")
+    assert (answer.pivot_step, answer.failure_mode, answer.fallback) == (4, "format", False)
+    middle = straight(far, ["moveahead", "invalid", *["moveahead"] * 6], horizon=25)
+    assert label(middle, pivot_rule="earliest_event").fallback  # an unusable reply in the middle is no event
+    stagnant = straight([3.5, 3.6, 3.7, 3.8, 3.9, 3.45, 3.4, 3.0], horizon=25)
+    answer = label(stagnant, pivot_rule="earliest_event")
+    assert (answer.pivot_step, answer.failure_mode, answer.fallback) == (5, "stagnation", False)
+    late = straight([4.0, 4.0, 4.0], ["moveahead", "moveahead", "invalid"], horizon=6)
+    assert label(late, pivot_rule="earliest_event").pivot_step == 1  # the bound comes before the event
+
+
+# Embedded rooms
+
+
+def test_the_bound_is_never_above_the_true_number_of_turns() -> None:
+    """10,000 random states; for a tenth of them, the true number by a search over poses with every action."""
+    rng = random.Random(7)
+    solver = NavigationSolver()
+    states = detours = unreachable = searched = 0
+    while states < 10_000:
+        data = random_room(rng)
+        room = read_state(json.dumps(data), 1.5).room
+        assert room is not None
+        brute = BruteRoom(data)
+        pose, brute_pose = room.start, brute.start
+        for step in range(20):
+            true = room.turns(pose)
+            distance = room.distance(pose)
+            assert distance == pytest.approx(brute.distance(brute_pose), abs=1e-12)
+            bound = solver.turns(distance)
+            assert true is None or bound <= true, (data, pose)
+            states += 1
+            detours += true is not None and bound < true
+            unreachable += true is None
+            if step % 10 == 0:
+                assert true == brute.turns(brute_pose)
+                searched += 1
+            action = rng.choice(ACTIONS)
+            pose, brute_pose = room.after(pose, action)[0], brute.after(brute_pose, action)
+    assert detours > 500
+    assert unreachable > 200
+    assert searched >= 1000
+
+
+def naive(case: Case) -> tuple[int, str, bool, bool, int]:
+    """Pivot, mode, both flags and the exact pivot, as straight as they can be written down."""
+    data = json.loads(case.initial_state)
+    room = BruteRoom(data)
+    pose, way = room.start, [room.start]
+    for action in case.actions:
+        pose = room.after(pose, action)
+        way.append(pose)
+    dist = [room.distance(pose) for pose in way]
+    turns = [math.ceil(max(0.0, d - 1.5) / 0.5 - 1e-6) for d in dist]
+    last = len(case.actions) - 1
+    late = [t for t in range(last + 1) if turns[t + 1] > case.horizon - 1 - t]
+    t = 0 if turns[0] > case.horizon else late[0] if late else last
+    if case.actions[t] == "invalid":
+        mode = "format"
+    elif case.actions[t] in TURN and not case.steps[t]["last_action_success"]:
+        mode = "blocked"
+    elif t >= 5 and dist[t + 1 - 5] - dist[t + 1] < 0.1 - 1e-10:
+        mode = "stagnation"
+    else:
+        mode = "budget"
+    true = [math.inf if (turns_left := room.turns(pose)) is None else turns_left for pose in way]
+    lost = [t for t in range(last + 1) if true[t + 1] > case.horizon - 1 - t]
+    hopeless = true[0] > case.horizon
+    return t, mode, not late and turns[0] <= case.horizon, turns[0] > case.horizon, 0 if hopeless else (*lost, last)[0]
+
+
+def test_verdicts_agree_with_a_brute_force() -> None:
+    cases = walks(3, 150)
+    agreeing = 0
+    for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        facts = answer.certificate
+        found = (
+            answer.pivot_step,
+            answer.failure_mode,
+            answer.fallback,
+            answer.infeasible_at_start,
+            facts.reference_pivot,
+        )
+        assert found == naive(case)
+        assert facts.reference_pivot is not None
+        assert facts.reference_pivot <= answer.pivot_step
+        agreeing += facts.reference_pivot == answer.pivot_step
+    assert 20 < agreeing < 150
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> None:
+    cases = walks(4, 120) + walks(5, 40, horizon=9)
+    solver = NavigationSolver(**options)
+    check = prover("navigation", solver.config)
+    assert check is not None
+    for case, answer in zip(cases, solver.certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        assert check(case, answer).problems == ()
+
+
+def test_the_witness_solves_the_task_in_time() -> None:
+    cases = walks(6, 100)
+    found = 0
+    for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        if answer.witness is None:
+            assert answer.feasible_actions == ()
+            continue
+        found += 1
+        room = BruteRoom(json.loads(case.initial_state))
+        pose = room.start
+        for action in case.actions[: answer.pivot_step]:
+            pose = room.after(pose, action)
+        at_pivot = pose
+        for action in answer.witness:
+            pose = room.after(pose, action)
+        assert room.distance(pose) <= 1.5
+        assert len(answer.witness) == answer.certificate.reference_before == room.turns(at_pivot)
+        assert answer.witness[0] in answer.feasible_actions
+        left = answer.certificate.budget_after
+        for action in ACTIONS:
+            turns = room.turns(room.after(at_pivot, action))
+            assert (action in answer.feasible_actions) == (turns is not None and turns <= left)
+    assert found > 20
+
+
+def test_an_embedded_episode_needs_no_log() -> None:
+    for case in walks(8, 30):
+        with_log, without = NavigationSolver().certify([case, replace(case, steps=())])
+        assert isinstance(without, Verdict)
+        assert with_log == without
+        assert prove("navigation", replace(case, steps=()), without).problems == ()
+        shown = certify("navigation", case.initial_state, case.actions, case.horizon)
+        assert shown == without
+
+
+@given(st.lists(st.floats(1.51, 20), min_size=1, max_size=25), st.integers(0, 5), st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_log_of_a_simulator_is_proved_by_the_second_reading(
+    distances: list[float], spare: int, data: st.DataObject
+) -> None:
+    flags = st.sampled_from([True, False, None])
+    actions = [data.draw(st.sampled_from([*ACTIONS, "invalid"])) for _ in distances]
+    steps = [{"dist": data.draw(st.sampled_from([d, round(d, 2), None])), "moved": data.draw(flags)} for d in distances]
+    case = Case(thor_state(data.draw(st.floats(1.51, 20))), actions, len(actions) + spare, steps)
+    for options in SETTINGS:
+        solver = NavigationSolver(**options)
+        assert prove("navigation", case, label(case, **options), solver.config).problems == ()
+
+
+# Defects
+
+
+def altered(right: Verdict) -> Iterator[Verdict]:
+    """Yield the verdict with one field changed."""
+    for field, values in {
+        "pivot_step": (right.pivot_step - 1, right.pivot_step + 1, -1, 99),
+        "failure_mode": ("format", "blocked", "stagnation", "budget", "timeout"),
+        "secondary_modes": ((), ("format",), ("stagnation",), ("budget",)),
+        "fallback": (True, False),
+        "infeasible_at_start": (True, False),
+        "witness": (None, (), ("moveahead",), (*(right.witness or ()), "moveahead")),
+        "feasible_actions": ((), ("rotateleft",), right.feasible_actions[:-1]),
+    }.items():
+        for value in values:
+            if value != getattr(right, field):
+                yield replace(right, **{field: value})
+    facts = right.certificate
+    for field in ("before", "after", "budget_before", "budget_after", "reference_pivot", "reference_before"):
+        value = getattr(facts, field)
+        for wrong in (None, 0) if value is None else (None, value - 1, value + 1):
+            if wrong != value:
+                yield replace(right, certificate=replace(facts, **{field: wrong}))
+    for field, wrong in {
+        "kind": "exact",
+        "unit": "moves",
+        "reachable_after": True,
+        "raw_before": (facts.raw_before or 0) + 0.001,
+        "raw_after": None,
+        "reference_kind": "exact" if facts.reference_kind is None else None,
+        "reference_after": (facts.reference_after or 0) + 1,
+    }.items():
+        yield replace(right, certificate=replace(facts, **{field: wrong}))
+
+
+def test_every_altered_field_is_found() -> None:
+    check = prover("navigation")
+    assert check is not None
+    for case in [*walks(9, 25), printed_episode()]:
+        wrong = list(altered(label(case)))
+        assert len(wrong) > 25
+        for each in wrong:
+            assert not check(case, each).holds, each
+
+
+def test_labels_of_other_settings_are_not_proved() -> None:
+    answer = label(printed_episode(), threshold=1.0)
+    assert not prove("navigation", printed_episode(), answer).holds
+    assert prove("navigation", printed_episode(), answer, {"threshold": 1.0}).holds
+
+
+def test_a_log_of_another_room_is_found() -> None:
+    case = walks(10, 1)[0]
+    right = label(case)
+    steps = [dict(info) for info in case.steps]
+    steps[3]["dist"] += 0.02
+    answer = NavigationSolver().certify([replace(case, steps=steps)])[0]
+    assert isinstance(answer, Unsolved)
+    assert "dist of step 3" in answer.detail
+    assert not prove("navigation", replace(case, steps=steps), right).holds
+    rounded = [{**info, "dist": round(info["dist"], 2)} for info in case.steps]
+    assert label(replace(case, steps=rounded)).pivot_step == right.pivot_step
+
+
+def bad_cases() -> Iterator[tuple[Case, str]]:
+    good = straight([3.0, 3.0])
+    yield replace(good, actions=[], steps=[]), "0 actions"
+    yield replace(good, horizon=1), "2 actions"
+    yield replace(good, steps=good.steps[:1]), "1 steps for 2 actions"
+    yield replace(good, steps=()), "0 steps for 2 actions"
+    yield replace(good, actions=["moveahead", "fly"]), "unknown action 'fly' at step 1"
+    for dist in (True, "3.0", -0.1):
+        yield replace(good, steps=[{"dist": 3.0}, {"dist": dist}]), "dist of step 1"
+    for text in ("", "[]", "{", '{"agent": 3}', "null", "[" * 100_000):
+        yield replace(good, initial_state=text), "navigation state"
+    yield replace(good, initial_state=thor_state(3.0).replace('"x": 0.0', '"x": NaN')), "x of the navigation state"
+    room = json.dumps(random_room(random.Random(1)))
+    yield replace(good, initial_state=room.replace('"rotation"', '"turn"')), "rotation"
+    yield replace(good, initial_state=room.replace('"size"', '"sizes"')), "size"
+    data = json.loads(room)
+    data["agent"]["rotation"] = 45
+    yield replace(good, initial_state=json.dumps(data)), "rotation is 45"
+    data = json.loads(room)
+    data["agent"]["position"]["x"] = 99.0
+    yield replace(good, initial_state=json.dumps(data)), "outside"
+    data = json.loads(room)
+    data["room"]["size"]["x"] = 999_999.0
+    yield replace(good, initial_state=json.dumps(data)), "places"
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"), list(bad_cases()), ids=lambda value: value[:20] if isinstance(value, str) else ""
+)
+def test_what_cannot_be_an_episode_is_not_labelled(bad: Case, words: str) -> None:
+    answer = NavigationSolver().certify([bad])[0]
+    assert isinstance(answer, Unsolved)
+    assert answer.reason == "bad_episode"
+    assert words in answer.detail
+
+
+def test_a_target_that_was_reached_is_no_failure() -> None:
+    for case in (straight([2.0, 1.5]), straight([1.2, 2.5]), straight([2.0], start=1.4)):
+        answer = NavigationSolver().certify([case])[0]
+        assert isinstance(answer, Unsolved)
+        assert answer.reason == "not_a_failure"
+        assert not prove("navigation", case, label(straight([2.0, 2.0]))).holds
+    assert isinstance(NavigationSolver(threshold=1.0).certify([straight([2.0, 1.5])])[0], Verdict)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threshold": -1},
+        {"threshold": "far"},
+        {"threshold": True},
+        {"step": 0},
+        {"step": math.inf},
+        {"window": 0},
+        {"window": 2.0},
+        {"eps": -0.1},
+        {"eps": math.nan},
+        {"pivot_rule": "first"},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CertifyError, match=next(iter(wrong))):
+        NavigationSolver(**wrong)
+
+
+def test_one_episode_from_python() -> None:
+    printed = printed_episode()
+    answer = certify("navigation", printed.initial_state, printed.actions, 25, steps=printed.steps, threshold=1.0)
+    assert (answer.pivot_step, answer.failure_mode) == (21, "blocked")
+    assert abs(read_state(printed.initial_state, 1.5).start_distance - PRINTED_START) < 1e-9
+    with pytest.raises(CertifyError, match="pivot_rule"):
+        certify("navigation", printed.initial_state, printed.actions, 25, steps=printed.steps, pivot_rule="x")

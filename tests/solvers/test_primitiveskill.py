@@ -1,0 +1,290 @@
+"""Labels of PrimitiveSkill episodes: the printed log, rules, a naive second writing, planted defects, bad episodes."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pivot import certify
+from pivot.environments.primitiveskill.actions import ARITY as ENV_ARITY
+from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.tasks import KINDS
+from pivot.errors import CertifyError
+from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.primitiveskill.planner import THINGS
+from pivot.solvers.primitiveskill.solver import ARITY, STAGES, UNUSABLE, PrimitiveSkillSolver
+from pivot.solvers.proofs.puzzles import prove
+from pivot.tests import primitiveskill_episodes as episodes
+from pivot.tests.primitiveskill_episodes import SOME_ACTIONS, log, observation, printed_episode, random_log, state
+
+PICK, PLACE, BOTH, PUSH = SOME_ACTIONS[1], SOME_ACTIONS[2], SOME_ACTIONS[4], SOME_ACTIONS[3]
+
+
+def label(case: Case) -> Verdict:
+    answer = PrimitiveSkillSolver().certify([case])[0]
+    assert isinstance(answer, Verdict), answer
+    assert prove("primitiveskill", case, answer).problems == ()
+    return answer
+
+
+def test_the_printed_log() -> None:
+    """Five empty turns, then a pick and place with a stage gained: lost when one turn is left for two stages."""
+    answer = label(printed_episode())
+    assert (answer.pivot_step, answer.failure_mode, answer.secondary_modes) == (4, "format", ())
+    assert (answer.fallback, answer.infeasible_at_start) == (False, False)
+    assert (answer.witness, answer.feasible_actions) == (None, ())
+    facts = answer.certificate
+    assert (facts.kind, facts.unit, facts.reachable_after) == ("heuristic", "stages", None)
+    assert (facts.budget_before, facts.budget_after, facts.before, facts.after) == (2, 1, 2, 2)
+    assert (facts.raw_before, facts.raw_after) == (2.0, 2.0)
+    assert (facts.reference_pivot, facts.reference_kind, facts.reference_before) == (None, None, None)
+    shown = certify(
+        "primitiveskill", printed_episode().initial_state, printed_episode().actions, 6, steps=printed_episode().steps
+    )
+    assert shown == answer
+
+
+def test_solver_and_environment_mean_the_same() -> None:
+    """The solver imports no environment; what it knows of the tasks is written down twice and compared here."""
+    assert STAGES == episodes.STAGES == {"align": 2, "place": 3, "stack": 3, "drawer": 2}
+    assert {name: len(kind.stages) for name, kind in KINDS.items()} == STAGES
+    assert {name: kind.things for name, kind in KINDS.items()} == THINGS
+    assert ARITY == ENV_ARITY
+    profile = PrimitiveSkillEnv.profile
+    assert PrimitiveSkillSolver.modes == profile.failure_modes
+    assert UNUSABLE[0] == profile.unusable_action
+    assert profile.log_fields == ("legal", "remaining_stages", "remaining_turns")
+
+
+@pytest.mark.parametrize(
+    ("task", "gains", "pivot"),
+    [
+        ("align", {}, 4),
+        ("align", {0: 1}, 5),
+        ("align", {5: 1}, 4),
+        ("align", {5: 2}, 4),
+        ("stack", {}, 3),
+        ("stack", {3: 1}, 4),
+        ("stack", {2: 1, 4: 1}, 5),
+        ("stack", {1: 2}, 5),
+        ("place", {4: 2}, 3),
+        ("drawer", {0: 2}, 5),
+    ],
+)
+def test_a_stage_is_taken_to_need_a_turn(task: str, gains: dict[int, int], pivot: int) -> None:
+    left, turns = STAGES[task], []
+    for t in range(6):
+        left -= gains.get(t, 0)
+        turns.append((BOTH, left))
+    answer = label(log(task, turns))
+    assert answer.pivot_step == pivot
+    assert answer.fallback == (left == 0 and all(t <= 4 for t in gains) and task == "drawer")
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "gain", "mode"),
+    [
+        ([PICK], "empty", 0, "format"),
+        ([], "invalid", 0, "format"),
+        ([], PLACE, 0, "order_error"),
+        ([], PUSH, 0, "order_error"),
+        ([], PUSH, 1, "order_error"),
+        ([], "place(0,0,30)|pick(1,2,20)", 0, "order_error"),
+        (["empty", PLACE], PLACE, 0, "order_error"),
+        ([PICK], PLACE, 0, "timeout"),
+        ([BOTH, "empty"], PUSH, 0, "timeout"),
+        ([], BOTH, 0, "wrong_target"),
+        ([PICK], BOTH, 0, "wrong_target"),
+        ([], BOTH, 1, "timeout"),
+        ([], PICK, 0, "timeout"),
+        ([], "pick(1,2,20)|pick(3,4,20)", 0, "timeout"),
+        ([], "pick(1,2,20)|push(0,0,20,1,1,20)", 0, "timeout"),
+        ([PLACE], "place(0,0,30)|pick(1,2,20)", 0, "order_error"),
+    ],
+)
+def test_the_mode_is_read_at_the_pivot(before: list[str], action: str, gain: int, mode: str) -> None:
+    """Three stages in five turns are too many after step 2; a turn that gains one is a pivot only at a lost start."""
+    first = [(each, 3) for each in (["empty", "empty", *before])[-2:]]
+    case = log("stack", [(action, 2), ("empty", 2)], 2) if gain else log("stack", [*first, (action, 3)], 5)
+    answer = label(case)
+    assert answer.pivot_step == (0 if gain else 2)
+    assert (answer.failure_mode, answer.secondary_modes) == (mode, ())
+
+
+def test_an_illegal_turn_with_words_fits_two_modes() -> None:
+    """Our log never has one; an imported one may."""
+    case = log("align", [("empty", 2)] * 4 + [(BOTH, 2)])
+    case = replace(case, steps=[*case.steps[:4], {**case.steps[4], "legal": False}])
+    answer = label(case)
+    assert (answer.failure_mode, answer.secondary_modes) == ("format", ("wrong_target",))
+
+
+def test_all_stages_but_no_success() -> None:
+    turns = [(BOTH, 1), (BOTH, 0), (PUSH, 0), (PUSH, 0), (PUSH, 0), (BOTH, 0)]
+    answer = label(log("drawer", turns))
+    assert (answer.pivot_step, answer.fallback, answer.failure_mode) == (5, True, "wrong_target")
+    assert (answer.certificate.before, answer.certificate.after) == (0, 0)
+
+
+def test_more_stages_than_turns_from_the_start() -> None:
+    answer = label(log("place", [(BOTH, 2), (BOTH, 1)], horizon=2))
+    assert (answer.pivot_step, answer.infeasible_at_start, answer.fallback) == (0, True, False)
+    answer = label(log("place", [(BOTH, 1), (BOTH, 1)], horizon=2, achieved=(True, False, False)))
+    assert (answer.pivot_step, answer.infeasible_at_start) == (1, False)
+
+
+def naive(case: Case) -> tuple[int, str, bool, bool]:
+    """Pivot, mode and both flags, as straight as they can be written down."""
+    start = sum(not flag for flag in json.loads(case.initial_state)["achieved"])
+    left = [info["remaining_stages"] for info in case.steps]
+    late = [t for t, count in enumerate(left) if count > case.steps[t]["remaining_turns"]]
+    t = 0 if start > case.horizon else late[0] if late else len(left) - 1
+    action = case.actions[t]
+    until = "|".join(case.actions[: t + 1])
+    begins = len(until) - len(action)
+    other = min((begins + action.find(word) for word in ("place", "push") if word in action), default=-1)
+    if action == "empty":
+        mode = "format"
+    elif other >= 0 and "pick" not in until[:other]:
+        mode = "order_error"
+    elif action.startswith("pick") and "|place" in action and left[t] == (left[t - 1] if t else start):
+        mode = "wrong_target"
+    else:
+        mode = "timeout"
+    return t, mode, not late and start <= case.horizon, start > case.horizon
+
+
+def test_verdicts_agree_with_a_naive_writing() -> None:
+    rng = random.Random(5)
+    modes = set()
+    for _ in range(1500):
+        case = random_log(rng)
+        answer = label(case)
+        found = answer.pivot_step, answer.failure_mode, answer.fallback, answer.infeasible_at_start
+        assert found == naive(case), case
+        modes.add(answer.failure_mode)
+        facts = answer.certificate
+        assert (facts.reference_pivot is None) == (not case.observations)
+        if facts.reference_pivot is not None:
+            assert facts.reference_kind == "lower_bound"
+            assert facts.reference_before in (1, 2)
+    assert modes == set(PrimitiveSkillSolver.modes)
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_no_text_raises(action: str, told: str) -> None:
+    base = log("stack", [(BOTH, 3)] * 6)
+    for case in (replace(base, actions=[action, *base.actions[1:]]), replace(base, initial_state=action)):
+        assert isinstance(PrimitiveSkillSolver().certify([case])[0], Verdict | Unsolved)
+    answer = label(replace(base, observations=[told] * 6))
+    assert answer.certificate.reference_pivot is None
+
+
+GOOD = log("stack", [(BOTH, 3)] * 6)
+BAD = {
+    "the episode has 0 actions": replace(GOOD, actions=[], steps=[]),
+    "expected 1 to its horizon of 5": replace(GOOD, horizon=5),
+    "the log has 5 steps for 6 actions": replace(GOOD, steps=GOOD.steps[:5]),
+    "the log has 0 steps for 6 actions": replace(GOOD, steps=()),
+    "unknown action 'up' at step 0": replace(GOOD, actions=["up", *GOOD.actions[1:]]),
+    "unknown action 'pick(1,2)'": replace(GOOD, actions=["pick(1,2)", *GOOD.actions[1:]]),
+    "unknown action 'pick(1,2,3)|": replace(GOOD, actions=["pick(1,2,3)|" * 2 + "pick(1,2,3)", *GOOD.actions[1:]]),
+    "unknown action 'pick(1, 2, 3)'": replace(GOOD, actions=["pick(1, 2, 3)", *GOOD.actions[1:]]),
+    "unknown action ''": replace(GOOD, actions=["", *GOOD.actions[1:]]),
+    "remaining_stages of step 0 is None": replace(GOOD, steps=[{"legal": True}, *GOOD.steps[1:]]),
+    "remaining_stages of step 0 is 4": replace(GOOD, steps=[{"legal": True, "remaining_stages": 4}, *GOOD.steps[1:]]),
+    "remaining_stages of step 1 is 3": replace(GOOD, steps=[{"legal": True, "remaining_stages": 2}, *GOOD.steps[1:]]),
+    "remaining_stages of step 0 is True": replace(
+        GOOD, steps=[{"legal": True, "remaining_stages": True}, *GOOD.steps[1:]]
+    ),
+    "legal of step 0 is None": replace(GOOD, steps=[{"remaining_stages": 3}, *GOOD.steps[1:]]),
+    "step 0 is logged as legal, but its action is empty": replace(GOOD, actions=["empty", *GOOD.actions[1:]]),
+    "the state is not JSON": replace(GOOD, initial_state="SFFF"),
+    "the state has task 'None'": replace(GOOD, initial_state="[]"),
+    "the state has task 'cook'": replace(GOOD, initial_state=state("stack").replace("stack", "cook")),
+    "achieved is [False], expected 3 times": replace(GOOD, initial_state=state("stack", [False])),
+    "at most 10000 are read": replace(GOOD, initial_state=" " * 10_001),
+}
+
+
+@pytest.mark.parametrize("problem", BAD)
+def test_bad_episodes_are_answers(problem: str) -> None:
+    answer = PrimitiveSkillSolver().certify([GOOD, BAD[problem], GOOD])
+    assert isinstance(answer[0], Verdict)
+    assert answer[0] == answer[2]
+    assert isinstance(answer[1], Unsolved)
+    assert answer[1].reason == "bad_episode"
+    assert problem in answer[1].detail
+    assert not prove("primitiveskill", BAD[problem], answer[0]).holds
+    with pytest.raises(CertifyError, match="bad_episode"):
+        case = BAD[problem]
+        certify("primitiveskill", case.initial_state, case.actions, case.horizon, steps=case.steps)
+
+
+def test_a_deeply_nested_state_is_an_answer() -> None:
+    for text in ("[" * 9_000, '{"task":' * 1_000):
+        assert isinstance(PrimitiveSkillSolver().certify([replace(GOOD, initial_state=text)])[0], Unsolved)
+
+
+def altered(right: Verdict) -> Iterator[Verdict]:
+    """Yield the verdict with one field changed."""
+    fields: dict[str, tuple[Any, ...]] = {
+        "pivot_step": (right.pivot_step - 1, right.pivot_step + 1, -1, 99),
+        "failure_mode": ("format", "timeout", "order_error", "wrong_target", "budget"),
+        "secondary_modes": (("format",), ("wrong_target",)),
+        "fallback": (not right.fallback,),
+        "infeasible_at_start": (not right.infeasible_at_start,),
+        "witness": ((), (BOTH,)),
+        "feasible_actions": ((BOTH,),),
+    }
+    for name, values in fields.items():
+        for value in values:
+            if value != getattr(right, name):
+                yield replace(right, **{name: value})
+    facts = right.certificate
+    wrong: dict[str, tuple[Any, ...]] = {
+        "kind": ("exact", "lower_bound"),
+        "unit": ("turns",),
+        "budget_before": (facts.budget_before + 1,),
+        "budget_after": (facts.budget_after - 1,),
+        "before": (None, (facts.before or 0) + 1),
+        "after": (None, (facts.after or 0) + 1),
+        "reachable_after": (True, False),
+        "raw_before": (None, 7.0),
+        "raw_after": (None, 7.0),
+        "reference_pivot": (None, (facts.reference_pivot or 0) + 1),
+        "reference_kind": (None, "exact"),
+        "reference_before": (None, 9.0),
+        "reference_after": (None, 9.0),
+    }
+    for name, values in wrong.items():
+        for value in values:
+            if value != getattr(facts, name):
+                yield replace(right, certificate=replace(facts, **{name: value}))
+
+
+def test_every_changed_field_is_found() -> None:
+    rng = random.Random(8)
+    checked = 0
+    for case in [printed_episode(), *(random_log(rng) for _ in range(40))]:
+        for wrong in altered(label(case)):
+            proof = prove("primitiveskill", case, wrong)
+            assert not proof.holds, wrong
+            checked += 1
+    assert checked > 800
+
+
+def test_observations_have_to_fit_the_actions() -> None:
+    told = observation("stack", (0, 0, 20), (100, 100, 20), (-90, -90, 20))
+    with_all = label(replace(GOOD, observations=[told] * 6))
+    # Two turns are needed at the last step, for which one is left: the bound says so one step before.
+    facts = with_all.certificate
+    assert (with_all.pivot_step, facts.reference_pivot) == (3, 4)
+    assert (facts.reference_before, facts.reference_after) == (2, 2)
+    for texts in ([told] * 5, [told] * 5 + [""], [told] * 5 + [observation("place", (0, 0, 20), (9, 9, 20))]):
+        assert label(replace(GOOD, observations=texts)).certificate.reference_pivot is None

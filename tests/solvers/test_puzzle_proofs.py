@@ -1,0 +1,154 @@
+"""The second search proves right labels and finds every single altered field of a wrong one."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pivot.errors import CertifyError
+from pivot.solvers.base import Case, ExactSolver, Verdict
+from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.solvers.proofs import games
+from pivot.solvers.proofs.puzzles import prove, prover
+from pivot.solvers.sokoban.solver import SokobanSolver
+from pivot.tests.solvers import level_makers, solver_oracle
+
+ORDER = solver_oracle.ORDER
+SOLVERS: list[ExactSolver] = [SokobanSolver(), FrozenLakeSolver()]
+
+
+def failures(env: str, count: int, seed: int, boxes: int = 1, side: int = 6) -> list[Case]:
+    rng = random.Random(seed)
+    cases = []
+    while len(cases) < count:
+        if env == "sokoban":
+            grid = level_makers.room(side, side, 0.2, rng)
+            text = level_makers.sokoban_level(grid, boxes, rng.choice((None, 40, 100)), rng)
+            game = solver_oracle.sokoban(text)
+        else:
+            text = level_makers.frozenlake_map(4, 5, 0.25, rng)
+            game = solver_oracle.frozenlake(text)
+        horizon = rng.randint(3, 12)
+        actions = solver_oracle.play(game, rng.choice((horizon, rng.randint(1, horizon))), rng.choice((0.3, 0.9)), rng)
+        if actions and env == "frozenlake":
+            tiles = [text.split("\n")[state // 100][state % 100] for state in solver_oracle.replay(game, actions)]
+            actions = actions[: tiles.index("H")] if "H" in tiles else actions
+        if actions:
+            cases.append(Case(text, actions, horizon))
+    return cases
+
+
+def altered(verdict: Verdict, case: Case) -> Iterator[tuple[str, Verdict]]:
+    """Yield the verdict with one field changed, for every field and several ways."""
+    for pivot in {verdict.pivot_step - 1, verdict.pivot_step + 1, 0, len(case.actions) - 1} - {verdict.pivot_step}:
+        yield f"pivot {pivot}", replace(verdict, pivot_step=pivot)
+    for mode in ("timeout", "deadlock", "budget"):
+        if mode != verdict.failure_mode:
+            yield f"mode {mode}", replace(verdict, failure_mode=mode)
+    yield "fallback", replace(verdict, fallback=not verdict.fallback)
+    yield "at start", replace(verdict, infeasible_at_start=not verdict.infeasible_at_start)
+    yield "secondary", replace(verdict, secondary_modes=("timeout",))
+    for action in ORDER:
+        others = tuple(a for a in ORDER if (a in verdict.feasible_actions) != (a == action))
+        yield f"feasible {action}", replace(verdict, feasible_actions=others)
+    if len(verdict.feasible_actions) > 1:
+        yield "feasible order", replace(verdict, feasible_actions=verdict.feasible_actions[::-1])
+    if verdict.witness is None:
+        yield "witness", replace(verdict, witness=("up",))
+        yield "witness", replace(verdict, witness=())
+    else:
+        yield "no witness", replace(verdict, witness=None)
+        yield "witness cut", replace(verdict, witness=verdict.witness[:-1])
+        yield "witness cut", replace(verdict, witness=verdict.witness[1:])
+        for action in (*ORDER, "invalid", "jump"):
+            yield "witness longer", replace(verdict, witness=(*verdict.witness, action))
+            yield "witness longer", replace(verdict, witness=(action, *verdict.witness))
+            for at, old in enumerate(verdict.witness):
+                if action != old:
+                    plan = (*verdict.witness[:at], action, *verdict.witness[at + 1 :])
+                    yield f"witness action {at}", replace(verdict, witness=plan)
+    facts = verdict.certificate
+    changes: list[tuple[str, object]] = [
+        ("kind", "lower_bound"),
+        ("unit", "turns"),
+        ("reachable_after", not facts.reachable_after),
+        ("reachable_after", None),
+        ("raw_before", 1.0),
+        ("raw_after", 1.0),
+        ("reference_pivot", 0),
+        ("reference_kind", "exact"),
+        ("reference_before", 1.0),
+        ("reference_after", 1.0),
+        ("budget_before", facts.budget_before + 1),
+        ("budget_before", facts.budget_before - 1),
+        ("budget_after", facts.budget_after + 1),
+        ("budget_after", facts.budget_after - 1),
+    ]
+    for name in ("before", "after"):
+        value = getattr(facts, name)
+        changes += [(name, new) for new in ((3, 0) if value is None else (value - 1, value + 1, None))]
+    for name, new in changes:
+        yield f"{name} {new}", replace(verdict, certificate=replace(facts, **{name: new}))
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
+def test_right_labels_hold_and_every_altered_field_is_found(solver: ExactSolver) -> None:
+    cases = failures(solver.name, 250, 6)
+    check = prover(solver.name)
+    assert check is not None
+    tried = 0
+    for case, answer in zip(cases, solver.certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        assert check(case, answer).problems == ()
+        for what, wrong in altered(answer, case):
+            assert not check(case, wrong).holds, (what, case, wrong)
+            tried += 1
+    assert tried > 40 * len(cases)
+
+
+def test_an_equally_short_later_plan_is_found() -> None:
+    case = Case("SFF\nFFF\nFFG", ["invalid"], 9)
+    right = FrozenLakeSolver().certify([case])[0]
+    assert isinstance(right, Verdict)
+    assert right.witness == ("down", "down", "right", "right")
+    problems = prove("frozenlake", case, replace(right, witness=("down", "right", "down", "right"))).problems
+    assert len(problems) == 1
+    assert "action 1 of the witness is 'right'" in problems[0]
+
+
+@pytest.mark.parametrize(("boxes", "side", "count"), [(2, 7, 30), (3, 8, 4)])
+def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
+    cases = failures("sokoban", count, boxes, boxes, side)
+    for case, answer in zip(cases, SokobanSolver().certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        assert prove("sokoban", case, answer).problems == ()
+
+
+def test_both_ways_to_distances_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep over sorted edges serves large levels only; here it must give what networkx gives."""
+    for case in failures("sokoban", 20, 8, 2):
+        by_graph = games.BoxGame(case.initial_state).distances
+        with monkeypatch.context() as patch:
+            patch.setattr(games, "MAX_GRAPH", 0)
+            assert (games.BoxGame(case.initial_state).distances == by_graph).all()
+
+
+def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = failures("sokoban", 1, 2)[0]
+    verdict = SokobanSolver().certify([case])[0]
+    assert isinstance(verdict, Verdict)
+    for bad in (replace(case, initial_state="#"), replace(case, initial_state="?")):
+        assert "could not be re-proved" in prove("sokoban", bad, verdict).problems[0]
+    for bad in (replace(case, actions=["jump"]), replace(case, actions=[]), replace(case, horizon=0)):
+        assert "not an episode" in prove("sokoban", bad, verdict).problems[0]
+    solved = Case("######\n#@ $.#\n######", ["right", "right", "up"], 9)
+    assert "over after 2 of 3" in prove("sokoban", solved, verdict).problems[0]
+    fallen = Case("SH\nFG", ["right", "up"], 9)
+    assert "over after 1 of 2" in prove("frozenlake", fallen, verdict).problems[0]
+    for limit in ("MAX_STATES", "MAX_NUMBERS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(games, limit, 10)
+            assert "more than 10" in prove("sokoban", case, verdict).problems[0]
+    assert prover("chess") is None
+    with pytest.raises(CertifyError, match="'chess' cannot be proved"):
+        prove("chess", case, verdict)

@@ -1,0 +1,94 @@
+"""Settings of solvers: from the command line or a config into labels, and never into episodes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pivot.cli.settings import resolve_config
+from pivot.datasets.config import make_config, make_solver
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.errors import ConfigError, StoreError
+from pivot.flows.api import build
+from pivot.flows.engines.local import execute_with, worker_pool
+from pivot.flows.relabel import relabel_store
+
+
+def config(**solvers: dict[str, Any]) -> dict[str, Any]:
+    return {"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "solvers": solvers}
+
+
+def labels(root: Path) -> pl.DataFrame:
+    return pl.concat(pl.read_parquet(path) for path in sorted(root.glob("labels/*/*/*.parquet")))
+
+
+def test_settings_decide_labels_alone(tmp_path: Path) -> None:
+    build(config(), tmp_path / "plain")
+    build(config(sokoban={"max_states": 3}), tmp_path / "capped")
+    plain, capped = ((tmp_path / name / "episodes/sokoban/00000.parquet").read_bytes() for name in ("plain", "capped"))
+    assert plain == capped
+    assert labels(tmp_path / "plain")["accepted"].all()
+    table = labels(tmp_path / "capped")
+    assert not table["accepted"].any()
+    assert table["solver_config"].unique().to_list() == ['{"max_states":3}']
+    assert {reason["name"] for row in table["reject_reasons"] for reason in row} == {"solver_limit"}
+    assert verify_store(tmp_path / "capped", Silent()).problems == []
+    run = json.loads((tmp_path / "capped/run.json").read_text())
+    assert run["config"]["solvers"] == {"sokoban": {"max_states": 3}}
+    assert '`{"max_states": 3}`' in (tmp_path / "capped/dataset/README.md").read_text()
+    assert make_config(run["config"]).solvers == {"sokoban": {"max_states": 3}}
+
+
+def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    build(config(sokoban={"max_states": 3}), root)
+    with pytest.raises(StoreError, match=r"solvers.*relabel"):
+        build(config(), root)
+    with worker_pool(1, ["sokoban"]) as pool:
+        relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, execute_with(pool), Silent())
+    assert labels(root)["accepted"].all()
+    assert verify_store(root, Silent()).problems == []
+
+
+def test_other_labels_than_the_settings_give_are_found(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    build(config(sokoban={"max_states": 10**6}), root)
+    run = json.loads((root / "run.json").read_text())
+    run["config"]["solvers"]["sokoban"]["max_states"] = 10**7
+    (root / "run.json").write_text(json.dumps(run))
+    assert any("solver_config" in problem for problem in verify_store(root, Silent()).problems)
+
+
+def test_settings_are_completed_and_checked() -> None:
+    full = make_config(
+        {"environments": {"navigation": {"tasks": 2, "settings": {}}}, "solvers": {"navigation": {"threshold": 1.0}}}
+    )
+    assert full.solvers == {
+        "navigation": {"threshold": 1.0, "step": 0.5, "window": 5, "eps": 0.1, "pivot_rule": "budget"}
+    }
+    for wrong, words in (
+        ({"navigation": {"thresh": 1}}, "not part of this run"),
+        ({"sokoban": {"thresh": 1}}, "unknown solver setting sokoban.thresh; known: max_states"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            make_config(config(**wrong))
+    with pytest.raises(ConfigError, match="window of the navigation solver cannot be 0"):
+        make_solver("navigation", {"window": 0})
+    assert make_solver("svg", {}).config == {}
+    with pytest.raises(ConfigError, match="known: none"):
+        make_solver("svg", {"x": 1})
+
+
+def test_the_command_line_merges_settings(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(config(sokoban={"max_states": 77})))
+    assert resolve_config(file, [], None, [], {}).solvers == {"sokoban": {"max_states": 77}}
+    assert resolve_config(file, [], None, [], {}, ["sokoban.max_states=88"]).solvers == {"sokoban": {"max_states": 88}}
+    assert resolve_config(file, ["frozenlake"], None, [], {}).solvers == {}
+    changed = resolve_config(None, ["navigation"], "2", [], {}, ["navigation.pivot_rule=earliest_event"])
+    assert changed.solvers["navigation"]["pivot_rule"] == "earliest_event"
+    for text, words in (("x", "ENV.KEY=VALUE"), ("svg.x=1", "not part of this build")):
+        with pytest.raises(ConfigError, match=words):
+            resolve_config(file, [], None, [], {}, [text])

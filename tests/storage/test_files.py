@@ -1,0 +1,352 @@
+"""Durable writing: whole files or the old ones, whatever fails; one writer at a time; receipts that cannot lie."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pivot.datasets.parquet import read_table, write_table, write_tables
+from pivot.datasets.schema import CALLS, FRAMES
+from pivot.errors import StoreError
+from pivot.storage.files import (
+    TEMPORARY,
+    FileRecord,
+    file_record,
+    read_json,
+    write_atomic,
+    write_json_atomic,
+    write_text_atomic,
+)
+from pivot.storage.locks import LOCK, exclusive
+from pivot.storage.receipts import Receipt
+
+OLD = b"the old content"
+
+
+def _store(root: Path) -> Path:
+    """A folder with one file of old content; returns the file."""
+    write_atomic(root, "table/env/00000.bin", lambda sink: sink.write(OLD))
+    return root / "table/env/00000.bin"
+
+
+def _left_over(root: Path) -> list[str]:
+    return [path.name for path in (root / TEMPORARY).rglob("*") if path.is_file()]
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_the_record_is_that_of_the_file(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+    root = tmp_path_factory.mktemp("record")
+    record = write_atomic(root, "a/b", lambda sink: [sink.write(chunk) for chunk in chunks])
+    content = b"".join(chunks)
+    assert (root / "a/b").read_bytes() == content
+    assert record == file_record(root / "a/b") == FileRecord(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def _fail(code: int) -> Callable[..., Any]:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return broken
+
+
+def _failing_fill(sink: Any) -> None:
+    sink.write(b"half of the new")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "fix"),
+    [
+        ("fill", errno.ENOSPC, "free some space"),
+        ("fsync", errno.EIO, "check the disk"),
+        ("fsync", errno.EDQUOT, "quota"),
+        ("replace", errno.EACCES, "choose a folder you may write to"),
+        ("open", errno.EROFS, "writable filesystem"),
+    ],
+)
+def test_a_failed_write_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, code: int, fix: str
+) -> None:
+    target = _store(tmp_path)
+    fill: Callable[[Any], object] = lambda sink: sink.write(b"new")  # noqa: E731
+    with monkeypatch.context() as patch:
+        if step == "fill":
+            fill = _failing_fill
+        elif step == "fsync":
+            patch.setattr(os, "fsync", _fail(code))
+        else:
+            patch.setattr(Path, step, _fail(code))
+        with pytest.raises(StoreError) as raised:
+            write_atomic(tmp_path, "table/env/00000.bin", fill)
+    assert str(target) in str(raised.value)
+    assert os.strerror(code) in str(raised.value)
+    assert fix in str(raised.value)
+    assert target.read_bytes() == OLD
+    assert _left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, pa.ArrowInvalid])
+def test_what_is_no_disk_error_passes_through_and_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    target = _store(tmp_path)
+
+    def fill(sink: Any) -> None:
+        sink.write(b"half")
+        raise error("stop")
+
+    with pytest.raises(error):
+        write_atomic(tmp_path, "table/env/00000.bin", fill)
+    assert target.read_bytes() == OLD
+    assert _left_over(tmp_path) == []
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("not a folder")
+    with pytest.raises(StoreError, match="a file stands where a folder is needed"):
+        write_text_atomic(tmp_path, "table/env/00000.txt", "x")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real filesystem of 256 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    try:
+        refused = subprocess.run(mount, capture_output=True, check=False, text=True)
+    except FileNotFoundError:
+        pytest.skip("no mount command here")
+    if refused.returncode:
+        pytest.skip(f"may not mount a small disk here: {refused.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def _frames(size: int) -> pa.Table:
+    row = {"frame_id": "a", "width": 1, "height": 1, "format": "png", "byte_size": size, "image": os.urandom(size)}
+    return FRAMES.table([row])
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    path = "frames/env/00000.parquet"
+    write_table(small_disk, path, FRAMES, _frames(60_000))
+    before = (small_disk / path).read_bytes()
+    with pytest.raises(StoreError, match=r"frames/env/00000\.parquet: No space left on device; free some space"):
+        write_table(small_disk, path, FRAMES, _frames(400_000))
+    assert (small_disk / path).read_bytes() == before
+    assert _left_over(small_disk) == []
+    with pytest.raises(StoreError, match="No space left"):
+        write_tables(
+            small_disk, [(path, FRAMES, _frames(400_000)), ("calls/env/00000.parquet", CALLS, CALLS.table([]))]
+        )
+    assert (small_disk / path).read_bytes() == before
+    assert _left_over(small_disk) == []
+    write_table(small_disk, path, FRAMES, _frames(50_000))
+    assert read_table(small_disk / path, FRAMES).num_rows == 1
+
+
+def test_a_full_disk_refuses_the_lock_clearly(small_disk: Path) -> None:
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb") as filler:
+        while True:
+            filler.write(bytes(4096))
+            filler.flush()
+    with pytest.raises(StoreError, match="No space left on device; free some space"), exclusive(small_disk):
+        pass
+
+
+def test_a_read_only_disk(small_disk: Path) -> None:
+    target = _store(small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable filesystem"):
+        write_atomic(small_disk, "table/env/00000.bin", lambda sink: sink.write(b"new"))
+    with pytest.raises(StoreError, match="writable filesystem"), exclusive(small_disk):
+        pass
+    assert target.read_bytes() == OLD
+
+
+def _trace_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Record every flush and rename, by path."""
+    events: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def traced_fsync(descriptor: int) -> None:
+        events.append(("flush", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        fsync(descriptor)
+
+    def traced_replace(self: Path, target: Path) -> Path:
+        events.append(("rename", str(target)))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", traced_fsync)
+    monkeypatch.setattr(Path, "replace", traced_replace)
+    return events
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are named by /proc only")
+def test_content_is_flushed_before_the_rename_and_the_folders_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    events = _trace_disk(monkeypatch)
+    write_text_atomic(root, "labels/v1/env/00000.txt", "x")
+    folder = root / "labels/v1/env"
+    renamed = events.index(("rename", str(folder / "00000.txt")))
+    flushed_before = [path for kind, path in events[:renamed] if kind == "flush"]
+    assert any(path.startswith(str(root / TEMPORARY)) for path in flushed_before)
+    assert events[renamed + 1 :] == [("flush", str(folder))]
+    # The entries of folders that are new must survive a power cut too.
+    assert {str(root), str(root / "labels"), str(root / "labels/v1")} <= set(flushed_before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are named by /proc only")
+def test_files_written_side_by_side_are_flushed_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = _trace_disk(monkeypatch)
+    paths = [f"frames/env/{number:05d}.parquet" for number in range(6)]
+    records = write_tables(tmp_path, [(path, FRAMES, _frames(100 + place)) for place, path in enumerate(paths)])
+    assert list(records) == paths
+    assert all(file_record(tmp_path / path) == record for path, record in records.items())
+    for path in paths:
+        renamed = events.index(("rename", str(tmp_path / path)))
+        name = str(tmp_path / TEMPORARY / path.replace("/", "-"))
+        assert any(kind == "flush" and flushed.startswith(name) for kind, flushed in events[:renamed])
+    assert events[-1] == ("flush", str(tmp_path / "frames/env"))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pivot.datasets.files import write_atomic
+root, number = Path(sys.argv[1]), 0
+while True:
+    number += 1
+    content = bytes([number % 256]) * 3_000_000
+    write_atomic(root, "file.bin", lambda sink: sink.write(content))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.003, 0.011])
+def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, delay: float) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+    content = (tmp_path / "file.bin").read_bytes()
+    assert len(content) == 3_000_000
+    assert content.count(content[:1]) == len(content)
+    with exclusive(tmp_path):
+        assert not (tmp_path / TEMPORARY).exists()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pivot.datasets.files import exclusive
+with exclusive(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(StoreError) as raised, exclusive(tmp_path):
+            pass
+        assert f"{tmp_path} is being written by another run (process {process.pid})" in str(raised.value)
+        assert "wait for its end, or choose another --out" in str(raised.value)
+        process.send_signal(signal.SIGKILL)
+    with exclusive(tmp_path):
+        assert (tmp_path / LOCK).read_text() == str(os.getpid())
+
+
+def test_the_lock_is_free_after_an_error_and_refused_twice_in_one_process(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), exclusive(tmp_path):
+        raise RuntimeError("the run fails")
+    with exclusive(tmp_path), pytest.raises(StoreError, match="another run"), exclusive(tmp_path):
+        pass
+
+
+def test_a_store_cannot_stand_on_a_file(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(StoreError, match="a file stands where a folder is needed"), exclusive(tmp_path / "store"):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"files": {}}x'])
+def test_json_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(StoreError, match=r"run\.json is not valid JSON .*build the store again"):
+        read_json(tmp_path / "run.json")
+    with pytest.raises(StoreError, match=r"cannot read .*missing\.json: No such file"):
+        read_json(tmp_path / "missing.json")
+
+
+RECEIPT = ".receipts/rollout/env/00000.json"
+
+
+def _receipt(root: Path) -> Receipt:
+    record = write_text_atomic(root, "episodes/env/00000.parquet", "content")
+    receipt = Receipt("inputs", {"episodes/env/00000.parquet": record}, {"owed": ["a"], "episodes": 8})
+    receipt.write(root, RECEIPT)
+    return receipt
+
+
+def test_a_receipt_holds_only_for_its_inputs_and_whole_files(tmp_path: Path) -> None:
+    receipt = _receipt(tmp_path)
+    assert Receipt.read(tmp_path, RECEIPT) == receipt
+    assert receipt.holds(tmp_path, "inputs")
+    assert not receipt.holds(tmp_path, "other inputs")
+    target = tmp_path / "episodes/env/00000.parquet"
+    target.write_text("conten")
+    assert not receipt.holds(tmp_path, "inputs")
+    target.write_text("contents")
+    assert not receipt.holds(tmp_path, "inputs")
+    target.unlink()
+    assert not receipt.holds(tmp_path, "inputs")
+    target.parent.rmdir()
+    assert not receipt.holds(tmp_path, "inputs")
+
+
+def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
+    receipt = _receipt(tmp_path)
+    whole = (tmp_path / RECEIPT).read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / RECEIPT).write_bytes(whole[:length])
+        assert Receipt.read(tmp_path, RECEIPT) in (None, receipt)
+    assert Receipt.read(tmp_path, "missing.json") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": ...},
+        {"files": ["a"]},
+        {"files": {"a": {"sha256": "0"}}},
+        {"files": {"a": ["0", 1]}},
+        {"facts": None},
+        {"facts": ...},
+    ],
+)
+def test_a_receipt_of_another_shape_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    _receipt(tmp_path)
+    raw = json.loads((tmp_path / RECEIPT).read_text()) | change
+    write_json_atomic(tmp_path, RECEIPT, {name: value for name, value in raw.items() if value is not ...})
+    assert Receipt.read(tmp_path, RECEIPT) is None
