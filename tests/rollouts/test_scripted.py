@@ -129,7 +129,7 @@ class Yielding(ScriptedPolicy):
 
 
 DIGEST = """
-from pivot.tests.test_rollout_scripted import *
+from pivot.tests.rollouts.test_scripted import *
 print(digest([texts(rolled(env, 3)) for env in sorted(TARGETS)]))
 """
 

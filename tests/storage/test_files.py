@@ -229,7 +229,7 @@ def test_files_written_side_by_side_are_flushed_all(tmp_path: Path, monkeypatch:
 WRITER = """
 import sys
 from pathlib import Path
-from pivot.datasets.files import write_atomic
+from pivot.storage.files import write_atomic
 root, number = Path(sys.argv[1]), 0
 while True:
     number += 1
@@ -257,7 +257,7 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, delay: float) -> No
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pivot.datasets.files import exclusive
+from pivot.storage.locks import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
