@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment, make_solver
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import assign_sides
-from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
+from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
@@ -75,18 +74,18 @@ def build_store(
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     _refuse_foreign_folder(root)
-    _check_parts(config)
+    Run(config)
     with exclusive(root):
         store, done = _look_at(root, config, refresh=refresh)
         if done is not None:
             return done
-        config = store.config
-        tasks = plan(config, reporter)
-        check_ready(config)
+        run = store.run
+        tasks = plan(run, reporter)
+        run.check()
         _begin(store, refresh)
-        asking = _asking_anew(config) if refresh else config
-        if plugins.load("policies", config.policy.name).served:
-            results = _in_order(config, roll_out_served(root, asking, tasks, reporter))
+        asking = _asking_anew(run) if refresh else run
+        if run.served:
+            results = _in_order(run.config, roll_out_served(root, asking, tasks, reporter))
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
         results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
@@ -96,26 +95,6 @@ def build_store(
         write_database(store)
         store.write_manifest(files | _older_label_versions(store))
         return summarise(store, results, already_complete=False)
-
-
-def _check_parts(config: RunConfig) -> None:
-    """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
-    make_policy(config.policy).check()
-    make_teacher(config.teacher)
-    make_filters()
-    for name in config.environments:
-        make_solver(name, config.solvers.get(name))
-        plugins.load("prompts", name)
-
-
-def check_ready(config: RunConfig) -> None:
-    """Find out whether what runs behind the environments works, once in a process.
-
-    Raises:
-        ConfigError: a simulator cannot be used; nothing has been written then.
-    """
-    for name, run in config.environments.items():
-        environment(name).check_ready(env_config(name, run.settings))
 
 
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
@@ -136,14 +115,14 @@ def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, Bu
     return store, None if refresh else _complete_result(store)
 
 
-def _asking_anew(config: RunConfig) -> RunConfig:
-    """Return the config for the stages of a run with ``refresh``: models are asked, whatever the call cache holds."""
+def _asking_anew(run: Run) -> Run:
+    """Return the run for the stages of a build with ``refresh``: models are asked, whatever the call cache holds."""
     parts: dict[str, PartConfig] = {}
-    for group, name in (("policies", "policy"), ("teachers", "teacher")):
-        part: PartConfig = getattr(config, name)
-        if plugins.load(group, part.name).served:
+    for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
+        part: PartConfig = getattr(run.config, name)
+        if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return config.model_copy(update=parts)
+    return Run(run.config.model_copy(update=parts))
 
 
 def label_and_export(
@@ -153,9 +132,8 @@ def label_and_export(
 
     With ``refresh`` a teacher is asked anew, whatever the call cache holds.
     """
-    asking = _asking_anew(store.config) if refresh else None
-    teacher = plugins.load("teachers", store.config.teacher.name)
-    label = execute_with(InProcess()) if teacher.one_process else execute
+    asking = _asking_anew(store.run) if refresh else None
+    label = execute_with(InProcess()) if store.run.writer().one_process else execute
     results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
     sides = assign_sides(store)
 
@@ -171,16 +149,17 @@ def _episode_ids(store: Store, shard: Shard) -> list[str]:
     return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
 
 
-def plan(config: RunConfig, reporter: Reporter) -> dict[Shard, list[Task]]:
+def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     """Make the levels of a run and deal them to its shards."""
     stage = "plan"
-    reporter.start(stage, sum(run.tasks for run in config.environments.values()) * config.rollouts)
+    seed, rollouts = run.config.seed, run.config.rollouts
+    reporter.start(stage, sum(env.tasks for env in run.envs.values()) * rollouts)
     tasks: dict[str, list[Task]] = {}
-    for name, run in config.environments.items():
-        tasks[name] = plan_tasks(environment(name), env_config(name, run.settings), config.seed, run.tasks)
-        reporter.advance(stage, run.tasks * config.rollouts)
+    for name, env in run.envs.items():
+        tasks[name] = plan_tasks(env.type, env.config, seed, env.tasks)
+        reporter.advance(stage, env.tasks * rollouts)
     reporter.finish(stage)
-    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in config.shards()}
+    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
 def _run_stage(
@@ -191,13 +170,13 @@ def _run_stage(
     reporter: Reporter,
     more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
     *,
-    asking: RunConfig | None = None,
+    asking: Run | None = None,
 ) -> list[ShardResult]:
-    config = asking or store.config
-    shards = config.shards()
+    run = asking or store.run
+    config, shards = run.config, run.config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
     results: list[ShardResult] = []
-    for result in execute(stage, call, [(store.root, config, shard, *more(shard)) for shard in shards]):
+    for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
