@@ -132,7 +132,7 @@ _DTYPES = {pa.string(): "string", pa.bool_(): "bool", pa.binary(): "binary", pa.
 def _feature_of(kind: pa.DataType) -> dict[str, Any]:
     """Return the ``datasets`` feature of an Arrow type, as ``Features.to_dict`` would write it."""
     if kind == IMAGE:
-        return {"_type": "Image"}
+        return {"mode": "RGB", "_type": "Image"}
     if isinstance(kind, pa.StructType):
         return {field.name: _feature_of(field.type) for field in kind}
     if isinstance(kind, pa.ListType):

@@ -90,7 +90,7 @@ def build_store(
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
         results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
         files = {name: record for result in results for name, record in result.files.items()}
-        files |= write_card(store, DATASET_FOLDER)
+        files |= write_card(store, DATASET_FOLDER, files)
         files[RUN] = store.write_run()
         write_database(store)
         store.write_manifest(files | _older_label_versions(store))

@@ -80,7 +80,8 @@ def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], kee
         for name, record in old.manifest().items()
         if not name.startswith("dataset/") and (keep_old or not belongs_to_old_labels(name))
     }
-    made = {name: record for result in results for name, record in result.files.items()} | write_card(store, staged)
+    made = {name: record for result in results for name, record in result.files.items()}
+    made |= write_card(store, staged, made)
     files |= {name.replace(f"{staged}/", "dataset/", 1): record for name, record in made.items()}
     preparation = Store(root / COMMIT, store.config)
     shutil.rmtree(preparation.root, ignore_errors=True)

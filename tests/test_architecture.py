@@ -33,6 +33,8 @@ LAYERS = (
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
 ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
+DATA = ("py.typed", "datasets/card_template.md")
+"""Files beside modules that the wheel holds."""
 MAX_LINES = 600
 
 
@@ -181,7 +183,7 @@ def _can_build() -> bool:
 @pytest.mark.skipif(not _can_build(), reason="needs build and a newer setuptools; make dev installs both")
 def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     copy = tmp_path / "source"
-    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))]
+    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", *DATA))]
     for path in (*tracked, *_sources("tests", "benchmarks")):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,4 +195,4 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {"pivot/py.typed"}
+    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}

@@ -148,7 +148,8 @@ def _card_problems(store: Store) -> list[str]:
         picture = example_picture(store)
         run = read_json(store.root / RUN)
         problems = []
-        if (folder / CARD).read_text(encoding="utf-8") != card_text(store, DATASET_FOLDER, run, picture is not None):
+        derived = card_text(store, DATASET_FOLDER, run, store.manifest(), picture is not None)
+        if (folder / CARD).read_text(encoding="utf-8") != derived:
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
         if not _shows(folder / PICTURE, picture):
             problems.append(f"{DATASET_FOLDER}/{PICTURE}: it is not the picture that the tables give")

@@ -108,7 +108,7 @@ def test_the_class_labels_keep_their_order() -> None:
 def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: TableSchema) -> None:
     features = Features.from_arrow_schema(schema.arrow_with_features())
     assert features.arrow_schema.equals(schema.arrow_with_features(), check_metadata=True)
-    assert features["images"] == List(Image())
+    assert features["images"] == List(Image(mode="RGB"))
     assert features["actions"] == List(Value("string"))
     empty = Dataset.from_dict({name: [] for name in schema.names}, features=features)
     assert empty.data.schema.equals(schema.arrow_with_features(), check_metadata=True)

@@ -130,7 +130,7 @@ def test_an_unknown_vocabulary_is_refused() -> None:
 
 def test_card_and_rows_name_the_scorer(store: Path) -> None:
     opened = Store.open(store)
-    card = card_text(opened, "dataset", opened.run_record(), True)
+    card = card_text(opened, "dataset", opened.run_record(), opened.manifest(), True)
     (stand_ins,) = [line for line in card.splitlines() if "**Stand-ins**" in line]
     assert "scorer `pixel`" in stand_ins
     assert "in place of the perceptual scores of `dino+dreamsim`" in stand_ins
