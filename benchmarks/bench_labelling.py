@@ -15,6 +15,7 @@ from typing import Any
 
 from pivot.datasets.config import RunConfig, Shard, make_config
 from pivot.datasets.parquet import write_tables
+from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, LABELS
 from pivot.datasets.store import Store
 from pivot.flows.api import build
@@ -87,6 +88,7 @@ def _whole_stage(root: Path, config: RunConfig) -> float:
     for receipt in root.glob(".receipts/label-*/*/*.json"):
         receipt.unlink()
     start = perf_counter()
+    run = Run(config)
     for shard in config.shards():
-        label_shard(root, config, shard)
+        label_shard(root, run, shard)
     return perf_counter() - start

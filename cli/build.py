@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..datasets.run import Run
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
-from ..flows.pipeline import check_ready, finished_build
+from ..flows.pipeline import finished_build
 from . import model_flags as flags
 from .console import ProgressBars, err
 from .options import option
@@ -140,7 +141,7 @@ def build(
     if done is not None:
         show_result(done)
         return
-    check_ready(resolved)
+    Run(resolved).check()
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from ..datasets.config import RunConfig
+from ..datasets.run import Run
 from ..datasets.store import Store
 from ..datasets.usage import USAGE_HEADER, usage_rows
 from ..flows.estimate import estimate_bytes
@@ -16,7 +17,7 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
     rows, total = [], 0
     for name, run in config.environments.items():
         episodes = run.tasks * config.rollouts
-        size = estimate_bytes(config, name)
+        size = estimate_bytes(Run(config), name)
         total += size
         shards = sum(shard.env == name for shard in config.shards())
         rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])

@@ -11,12 +11,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import yaml
 
-from .. import plugins
 from ..identity import canonical_json, digest
 from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
-from .config import env_config, environment
+from .config import environment
 from .describe import find_episode
 from .schema import DATASET, DATASET_EPISODES, TableSchema
 from .split import SIDES
@@ -231,12 +230,12 @@ def _bounds_section(store: Store) -> str:
 def _making_section(store: Store, run: Mapping[str, Any]) -> str:
     config = store.config
     stand_ins = []
-    if plugins.load("policies", config.policy.name).is_stand_in:
+    if store.run.policy().is_stand_in:
         stand_ins.append(f"policy `{config.policy.name}` is embedded and acts in place of a vision-language model")
-    if plugins.load("teachers", config.teacher.name).is_stand_in:
+    if store.run.writer().is_stand_in:
         stand_ins.append(f"teacher `{config.teacher.name}` is embedded and writes in place of a language model")
-    for env, chosen in config.environments.items():
-        stand_ins += env_config(env, chosen.settings).stand_ins
+    for env in store.run.envs.values():
+        stand_ins += env.config.stand_ins
     solvers = store.lazy().labels.select("solver", "solver_version").unique().sort("solver").collect()
     named = ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows()) or "none (no failure)"
     lines = [

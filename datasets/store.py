@@ -15,12 +15,12 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from .. import plugins
 from ..errors import ConfigError, PluginError, StoreError
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .parquet import check_file, read_table
+from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
 MANIFEST = "manifest.json"
@@ -80,9 +80,21 @@ class Store:
         except (ConfigError, PluginError) as error:
             raise type(error)(f"{root / RUN}: {error}") from error
 
+    @cached_property
+    def run(self) -> Run:
+        """The config, resolved.
+
+        Raises:
+            ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
+        """
+        try:
+            return Run(self.config)
+        except (ConfigError, PluginError) as error:
+            raise type(error)(f"{self.root / RUN}: {error}") from error
+
     def run_record(self) -> dict[str, Any]:
         """What ``run.json`` says: the resolved config and the versions that run now."""
-        return {"run_id": self.config.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
+        return {"run_id": self.run.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
 
     def write_run(self, name: str = RUN) -> FileRecord:
         """Write ``run.json``, or beforehand what will take its place."""
@@ -116,7 +128,7 @@ class Store:
 
         None where the teacher is no model: then there are no requests and no file.
         """
-        if not plugins.load("teachers", self.config.teacher.name).served:
+        if not self.run.writer_is_served:
             return None
         return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
 

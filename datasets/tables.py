@@ -15,17 +15,17 @@ from ..identity import canonical_json
 from ..labeling.base import FailedEpisode, Label
 from ..messages import EncodedFrame, PromptMessages
 from ..rollouts.base import Episode, Policy, Status, Step, StopReason, TaskRollouts
-from .config import RunConfig
+from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 
 Rows = list[dict[str, Any]]
 
 
-def shard_constants(config: RunConfig, settings: EnvConfig, policy: Policy) -> dict[str, Any]:
+def shard_constants(run: Run, settings: EnvConfig, policy: Policy) -> dict[str, Any]:
     """Episode columns that are equal in a whole shard."""
     chosen = {} if settings.simulator is None else {"backend": settings.simulator}
     return chosen | {
-        "run_id": config.run_id,
+        "run_id": run.run_id,
         "env_config": canonical_json(settings.decisive()),
         "horizon": settings.horizon,
         "policy": policy.name,

@@ -153,10 +153,10 @@ def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     store = Store.open(root)
     store.check_presence((EPISODES, STEPS, PROMPTS, LABELS))
-    path = store.storage.local_path(DATABASE)
-    if not path.is_file():
+    path = store.storage.address(DATABASE)
+    if store.storage.stat(DATABASE) is None:
         raise StoreError(f"{path} is missing; run the same build again to write it anew")
-    with _plain_name(root) as plain:
+    with _plain_name(store.storage.local_path()) as plain:
         try:
             connection = duckdb.connect(str(plain / DATABASE), read_only=True)
         except duckdb.Error as error:

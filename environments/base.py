@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..errors import ConfigError
 from ..identity import digest
 from ..images import Frame, encode_png
+from ..plugins import Plugin, Settings
+from ..solvers.base import unfit_modes
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
 NO_FRAME.flags.writeable = False
 
 
-class EnvConfig(BaseModel):
+class EnvConfig(Settings):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     locations: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
@@ -118,7 +118,7 @@ class ParsedAction:
     """JSON of the parsed arguments, for environments whose actions carry some."""
 
 
-class PivotEnv(gymnasium.Env[Frame, Any]):
+class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
     ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
@@ -128,7 +128,7 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     """
 
     profile: ClassVar[EnvProfile]
-    config_type: ClassVar[type[EnvConfig]]
+    config_type: ClassVar[type[EnvConfig]]  # pyright: ignore[reportIncompatibleVariableOverride]
     metadata: ClassVar[dict[str, Any]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         "render_modes": ["rgb_array"],
         "render_fps": 4,
@@ -141,6 +141,18 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
         """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""
         self.config = config if config is not None else self.config_type()  # pyright: ignore[reportCallIssue]
         self.render_mode = render_mode
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class the dataset could not store; see the base class."""
+        if problem := super().misfit():
+            return problem
+        if not issubclass(cls.config_type, EnvConfig):
+            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        profile = getattr(cls, "profile", None)
+        if not isinstance(profile, EnvProfile):
+            return f"its profile is {profile!r}, expected an EnvProfile"
+        return unfit_modes(profile.failure_modes)
 
     @classmethod
     @abstractmethod

@@ -7,14 +7,13 @@ reporter. Everything that is done leaves receipts, so the same call again goes o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment, make_solver
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import assign_sides
-from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
+from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
 from ..datasets.views import write_database
@@ -73,28 +72,19 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
-    storage = open_storage(root)
-    _refuse_foreign_folder(storage)
-    _check_parts(config)
-    try:
-        with storage.lock():
-            store, done = _look_at(root, config, refresh=refresh)
-            return done or _make(store, execute, reporter, refresh=refresh)
-    except ReadOnlyError:
-        if (done := _read_only_result(root, config, refresh=refresh)) is None:
-            raise
-        return done
+    Run(config)
+    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh))
 
 
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
     """Do what is left to do; the manifest comes last."""
-    config = store.config
-    tasks = plan(config, reporter)
-    check_ready(config)
+    run = store.run
+    tasks = plan(run, reporter)
+    run.check()
     _begin(store, refresh)
-    asking = _asking_anew(config) if refresh else config
-    if plugins.load("policies", config.policy.name).served:
-        results = _in_order(config, roll_out_served(store.root, asking, tasks, reporter))
+    asking = _asking_anew(run) if refresh else run
+    if run.served:
+        results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
     else:
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
@@ -106,64 +96,46 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
     return summarise(store, results, already_complete=False)
 
 
-def _check_parts(config: RunConfig) -> None:
-    """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
-    make_policy(config.policy).check()
-    make_teacher(config.teacher)
-    make_filters()
-    for name in config.environments:
-        make_solver(name, config.solvers.get(name))
-        plugins.load("prompts", name)
-
-
-def check_ready(config: RunConfig) -> None:
-    """Find out whether what runs behind the environments works, once in a process.
-
-    Raises:
-        ConfigError: a simulator cannot be used; nothing has been written then.
-    """
-    for name, run in config.environments.items():
-        environment(name).check_ready(env_config(name, run.settings))
-
-
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
     """Return the summary of a store that already is what is asked for, None when there is work.
 
     Raises:
         StoreError: as :func:`build_store` would, before anything is started for it.
     """
+    return _under_lock(root, config, refresh, lambda _: None)
+
+
+Made = TypeVar("Made", bound=BuildResult | None)
+
+
+def _under_lock(root: Path, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
+    """Return the summary of a store that already is what is asked for, else what ``work`` makes of it, locked.
+
+    A store that cannot be written here has no lock to take, and nothing has to be done for it when it is complete.
+    """
     storage = open_storage(root)
     _refuse_foreign_folder(storage)
     try:
         with storage.lock():
-            return _look_at(root, config, refresh=refresh)[1]
+            roll_forward(storage)
+            store = Store(root, _reconcile(root, config, refresh))
+            done = None if refresh else _complete_result(store)
+            return done or work(store)
     except ReadOnlyError:
-        if (done := _read_only_result(root, config, refresh=refresh)) is None:
+        done = None if refresh else _complete_result(Store(root, _reconcile(root, config, refresh)))
+        if done is None:
             raise
         return done
 
 
-def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, BuildResult | None]:
-    """Return the store as it shall be, and its summary when it is that already."""
-    store = Store(root, config)
-    roll_forward(store.storage)
-    store = Store(root, _reconcile(store, refresh))
-    return store, None if refresh else _complete_result(store)
-
-
-def _read_only_result(root: Path, config: RunConfig, *, refresh: bool) -> BuildResult | None:
-    """Return the summary of a store that has no lock to take, because nobody can write it here; None if unfinished."""
-    return None if refresh else _complete_result(Store(root, _reconcile(Store(root, config), refresh)))
-
-
-def _asking_anew(config: RunConfig) -> RunConfig:
-    """Return the config for the stages of a run with ``refresh``: models are asked, whatever the call cache holds."""
+def _asking_anew(run: Run) -> Run:
+    """Return the run for the stages of a build with ``refresh``: models are asked, whatever the call cache holds."""
     parts: dict[str, PartConfig] = {}
-    for group, name in (("policies", "policy"), ("teachers", "teacher")):
-        part: PartConfig = getattr(config, name)
-        if plugins.load(group, part.name).served:
+    for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
+        part: PartConfig = getattr(run.config, name)
+        if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return config.model_copy(update=parts)
+    return Run(run.config.model_copy(update=parts))
 
 
 def label_and_export(
@@ -173,9 +145,8 @@ def label_and_export(
 
     With ``refresh`` a teacher is asked anew, whatever the call cache holds.
     """
-    asking = _asking_anew(store.config) if refresh else None
-    teacher = plugins.load("teachers", store.config.teacher.name)
-    label = execute_with(InProcess()) if teacher.one_process else execute
+    asking = _asking_anew(store.run) if refresh else None
+    label = execute_with(InProcess()) if store.run.writer().one_process else execute
     results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
     sides = assign_sides(store)
 
@@ -191,16 +162,17 @@ def _episode_ids(store: Store, shard: Shard) -> list[str]:
     return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
 
 
-def plan(config: RunConfig, reporter: Reporter) -> dict[Shard, list[Task]]:
+def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     """Make the levels of a run and deal them to its shards."""
     stage = "plan"
-    reporter.start(stage, sum(run.tasks for run in config.environments.values()) * config.rollouts)
+    seed, rollouts = run.config.seed, run.config.rollouts
+    reporter.start(stage, sum(env.tasks for env in run.envs.values()) * rollouts)
     tasks: dict[str, list[Task]] = {}
-    for name, run in config.environments.items():
-        tasks[name] = plan_tasks(environment(name), env_config(name, run.settings), config.seed, run.tasks)
-        reporter.advance(stage, run.tasks * config.rollouts)
+    for name, env in run.envs.items():
+        tasks[name] = plan_tasks(env.type, env.config, seed, env.tasks)
+        reporter.advance(stage, env.tasks * rollouts)
     reporter.finish(stage)
-    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in config.shards()}
+    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
 def _run_stage(
@@ -211,13 +183,13 @@ def _run_stage(
     reporter: Reporter,
     more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
     *,
-    asking: RunConfig | None = None,
+    asking: Run | None = None,
 ) -> list[ShardResult]:
-    config = asking or store.config
-    shards = config.shards()
+    run = asking or store.run
+    config, shards = run.config, run.config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
     results: list[ShardResult] = []
-    for result in execute(stage, call, [(store.root, config, shard, *more(shard)) for shard in shards]):
+    for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
@@ -239,10 +211,9 @@ def _refuse_foreign_folder(storage: Storage) -> None:
         )
 
 
-def _reconcile(asked_for: Store, refresh: bool) -> RunConfig:
+def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
-    root, config = asked_for.root, asked_for.config
-    if refresh or asked_for.storage.stat(RUN) is None:
+    if refresh or open_storage(root).stat(RUN) is None:
         return config
     old = Store.open(root, complete=False).config
     config = config.model_copy(update={"label_version": old.label_version})

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, plugins
-from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
+from .. import __version__
+from ..datasets.config import RunConfig, Shard
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.parquet import read_table, write_tables
-from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.proof.replay import KeptGuidance, stored_guidance
+from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store, shard_frames
 from ..datasets.tables import (
@@ -68,35 +68,33 @@ class RolloutJob:
     """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
 
 
-def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    policy = make_policy(config.policy)
-    job = rollout_job(root, config, shard, tasks, policy)
+    policy = run.policy()
+    job = rollout_job(root, run, shard, tasks, policy)
     if isinstance(job, ShardResult):
         return job
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed)
-    return store_rollouts(root, config, job, policy, rollouts)
+    env = run.env(shard.env)
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, run.config.rollouts, only=job.owed, prompt=env.prompt
+    )
+    return store_rollouts(root, run, job, policy, rollouts)
 
 
-def rollout_job(
-    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], policy: Policy
-) -> RolloutJob | ShardResult:
+def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], policy: Policy) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
-    store = Store(root, config)
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    prompt = plugins.load("prompts", shard.env)
+    store, env = Store(root, run.config), run.env(shard.env)
     inputs = digest(
         {
             "format": STORE_FORMAT,
-            "run": config.run_id,
-            "env": [shard.env, env_type.profile.version, settings.decisive()],
+            "run": run.run_id,
+            "env": [shard.env, env.type.profile.version, env.config.decisive()],
             "policy": policy.config,
-            "prompt": [prompt.template, prompt.version],
+            "prompt": [env.prompt.template, env.prompt.version],
             "tasks": [asdict(task) for task in tasks],
         }
     )
@@ -107,20 +105,17 @@ def rollout_job(
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(
-    root: Path, config: RunConfig, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]
-) -> ShardResult:
+def store_rollouts(root: Path, run: Run, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    store, shard = Store(root, config), job.shard
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    store, shard, env = Store(root, run.config), job.shard, run.env(job.shard.env)
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
+    tables = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
     named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
@@ -150,16 +145,14 @@ def _rollout_facts(rollouts: Sequence[TaskRollouts]) -> dict[str, Any]:
 # Label
 
 
-def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
+def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     """Label the failed episodes of one shard.
 
     Raises:
         StoreError: the rollouts cannot be read, or the labels not written.
     """
-    store = Store(root, config)
-    solver = make_solver(shard.env, config.solvers.get(shard.env))
-    teacher = make_teacher(config.teacher)
-    filters = make_filters()
+    config, store = run.config, Store(root, run.config)
+    solver, teacher, filters = run.env(shard.env).solver(), run.writer(), run.filters()
     inputs = digest(
         {
             "format": STORE_FORMAT,
@@ -225,7 +218,7 @@ def _is_unanswered(label: Label) -> bool:
 # Export
 
 
-def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
     ``sides`` maps the episode ids of the shard to their side of the split.
@@ -233,7 +226,7 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
     Raises:
         StoreError: the shard cannot be read or written.
     """
-    store = Store(root, config)
+    config, store = run.config, Store(root, run.config)
     inputs = digest(
         {
             "format": STORE_FORMAT,

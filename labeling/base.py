@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
 from ..messages import PromptMessages
+from ..plugins import Plugin
 from ..solvers.base import Case, Certificate, Solver, Verdict
 from .vocabulary import Vocabulary
 
@@ -158,17 +159,15 @@ class Guidance:
     """Rows of the ``calls`` table: one a request to a model."""
 
 
-class Teacher(ABC):
+class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
-    name: ClassVar[str]
+    name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a teacher that waits for a model; the service settings of the config (address, limits, cache: what
-    decides no byte) are then passed to its constructor together with the options."""
-
-    one_process: ClassVar[bool] = False
+    """True for a writer that waits for a model; its calls are stored."""
+    one_process: bool = False
     """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to bring the frames of their episodes."""
@@ -178,7 +177,7 @@ class Teacher(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
 
-    def check(self) -> None:  # noqa: B027 - most teachers need nothing
+    def check(self) -> None:
         """See whether everything that the teacher needs is installed, before a long run starts.
 
         Raises:
@@ -213,7 +212,7 @@ class Draft:
     """Whose words for failure modes the target uses."""
 
 
-class Filter(ABC):
+class Filter(Plugin, ABC):
     """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
 
     name: ClassVar[str]

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from .. import plugins
 from ..environments.base import EnvProfile
+from ..plugins import Settings
 from ..solvers.base import Case, Solver, Verdict
 from .base import Draft, FailedEpisode, Filter
 from .claims import (
@@ -35,6 +36,7 @@ class TargetFilter(Filter):
     """The target parses, and it says what the label says, about a step that the episode has."""
 
     name: ClassVar[str] = "target"
+    config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return the parser's typed problem, ``out_of_range`` or ``differs``."""
@@ -54,6 +56,7 @@ class ModeFilter(Filter):
     """The failure mode, and every secondary one, belongs to the environment's closed vocabulary."""
 
     name: ClassVar[str] = "mode"
+    config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return ``unknown`` with the mode that the environment does not have."""
@@ -68,6 +71,7 @@ class ReplayFilter(Filter):
     """Re-executing the logged actions from the initial state gives the logged rewards, ``info``, frames and end."""
 
     name: ClassVar[str] = "replay"
+    config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return ``settings``, ``horizon``, ``state``, ``action``, ``reward``, ``info``, ``frame`` or ``end``."""
@@ -97,6 +101,7 @@ class GuidanceFilter(Filter):
     """
 
     name: ClassVar[str] = "guidance"
+    config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return ``empty`` or ``unrelated``."""
@@ -129,6 +134,7 @@ class SokobanDeadlockFilter(Filter):
     """
 
     name: ClassVar[str] = "sokoban_deadlock"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -169,6 +175,7 @@ class FrozenLakeFactsFilter(Filter):
     """
 
     name: ClassVar[str] = "frozenlake_facts"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"frozenlake"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -195,6 +202,7 @@ class OutcomeFilter(Filter):
     """Guidance neither declines to be guidance nor calls the failed episode a success."""
 
     name: ClassVar[str] = "outcome"
+    config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return ``refusal`` or ``claims_success``."""
@@ -214,6 +222,7 @@ class GridAdviceFilter(Filter):
     """
 
     name: ClassVar[str] = "grid_advice"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban", "frozenlake"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -234,6 +243,7 @@ class SokobanFactsFilter(Filter):
     """
 
     name: ClassVar[str] = "sokoban_facts"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -262,6 +272,7 @@ class SvgFactsFilter(Filter):
     """
 
     name: ClassVar[str] = "svg_facts"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"svg"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -287,6 +298,7 @@ class NavigationFactsFilter(Filter):
     """
 
     name: ClassVar[str] = "navigation_facts"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"navigation"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
@@ -306,6 +318,7 @@ class PrimitiveSkillFactsFilter(Filter):
     """
 
     name: ClassVar[str] = "primitiveskill_facts"
+    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"primitiveskill"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:

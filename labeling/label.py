@@ -14,7 +14,7 @@ from ..identity import canonical_json
 from ..messages import PromptMessages
 from ..solvers.base import Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
-from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, Label, RejectReason, Teacher, judge
+from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
 
@@ -25,7 +25,7 @@ TEACHER = "teacher"
 def label_episodes(
     episodes: Sequence[FailedEpisode],
     solver: Solver,
-    teacher: Teacher | None,
+    teacher: GuidanceWriter | None,
     filters: Sequence[Filter],
     label_version: str,
     vocabulary: Vocabulary = "certificate",
@@ -78,7 +78,9 @@ def label_episodes(
 class _Maker:
     """Assembles labels; holds the columns that are equal in one call."""
 
-    def __init__(self, solver: Solver, teacher: Teacher | None, label_version: str, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, solver: Solver, teacher: GuidanceWriter | None, label_version: str, vocabulary: Vocabulary
+    ) -> None:
         self._solver = solver
         self._vocabulary: Vocabulary = vocabulary
         self._constant: dict[str, Any] = {
@@ -152,7 +154,7 @@ class _Maker:
         )
 
 
-def _teacher_config(teacher: Teacher) -> str:
+def _teacher_config(teacher: GuidanceWriter) -> str:
     return canonical_json({**teacher.config, "is_stand_in": teacher.is_stand_in})
 
 

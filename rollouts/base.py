@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile, Frame, PivotEnv, Task
 from ..messages import EncodedFrame, PromptMessages
+from ..plugins import Plugin
 
 INFO_KEYS = (
     "moved",
@@ -84,16 +85,15 @@ class Reply:
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
 
 
-class Policy(ABC):
+class Policy(Plugin, ABC):
     """Answers turns. Episodes run concurrently in one event loop; a policy may batch the turns that wait together."""
 
-    name: ClassVar[str]
+    name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
     """True for a policy that waits for a model, in another process or on a device. All shards of a build are then
-    rolled out in one event loop, so that the model is kept busy across them, and the service settings of the config
-    (address, limits, cache: what decides no byte) are passed to the constructor together with the options."""
+    rolled out in one event loop, so that the model is kept busy across them."""
     episodes_in_flight: int = 64
     """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
     episode_seconds: float | None = None
@@ -104,7 +104,7 @@ class Policy(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
 
-    def check(self) -> None:  # noqa: B027 - most policies need nothing
+    def check(self) -> None:
         """See whether everything that the policy needs is installed, before a long run starts.
 
         Raises:
@@ -120,7 +120,7 @@ class Policy(ABC):
             ServerGoneError: nobody will get an answer; the run stops.
         """
 
-    async def aclose(self) -> None:  # noqa: B027 - most policies hold nothing
+    async def aclose(self) -> None:
         """Let go of connections and models when the last episode is over; called in the loop that ran them."""
 
 

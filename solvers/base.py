@@ -7,8 +7,12 @@ the first action after which the goal cannot be reached within the remaining tur
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import ConfigDict
+
+from ..plugins import WORD, Plugin, Settings
 
 FAILURE_MODES = (
     "timeout",
@@ -22,7 +26,8 @@ FAILURE_MODES = (
     "regression",
     "mismatch",
 )
-"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset."""
+"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset, and
+those of other environments follow it, sorted."""
 
 CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
 CertificateUnit = Literal["moves", "turns", "stages", "score"]
@@ -97,15 +102,40 @@ class Unsolved:
     detail: str
 
 
-@dataclass(frozen=True)
-class Solver(ABC):
-    """Certifies failed episodes of one environment. Subclasses are dataclasses whose fields are their settings."""
+def unfit_modes(modes: Any) -> str | None:
+    """Say why failure modes cannot be stored, or None: a mode is a word of a ClassLabel, a prompt and a target."""
+    if not isinstance(modes, tuple) or not modes:
+        return f"its failure modes are {modes!r}, expected a tuple of at least one word"
+    bad = [mode for mode in modes if not (isinstance(mode, str) and WORD.fullmatch(mode))]
+    return f"its failure mode {bad[0]!r} is no word; use lower-case letters, digits and underscores" if bad else None
+
+
+class SolverSettings(Settings):
+    """Settings of a solver: they decide labels, never episodes. A value of another type is refused, not converted."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Solver(Plugin, ABC):
+    """Certifies failed episodes of one environment."""
 
     name: ClassVar[str]
     version: ClassVar[str]
     modes: ClassVar[tuple[str, ...]]
     actions: ClassVar[tuple[str, ...]]
     """Usable action names in the public order; ties between plans are broken by it."""
+    kind: ClassVar[CertificateKind]
+    """The kind of all its certificates."""
+    unit: ClassVar[CertificateUnit]
+    """The unit of all its certificates."""
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class the dataset could not store; see the base class."""
+        for name, allowed in (("kind", get_args(CertificateKind)), ("unit", get_args(CertificateUnit))):
+            if getattr(cls, name, None) not in allowed:
+                return f"its {name} is {getattr(cls, name, None)!r}, expected one of {', '.join(allowed)}"
+        return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
@@ -114,8 +144,7 @@ class Solver(ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The settings that decide the verdicts, as stored beside every label."""
-        names = (item.name for item in fields(self))
-        return {name: getattr(self, name) for name in names if not name.startswith("_")}
+        return self.settings.model_dump(mode="json")
 
 
 class DistanceMap(ABC):
@@ -161,3 +190,20 @@ class Proof:
     def holds(self) -> bool:
         """Whether no problem was found."""
         return not self.problems
+
+
+class Prover(Plugin, ABC):
+    """Proves the labels of one environment a second time, from stored rows alone.
+
+    A prover shares no code with the solver: what both get wrong nobody finds. Labels of an environment without one are
+    counted as unproved wherever labels are counted.
+    """
+
+    def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
+        """Prepare for labels that were made with the solver settings ``solver_config``; its defaults without."""
+        super().__init__(settings)
+        self.solver_config = dict(solver_config or {})
+
+    @abstractmethod
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or everything that is wrong with it. Never raises for a bad row."""

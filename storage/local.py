@@ -32,29 +32,19 @@ class _HashingWriter:
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
         self._hash = hashlib.sha256()
-        self.size = 0
+        self._size = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._hash.update(view)
-        self.size += view.nbytes
+        self._size += view.nbytes
         return self._raw.write(view)
 
     def flush(self) -> None:
         self._raw.flush()
 
-    def tell(self) -> int:
-        return self.size
-
-    def close(self) -> None:
-        """The file is closed by its opener, after it has been flushed to disk."""
-
-    @property
-    def closed(self) -> bool:
-        return self._raw.closed
-
     def record(self) -> FileRecord:
-        return FileRecord(self._hash.hexdigest(), self.size)
+        return FileRecord(self._hash.hexdigest(), self._size)
 
 
 class LocalStorage(Storage):

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from pivot.datasets.config import make_config
-from pivot.datasets.parts import make_policy
+from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.tables import failed_episodes, rollout_tables, shard_constants
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
@@ -23,7 +23,7 @@ def rollouts(count: int) -> list[TaskRollouts]:
 
 def failures(count: int = 9) -> list[FailedEpisode]:
     """The failed ones among eight rollouts of each of ``count`` tasks."""
-    config = make_config({"environments": {"svg": {"tasks": count, "settings": {}}}})
-    constants = shard_constants(config, SvgConfig(), make_policy(config.policy))
+    run = Run(make_config({"environments": {"svg": {"tasks": count, "settings": {}}}}))
+    constants = shard_constants(run, SvgConfig(), run.policy())
     tables = rollout_tables(rollouts(count), SvgEnv.profile, constants)
     return failed_episodes(tables[EPISODES], tables[STEPS])

@@ -4,15 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PolicyError
-from ...labeling.base import Guidance, GuidanceRequest, Teacher
+from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from ...labeling.label import TEACHER
 from ...messages import PromptMessages
+from ...plugins import Settings
 from ...rollouts.base import Policy, Reply, Turn
 from ..tables import Rows
 
 
 class StoredReplies(Policy):
     """Gives the stored reply of every turn, under the name and config of the policy that gave it."""
+
+    config_type = Settings
 
     def __init__(self, policy: Policy, steps: Mapping[str, Rows]) -> None:
         """Repeat the replies in ``steps``, the step rows by episode."""
@@ -44,10 +47,12 @@ class StoredReplies(Policy):
         )
 
 
-class StoredGuidance(Teacher):
+class StoredGuidance(GuidanceWriter):
     """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
 
-    def __init__(self, teacher: Teacher, known: Mapping[str, Guidance]) -> None:
+    config_type = Settings
+
+    def __init__(self, teacher: GuidanceWriter, known: Mapping[str, Guidance]) -> None:
         """Repeat ``known``, the guidance by episode."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]

@@ -19,7 +19,7 @@ from ...images import decode, frame_id
 from ...rollouts.plan import plan_tasks
 from ...storage import Storage
 from ..card import CARD, PICTURE, card_text, example_picture
-from ..config import Shard, env_config, environment
+from ..config import Shard
 from ..export import assign_sides, dataset_file
 from ..progress import Reporter
 from ..schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STORE_TABLES
@@ -86,8 +86,7 @@ def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any,
 
 def _planned(store: Store) -> dict[Shard, list[Task]]:
     tasks = {
-        name: plan_tasks(environment(name), env_config(name, run.settings), store.config.seed, run.tasks)
-        for name, run in store.config.environments.items()
+        name: plan_tasks(env.type, env.config, store.config.seed, env.tasks) for name, env in store.run.envs.items()
     }
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in store.config.shards()}
 

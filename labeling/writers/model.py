@@ -6,16 +6,15 @@ answer at all is ``unanswered`` and asked again by the next run. Guidance is nev
 """
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...errors import PolicyError
 from ...identity import derive_seed, digest
 from ...messages import EncodedFrame, PromptMessages
-from ...models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
+from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...rollouts.ids import request_id
-from ..base import UNANSWERED, Guidance, GuidanceRequest, Teacher
+from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
 from .answer import FINAL, Unusable, read_answer
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
@@ -26,37 +25,40 @@ ASKED_AGAIN = 1
 SHOWN_AGAIN_CHARS = 2000
 """How much of an unusable answer the model is shown when it is asked again."""
 
-MAX_ANSWER_TOKENS = 512
-"""Two fields of at most 600 characters are about 300 tokens."""
-
-TEACHER_SAMPLING = Sampling(temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
+TEMPERATURE = 0.0
 """Greedy: the facts are given, and the same label should get the same advice."""
 
 
-class ModelTeacher(Teacher):
+class ModelWriter(GuidanceWriter):
     """A teacher on a chat model."""
 
     served: ClassVar[bool] = True
     needs_pictures: ClassVar[bool] = True
 
-    def __init__(self, sampling: Sampling = TEACHER_SAMPLING, concurrency: int = 64) -> None:
-        """Draw answers by ``sampling``, with at most ``concurrency`` requests of a shard in flight."""
-        self.sampling = sampling
-        self._concurrency = concurrency
+    def __init__(self, backend: Backend) -> None:
+        """Write through a model of ``backend``.
 
-    @abstractmethod
-    def make_model(self) -> ChatModel:
-        """Connect to the model, or load it."""
+        Raises:
+            ConfigError: the sampling is out of range.
+        """
+        super().__init__(backend.settings)
+        self.name = backend.name
+        self.one_process = backend.one_process
+        self.sampling: Sampling = backend.settings.sampling(TEMPERATURE)
+        self._backend = backend
 
-    @property
-    @abstractmethod
-    def model_config(self) -> dict[str, Any]:
-        """What ``config`` of the model will say, without making it."""
+    def check(self) -> None:
+        """See whether everything that the model needs is installed.
+
+        Raises:
+            PluginError: something is missing.
+        """
+        self._backend.check()
 
     @property
     def config(self) -> dict[str, Any]:
         """Model, revision, sampling and the version of the prompt: all that decides the texts."""
-        return {**self.model_config, "sampling": self.sampling.row(), "prompt_version": VERSION}
+        return {**self._backend.config, "sampling": self.sampling.row(), "prompt_version": VERSION}
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages:
         """Return what the model is shown of a request at first."""
@@ -72,8 +74,8 @@ class ModelTeacher(Teacher):
         return asyncio.run(self._write(requests)) if requests else []
 
     async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        model = self.make_model()
-        places = asyncio.Semaphore(self._concurrency)
+        model = self._backend.connect()
+        places = asyncio.Semaphore(self._backend.in_flight)
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(self._guidance(model, request, places)) for request in requests]

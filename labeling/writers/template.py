@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..base import Guidance, GuidanceRequest, Teacher
+from ...plugins import Settings
+from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..manipulation import would_serve
 from ..vocabulary import target_mode
 from ..wording import wording
@@ -290,10 +291,11 @@ def facts_of(request: GuidanceRequest) -> Facts:
     )
 
 
-class TemplateTeacher(Teacher):
+class TemplateWriter(GuidanceWriter):
     """Writes guidance from the certificate alone; stands in for a teacher model and is named so in every row."""
 
-    name: ClassVar[str] = "template"
+    name = "template"
+    config_type: ClassVar[type[Settings]] = Settings
     is_stand_in: ClassVar[bool] = True
 
     @property

@@ -7,7 +7,7 @@ over the sorted edges.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from math import comb
 
 import networkx
@@ -221,7 +221,3 @@ class BoxGame(Game):
             before = tails[np.repeat(first, sizes) + offsets]
             level = np.unique(before[distances[before] < 0])
         return distances
-
-
-GAMES: dict[str, Callable[[str], Game]] = {"sokoban": BoxGame, "frozenlake": LakeGame}
-"""Which environments can be re-proved: one entry makes ``verify`` prove the labels of another exact solver."""

@@ -148,7 +148,7 @@ def test_relabel_from_the_command_line(store: Path) -> None:
     assert_whole(store)
     assert Store.open(store).config.split == "episode"
     assert "holds: " in run("verify", store, "--workers", "1")
-    assert "unknown teacher 'human'" in str(error_of("relabel", store, "--teacher", "human"))
+    assert "unknown writer 'human'" in str(error_of("relabel", store, "--teacher", "human"))
 
 
 def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:
@@ -171,7 +171,7 @@ def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -
     load = plugins.load
 
     def broken(group: str, name: str) -> object:
-        if (group, name) == ("teachers", "template"):
+        if (group, name) == ("writers", "template"):
             raise PluginError("teacher 'template' failed to import: ImportError: no such library; fix that package")
         return load(group, name)
 

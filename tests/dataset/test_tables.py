@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import environment, make_solver
+from pivot.datasets.config import environment, solver_type
 from pivot.datasets.export import FrameReader, dataset_tables
 from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.shard import stored_verdict
@@ -18,6 +18,7 @@ from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables,
 from pivot.errors import PolicyError
 from pivot.images import Frame, decode, frame_id
 from pivot.messages import PromptMessages
+from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
@@ -34,6 +35,7 @@ TEXTS = ("plain", "", "ünï\u0000 \U0001f600 line\nbreak", '{"json": 1}')
 class Moody(Policy):
     """Every kind of reply that a table must hold: with and without tokens, odd texts, and now and then none at all."""
 
+    config_type = Settings
     name = "moody"
 
     @property
@@ -171,7 +173,7 @@ def test_a_stored_label_is_the_verdict(small_store: Path, env: str) -> None:
         for label in labels:
             episode = episodes[label["episode_id"]]
             case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
-            (verdict,) = make_solver(env).certify([case])
+            (verdict,) = solver_type(env)().certify([case])
             assert isinstance(verdict, Verdict)
             assert stored_verdict(label) == verdict
             target = json.loads(label["target"])

@@ -17,6 +17,7 @@ from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes
@@ -26,7 +27,6 @@ from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECON
 from pivot.environments.navigation.thor.world import ThorWorld, check_health
 from pivot.errors import ConfigError, GenerationError
 from pivot.flows.estimate import estimate_bytes
-from pivot.flows.pipeline import check_ready
 from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
@@ -250,14 +250,14 @@ def test_an_unfit_simulator_stops_the_run_before_it_begins(
 
 def test_an_estimate_starts_no_simulator(unity: StandInUnity, files: list[str]) -> None:
     config = make_config({"environments": {"navigation": thor_run(files, 6)}, "rollouts": 2})
-    assert 12 * 50_000 < estimate_bytes(config, "navigation") < 12 * 2_000_000
+    assert 12 * 50_000 < estimate_bytes(Run(config), "navigation") < 12 * 2_000_000
     assert unity.controllers == []
 
 
 def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[str]) -> None:
     config = make_config({"environments": {"navigation": thor_run(files, 6)}})
-    check_ready(config)
-    check_ready(config)
+    Run(config).check()
+    Run(config).check()
     assert len(unity.controllers) == 1
     assert unity.alive == 0
 

@@ -14,8 +14,8 @@ from pivot.labeling.base import (
     Filter,
     Guidance,
     GuidanceRequest,
+    GuidanceWriter,
     Label,
-    Teacher,
     count_reject_reasons,
     judge,
 )
@@ -23,7 +23,8 @@ from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
 from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
+from pivot.plugins import Settings
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 
@@ -38,10 +39,11 @@ def solver_of(env: str) -> Solver:
     return plugins.load("solvers", env)()
 
 
-class FixedTeacher(Teacher):
+class FixedTeacher(GuidanceWriter):
     """Always writes the same text."""
 
-    name: ClassVar[str] = "fixed"
+    config_type = Settings
+    name = "fixed"
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -58,7 +60,8 @@ class FixedTeacher(Teacher):
 class LyingSolver(Solver):
     """Gives one verdict to episodes with a pivot; tells the truth about plain states, as the deadlock rule asks it."""
 
-    name: ClassVar[str] = "lying"
+    config_type = Settings
+    name = "lying"
     version: ClassVar[str] = "1"
     verdict: Verdict
     honest: Solver
@@ -90,9 +93,9 @@ def lake_fall() -> FailedEpisode:
 
 
 def labels_of(
-    episode: FailedEpisode, teacher: Teacher | None = None, solver: Solver | None = None
+    episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
-    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateTeacher(), FILTERS, "1")
+    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1")
     return label, [f"{reason.name}: {reason.detail}" for reason in label.reject_reasons]
 
 
@@ -108,7 +111,7 @@ def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 def test_clean_records_pass_every_filter(env: str) -> None:
     episodes = random_failures(env, 150, seed=3)
-    labels = label_episodes(episodes, solver_of(env), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of(env), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
     assert all(label.accepted for label in labels)
     assert {label.failure_mode for label in labels} == {"timeout", "deadlock"}
@@ -124,7 +127,7 @@ def test_clean_records_pass_every_filter(env: str) -> None:
 )
 def test_clean_sokoban_records_of_other_settings_pass(settings: dict[str, Any]) -> None:
     episodes = random_failures("sokoban", 40, seed=5, **settings)
-    labels = label_episodes(episodes, solver_of("sokoban"), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of("sokoban"), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
 
 
@@ -394,7 +397,7 @@ def test_counts_equal_what_was_planted() -> None:
     late = room("up", "right")
     fall = lake_fall()
     step, late_step = labels_of(fall)[0].pivot_step, labels_of(late)[0].pivot_step
-    planted: list[tuple[FailedEpisode, Teacher | None, Solver | None, list[str]]] = [
+    planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
         (dead, None, None, []),
         (fall, None, None, []),
         (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),

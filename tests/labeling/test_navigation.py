@@ -13,7 +13,7 @@ from pivot.labeling.claims import claims_arrival
 from pivot.labeling.filters import GuidanceFilter, NavigationFactsFilter, TargetFilter
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import target_modes
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
 from pivot.tests.navigation_episodes import printed_episode, thor_state, walks
@@ -61,7 +61,7 @@ def verdict(case: Case, **options: Any) -> Verdict:
 def guidance(case: Case, answer: Verdict) -> str:
     episode = failed(case)
     request = GuidanceRequest(PROFILE, episode, answer, analyzer_prompt(PROFILE, episode))
-    return TemplateTeacher().write([request])[0].text
+    return TemplateWriter().write([request])[0].text
 
 
 def objection(case: Case, answer: Verdict, text: str, rule: type = NavigationFactsFilter) -> str | None:

@@ -16,7 +16,7 @@ from pivot.labeling.manipulation import would_serve
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import PRINTED, SOME_ACTIONS, log, observation, printed_episode, random_log
@@ -68,7 +68,7 @@ def request(case: Case, task: str) -> GuidanceRequest:
 
 
 def guidance(case: Case, task: str) -> str:
-    return TemplateTeacher().write([request(case, task)])[0].text
+    return TemplateWriter().write([request(case, task)])[0].text
 
 
 def objection(case: Case, task: str, text: str, rule: type = PrimitiveSkillFactsFilter) -> str | None:

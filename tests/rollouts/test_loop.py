@@ -10,6 +10,7 @@ from pivot.environments.base import Task
 from pivot.errors import ConfigError, PolicyError
 from pivot.identity import derive_seed
 from pivot.images import decode, frame_id
+from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, Status, StopReason, TaskRollouts, Turn
 from pivot.rollouts.ids import episode_id
 from pivot.rollouts.loop import INFO_KEYS, roll_out_tasks, run_task
@@ -23,6 +24,7 @@ TASKS = plan_tasks(CorridorEnv, LONG, 0, 6)
 class Drifter(Policy):
     """Answers from the turn's seed alone; with a delay drawn from it, episodes overtake each other."""
 
+    config_type = Settings
     name = "drifter"
 
     def __init__(self, delay: bool = False) -> None:
@@ -48,6 +50,7 @@ class Drifter(Policy):
 class Fixed(Policy):
     """Answers with the given texts, turn by turn; an exception in their place is raised."""
 
+    config_type = Settings
     name = "fixed"
 
     def __init__(self, *replies: str | Exception) -> None:

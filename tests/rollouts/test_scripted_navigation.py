@@ -160,14 +160,14 @@ def test_equal_turns_get_equal_replies() -> None:
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "lost_heart": 0, "bad_format": 0}
     [task] = roll_out_tasks(
-        NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy({"navigation": perfect}), 2
+        NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy(habits={"navigation": perfect}), 2
     )
     room = read_state(task.task.initial_state, 1.5).room
     assert room is not None
     assert all(episode.success for episode in task.episodes)
     assert {len(episode.steps) for episode in task.episodes} == {room.turns(room.start)}
     with pytest.raises(ConfigError, match="lost_heart"):
-        ScriptedPolicy({"navigation": {"lost_heart": 2}})
+        ScriptedPolicy(habits={"navigation": {"lost_heart": 2}})
 
 
 def test_other_environments_are_refused() -> None:

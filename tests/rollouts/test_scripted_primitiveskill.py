@@ -115,13 +115,13 @@ def test_equal_turns_get_equal_replies() -> None:
 
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "bad_format": 0, "spoilt": 0, "shaking": 0}
-    policy = ScriptedPolicy({"primitiveskill": perfect | {"baffled": 0}})
+    policy = ScriptedPolicy(habits={"primitiveskill": perfect | {"baffled": 0}})
     tasks = [group[0].task for group in many()[:12]]
     for group in roll_out_tasks(Blind, PrimitiveSkillConfig(), tasks, policy, 1):
         assert group.episodes[0].success
         assert len(group.episodes[0].steps) == 2
     with pytest.raises(ConfigError, match="baffled"):
-        ScriptedPolicy({"primitiveskill": {"baffled": 2}})
+        ScriptedPolicy(habits={"primitiveskill": {"baffled": 2}})
 
 
 def test_other_environments_are_refused() -> None:

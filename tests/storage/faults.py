@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pivot.storage
@@ -18,8 +18,8 @@ class Killed(BaseException):
 class Fate:
     """Counts the changes that all storages make, and lets the ``at``-th and every later one fail."""
 
-    def __init__(self, at: int | None = None, error: Callable[[], BaseException] = Killed) -> None:
-        self.at, self.error = at, error
+    def __init__(self, at: int | None = None, fault: BaseException | None = None) -> None:
+        self.at, self.fault = at, fault or Killed()
         self.changes: list[str] = []
         """What was about to be changed, in order; with a fault, the last that was tried is the one that failed."""
         self._one_at_a_time = threading.Lock()
@@ -27,11 +27,10 @@ class Fate:
     def decide(self, change: str) -> None:
         """Let a change be made, or raise."""
         with self._one_at_a_time:
+            if len(self.changes) != self.at:
+                self.changes.append(change)
             if len(self.changes) == self.at:
-                raise self.error()
-            self.changes.append(change)
-            if len(self.changes) == self.at:
-                raise self.error()
+                raise self.fault
 
 
 class MortalStorage(LocalStorage):

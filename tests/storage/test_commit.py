@@ -10,15 +10,8 @@ from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward, settle
 from pivot.tests.storage.faults import Fate, Killed, MortalStorage
 from pivot.tests.storage.memory import MemoryStorage
 
-OLD = {
-    "dataset/a/0": b"old",
-    "dataset/b": b"old",
-    "labels/v1/0": b"old",
-    "run": b"old",
-    "manifest": b"old",
-    "rest": b"",
-}
-NEW = {"dataset/a/0": b"new", "dataset/c/1": b"new", "run": b"new", "manifest": b"new", "rest": b""}
+OLD = {"rest": b"", **dict.fromkeys(("dataset/a/0", "dataset/b", "labels/v1/0", "run", "manifest"), b"old")}
+NEW = {"rest": b"", **dict.fromkeys(("dataset/a/0", "dataset/c/1", "run", "manifest"), b"new")}
 STAGED = ".dataset-v2"
 
 Make = Callable[[Path, Fate], Storage]
