@@ -15,7 +15,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from ..identity import canonical_json, digest
 from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
-from ..storage.files import FileRecord, write_atomic, write_text_atomic
+from ..storage import FileRecord
 from .describe import find_episode
 from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
@@ -38,10 +38,10 @@ def write_card(store: Store, folder: str, files: Mapping[str, FileRecord]) -> di
     picture = example_picture(store)
     if picture is not None:
         path = f"{folder}/{PICTURE}"
-        made[path] = write_atomic(store.root, path, lambda sink: sink.write(picture))
+        made[path] = store.storage.write_bytes(path, picture)
     text = card_text(store, folder, store.run_record(), files, picture is not None)
     path = f"{folder}/{CARD}"
-    made[path] = write_text_atomic(store.root, path, text)
+    made[path] = store.storage.write_bytes(path, text.encode())
     return made
 
 
@@ -133,11 +133,15 @@ def _percent(part: int, whole: int) -> str:
 def row_counts(store: Store, folder: str) -> RowCounts:
     """Count the rows of every subfolder of the dataset on each side of the split, from the files' footers."""
 
-    def count(part: str, side: str) -> int:
-        return sum(pq.read_metadata(path).num_rows for path in (store.root / folder / part).glob(f"{side}-*.parquet"))
+    def rows(name: str) -> int:
+        with store.storage.open(name) as stream:
+            return pq.read_metadata(stream).num_rows
 
-    parts = [part for env in store.config.environments for part in (env, f"{env}_episodes")]
-    return {part: {side: count(part, side) for side in SIDES} for part in parts}
+    def count(part: str) -> dict[str, int]:
+        names = [name for name in store.storage.listing(f"{folder}/{part}") if name.endswith(".parquet")]
+        return {side: sum(rows(name) for name in names if f"/{side}-" in name) for side in SIDES}
+
+    return {part: count(part) for env in store.config.environments for part in (env, f"{env}_episodes")}
 
 
 def _size_category(rows: int) -> str:

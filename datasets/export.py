@@ -135,7 +135,7 @@ def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> s
 
 def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
-    table = read_table(store.root / store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    table = read_table(store.storage, store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
     return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 

@@ -33,7 +33,7 @@ from ..labeling.base import UNANSWERED, Guidance, Label
 from ..labeling.label import TEACHER, label_episodes
 from ..rollouts.base import Policy, Status, TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage.files import FileRecord
+from ..storage import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
@@ -99,7 +99,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
         }
     )
     receipt = store.receipt(ROLLOUT, shard)
-    known = receipt if receipt is not None and receipt.holds(root, inputs) else None
+    known = receipt if receipt is not None and receipt.holds(store.storage, inputs) else None
     if known is not None and not known.facts["owed"]:
         return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
@@ -116,7 +116,8 @@ def store_rollouts(root: Path, run: Run, job: RolloutJob, policy: Policy, rollou
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
     tables = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
-    files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
+    named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
+    files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
 
@@ -168,7 +169,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     )
     stage = label_stage(config)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         if not receipt.facts[UNANSWERED]:
             return ShardResult(shard, stage, True, receipt.files, receipt.facts)
         teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
@@ -184,7 +185,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     calls = store.label_calls_file(shard)
     if calls is not None:
         tables.append((calls, CALLS, label_call_table(labels)))
-    files = write_tables(root, tables)
+    files = write_tables(store.storage, tables)
     return _done(store, stage, shard, inputs, files, _label_facts(labels))
 
 
@@ -193,7 +194,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
     calls = store.label_calls_file(shard)
     known = stored_guidance(
         store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else read_table(store.root / calls, CALLS).to_pylist(),
+        [] if calls is None else read_table(store.storage, calls, CALLS).to_pylist(),
     )
     return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
@@ -243,12 +244,11 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
     )
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     tables = dataset_tables(store, shard, sides)
-    files = write_tables(
-        root, ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
-    )
+    named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
+    files = write_tables(store.storage, named)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 
@@ -261,7 +261,7 @@ def export_stage(config: RunConfig, *, staged: bool) -> str:
 def _done(
     store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
 ) -> ShardResult:
-    Receipt(inputs, files, facts).write(store.root, store.receipt_file(stage, shard))
+    Receipt(inputs, files, facts).write(store.storage, store.receipt_file(stage, shard))
     return ShardResult(shard, stage, False, files, facts)
 
 

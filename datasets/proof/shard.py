@@ -150,7 +150,7 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         env.prover(quick=True),
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
-    prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
+    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
     report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
     report.problems += _teacher_call_problems(store, shard, stored)
     report.checked["labels"] = stored.num_rows
@@ -165,7 +165,7 @@ def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list
     known = set(labels["episode_id"].to_pylist())
     return [
         f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
-        for call in read_table(store.root / path, CALLS).to_pylist()
+        for call in read_table(store.storage, path, CALLS).to_pylist()
         if call["role"] != "teacher" or call["episode_id"] not in known
     ]
 
@@ -208,7 +208,7 @@ def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: S
     rows = 0
     for (schema, side), derived in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
-        stored = read_table(store.root / path, schema)
+        stored = read_table(store.storage, path, schema)
         same = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0

@@ -10,7 +10,7 @@ import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
 from pivot.datasets.config import environment, solver_type
 from pivot.datasets.export import FrameReader, dataset_tables
-from pivot.datasets.parquet import read_table, write_table
+from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.shard import stored_verdict
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from pivot.datasets.store import Store
@@ -23,6 +23,7 @@ from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Verdict
+from pivot.storage import LocalStorage
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import read_rows
 
@@ -81,8 +82,8 @@ def test_tables_and_records_make_each_other(
 ) -> None:
     stored = {}
     for schema, table in tables.items():
-        write_table(tmp_path, f"{schema.name}.parquet", schema, table)
-        stored[schema] = read_table(tmp_path / f"{schema.name}.parquet", schema)
+        write_tables(LocalStorage(tmp_path), [(f"{schema.name}.parquet", schema, table)])
+        stored[schema] = read_table(LocalStorage(tmp_path), f"{schema.name}.parquet", schema)
     again = stored_rollouts(stored)
     assert [task.task for task in again] == [task.task for task in rollouts]
     for before, after in zip(rollouts, again, strict=True):
@@ -244,9 +245,9 @@ def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path:
     broken, lost = tables[EPISODES][0]["episode_id"], tables[LABELS][-1]["episode_id"]
     copied = Store(tmp_path, store.config)
     for schema, rows in tables.items():
-        write_table(tmp_path, copied.table_file(schema, shard), schema, schema.table(rows))
-    prompts = read_table(small_store / store.label_prompts_file(shard), PROMPTS)
-    write_table(tmp_path, copied.label_prompts_file(shard), PROMPTS, prompts)
+        write_tables(copied.storage, [(copied.table_file(schema, shard), schema, schema.table(rows))])
+    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
+    write_tables(copied.storage, [(copied.label_prompts_file(shard), PROMPTS, prompts)])
 
     def exported(include_infeasible: bool) -> dict[str, list[str]]:
         config = store.config.model_copy(update={"include_infeasible": include_infeasible})
