@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ..environments.base import EnvProfile
 from ..messages import PromptMessages
 from ..solvers.base import Case, Certificate, Solver, Verdict
+from .replay import Replays
 from .vocabulary import Vocabulary
 
 
@@ -211,6 +212,8 @@ class Draft:
     """The solver that gave the verdict, for rules that ask it about another state."""
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
+    replays: Replays = field(default_factory=Replays, repr=False, compare=False)
+    """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
 
 
 class Filter(ABC):

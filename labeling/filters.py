@@ -26,7 +26,7 @@ from .claims import (
     outcome_claims,
 )
 from .manipulation import GRASP_COUNTS, open_stages, task_of
-from .replay import DisagreementError, replayer_for
+from .replay import DisagreementError
 from .target import BadTargetError, Target, parse_target
 from .vocabulary import target_mode
 
@@ -72,7 +72,7 @@ class ReplayFilter(Filter):
     def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
         """Return ``settings``, ``horizon``, ``state``, ``action``, ``reward``, ``info``, ``frame`` or ``end``."""
         try:
-            replayer_for(episode).check(episode)
+            draft.replays.of(episode).check(episode)
         except DisagreementError as error:
             return str(error)
         return None
@@ -139,7 +139,7 @@ class SokobanDeadlockFilter(Filter):
         if verdict.certificate.reachable_after is not False or verdict.certificate.after is not None:
             return "certificate: the mode is deadlock, but the certificate says that the goal is within reach"
         try:
-            state = replayer_for(episode).state_after(episode, verdict.pivot_step + 1)
+            state = draft.replays.of(episode).state_after(episode, verdict.pivot_step + 1)
         except DisagreementError:
             return None
         answer = _verdict_on(draft.solver, state)
@@ -181,7 +181,7 @@ class FrozenLakeFactsFilter(Filter):
             left = verdict.certificate.budget_after
             return f"claims_budget: the text says the turns ran out, but {left} were left at the deadlock"
         try:
-            fell = _in_hole(replayer_for(episode).state_after(episode, episode.num_steps))
+            fell = _in_hole(draft.replays.of(episode).state_after(episode, episode.num_steps))
         except DisagreementError:
             return None
         if "fall" in claimed and not fell:
@@ -245,7 +245,7 @@ class SokobanFactsFilter(Filter):
         if "dead" not in outcome_claims(text) or verdict.failure_mode == "deadlock":
             return None
         try:
-            state = replayer_for(episode).state_after(episode, episode.num_steps)
+            state = draft.replays.of(episode).state_after(episode, episode.num_steps)
         except DisagreementError:
             return None
         answer = _verdict_on(draft.solver, state)
