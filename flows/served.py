@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .. import plugins
 from ..datasets.config import RunConfig, Shard, env_config, environment
 from ..datasets.parts import make_policy
 from ..datasets.progress import Reporter
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
-from ..rollouts.stream import Batch, run_batches
+from ..rollouts.loop import Batch, run_batches
 from .stages import ROLLOUT, RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
@@ -44,13 +43,12 @@ def roll_out_served(
                 continue
             if job.owed is not None:
                 reporter.advance(ROLLOUT, episodes[shard] - len(job.owed))
-            prompt = plugins.load("prompts", shard.env)
-            env_type = environment(shard.env)
-            yield Batch(env_type, settings[shard.env], prompt, levels, config.rollouts, job.owed, job)
+            env_type, config_of_env = environment(shard.env), settings[shard.env]
+            yield Batch(env_type, config_of_env, levels, config.rollouts, job.owed, config.run_id, work=job)
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
-        results.append(store_rollouts(root, config, job, policy, rollouts))
+        results.append(store_rollouts(root, config, job, rollouts))
 
     asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)

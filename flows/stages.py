@@ -24,7 +24,6 @@ from ..datasets.tables import (
     label_prompt_table,
     label_table,
     rollout_tables,
-    shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
@@ -37,7 +36,7 @@ from ..storage.files import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -79,8 +78,8 @@ def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[
     if isinstance(job, ShardResult):
         return job
     env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed)
-    return store_rollouts(root, config, job, policy, rollouts)
+    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed, run_id=config.run_id)
+    return store_rollouts(root, config, job, rollouts)
 
 
 def rollout_job(
@@ -107,20 +106,17 @@ def rollout_job(
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(
-    root: Path, config: RunConfig, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]
-) -> ShardResult:
+def store_rollouts(root: Path, config: RunConfig, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
     store, shard = Store(root, config), job.shard
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
+    tables = rollout_tables(rollouts)
     files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
@@ -132,7 +128,7 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+        calls=[call for call in before.calls if call.episode_id not in owed] + after.calls,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..messages import PromptMessages
+from ..messages import Call, PromptMessages
 from ..solvers.base import Case, Certificate, Solver, Verdict
 from .replay import Replays
 from .vocabulary import Vocabulary
@@ -102,8 +102,8 @@ class Label:
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
-    calls: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Rows of the ``calls`` table: every request that the guidance took."""
+    calls: tuple[Call, ...] = field(default=(), repr=False)
+    """Every request that the guidance took."""
 
     def row(self) -> dict[str, Any]:
         """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
@@ -155,8 +155,8 @@ class Guidance:
     text: str
     problem: str | None = None
     """Why the answer gives no guidance, a typed word and a colon first; the label is then rejected by ``teacher``."""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the ``calls`` table: one a request to a model."""
+    calls: tuple[Call, ...] = ()
+    """The requests to a model that it took."""
 
 
 class Teacher(ABC):

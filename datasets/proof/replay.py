@@ -6,7 +6,8 @@ from typing import Any
 from ...errors import PolicyError
 from ...labeling.base import Guidance, GuidanceRequest, Teacher
 from ...labeling.label import TEACHER
-from ...messages import PromptMessages
+from ...messages import Call, PromptMessages
+from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
 from ..tables import Rows
 
@@ -86,9 +87,9 @@ def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
     """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
-    spent: dict[str, list[Mapping[str, Any]]] = {}
+    spent: dict[str, list[Call]] = {}
     for call in calls:
-        spent.setdefault(call["episode_id"], []).append(call)
+        spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
     found: dict[str, Guidance] = {}
     for row in labels:
         problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]

@@ -26,7 +26,7 @@ from ..parquet import read_table
 from ..parts import make_filters, make_policy, make_teacher
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
+from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
 from .compare import differences
 from .replay import StoredGuidance, StoredReplies, stored_guidance
 
@@ -83,8 +83,7 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     policy = make_policy(config.policy)
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
-    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
-    derived = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
+    derived = rollout_tables(roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, run_id=config.run_id))
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
