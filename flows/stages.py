@@ -24,7 +24,6 @@ from ..datasets.tables import (
     label_prompt_table,
     label_table,
     rollout_tables,
-    shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
@@ -78,11 +77,11 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     job = rollout_job(root, run, shard, tasks, policy)
     if isinstance(job, ShardResult):
         return job
-    env = run.env(shard.env)
+    env, count = run.env(shard.env), run.config.rollouts
     rollouts = roll_out_tasks(
-        env.type, env.config, tasks, policy, run.config.rollouts, only=job.owed, prompt=env.prompt
+        env.type, env.config, tasks, policy, count, only=job.owed, run_id=run.run_id, prompt=env.prompt
     )
-    return store_rollouts(root, run, job, policy, rollouts)
+    return store_rollouts(root, run, job, rollouts)
 
 
 def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], policy: Policy) -> RolloutJob | ShardResult:
@@ -105,17 +104,17 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    store, shard, env = Store(root, run.config), job.shard, run.env(job.shard.env)
+    store, shard = Store(root, run.config), job.shard
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
+    tables = rollout_tables(rollouts)
     named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
@@ -128,7 +127,7 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+        calls=[call for call in before.calls if call.episode_id not in owed] + after.calls,
     )
 
 

@@ -31,7 +31,7 @@ LAYERS = (
     "cli",
 )
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
-ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes"}
+ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes", "records"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = ("py.typed", "datasets/card_template.md")
 """Files beside modules that the wheel holds."""

@@ -24,7 +24,7 @@ from ..export import dataset_file, dataset_tables
 from ..parquet import read_table
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
+from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
 from .compare import differences
 from .replay import StoredGuidance, StoredReplies, stored_guidance
 
@@ -82,8 +82,10 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     policy = run.policy()
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
-    rollouts = roll_out_tasks(env.type, env.config, tasks, policy, run.config.rollouts, prompt=env.prompt)
-    derived = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, run.config.rollouts, run_id=run.run_id, prompt=env.prompt
+    )
+    derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
