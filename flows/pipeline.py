@@ -109,13 +109,17 @@ def _check_parts(config: RunConfig) -> None:
 
 
 def check_ready(config: RunConfig) -> None:
-    """Find out whether what runs behind the environments works, once in a process.
+    """Find out whether the policy can play, and what runs behind the environments works, once in a process.
 
     Raises:
-        ConfigError: a simulator cannot be used; nothing has been written then.
+        ConfigError: it cannot, or a simulator cannot be used; nothing has been written then.
     """
-    for name, run in config.environments.items():
-        environment(name).check_ready(env_config(name, run.settings))
+    policy = make_policy(config.policy)
+    settings = {name: env_config(name, run.settings) for name, run in config.environments.items()}
+    for name, each in settings.items():  # all of them, before the first simulator takes its minutes to start
+        policy.check_environment(name, each)
+    for name, each in settings.items():
+        environment(name).check_ready(each)
 
 
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:

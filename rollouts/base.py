@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ..environments.base import EnvProfile, Frame, PivotEnv, Task
+from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
 from ..messages import EncodedFrame, PromptMessages
 
 INFO_KEYS = (
@@ -109,6 +109,13 @@ class Policy(ABC):
 
         Raises:
             PluginError: something is missing; the message says how to get it.
+        """
+
+    def check_environment(self, env: str, config: EnvConfig) -> None:  # noqa: B027 - most policies play everything
+        """See whether the policy can play an environment with these settings, before a simulator starts for it.
+
+        Raises:
+            ConfigError: it cannot.
         """
 
     @abstractmethod

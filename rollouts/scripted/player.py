@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ...environments.base import EnvConfig
 from ...errors import ConfigError
 from ..base import Reply, Turn
 
@@ -51,6 +52,13 @@ class Player(ABC):
         """Return the habits for an environment without changes; those of one's own come with the policy's version."""
         del env
         return cls.habits_type()
+
+    def check(self, config: EnvConfig) -> None:  # noqa: B027 - most players do with any
+        """See whether the player can play with these settings of its environment.
+
+        Raises:
+            ConfigError: it cannot.
+        """
 
     @abstractmethod
     def reply(self, turn: Turn) -> Reply:
