@@ -7,7 +7,9 @@ earlier moment is always "load the first state, do the same actions again", so a
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any, Generic, TypeVar
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import LevelError
 from ..identity import canonical_json
@@ -24,6 +26,13 @@ class BackendConfig(EnvConfig):
 
     backend: str = EMBEDDED
     """What runs behind the environment; subclasses list the choices."""
+    stand_in: ClassVar[str]
+    """What the embedded world stands in for, half a sentence for the dataset card."""
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """The embedded world stands in for the simulator."""
+        return (self.stand_in,) if self.backend == EMBEDDED else ()
 
     @property
     def simulator(self) -> str:
@@ -98,6 +107,12 @@ class BackendEnv(PivotEnv):
             LevelError: the text is none.
         """
 
+    @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Start the simulator and look at a picture of it, once in a process; see the base class."""
+        if config.backend != EMBEDDED:
+            _check(cls, config)
+
     def snapshot(self) -> bytes:
         """Return the first state and the actions since: going back is doing them again."""
         start = None if self._start is None else self._start.text()
@@ -154,9 +169,28 @@ class BackendEnv(PivotEnv):
         return frame
 
 
+@cache
+def _check(env_type: type[BackendEnv], config: BackendConfig) -> None:
+    env_type(config)._world.check()
+
+
+def installed(package: str, backend: str) -> str:
+    """Return the version of a package that a backend needs.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise ValueError(
+            f"the backend {backend} needs {package}; install it with: pip install 'pivot-vlm[{backend}]'"
+        ) from error
+
+
 def encoded(frame: Frame, image_format: str) -> bytes:
     """Return a frame in the format of the settings, ``jpeg`` or ``png``."""
     return encode_jpeg(frame) if image_format == "jpeg" else encode_png(frame)
 
 
-__all__ = ["EMBEDDED", "BackendConfig", "BackendEnv", "State", "World", "encoded"]
+__all__ = ["EMBEDDED", "BackendConfig", "BackendEnv", "World", "encoded", "installed"]

@@ -16,11 +16,12 @@ import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, LevelError, SimulatorError
+from ..images import Frame
 from ..processes import Child, read_part, write_part
-from .backends import State, World
+from .backends import World
 
 RESTARTS = 2
 """Processes that are started in place of lost ones within one episode, before it is given up."""
@@ -115,7 +116,13 @@ def serve(answer_to: Callable[[Answer], tuple[Answer, bytes]]) -> None:
             write_part(answers, pixels)
 
 
+class _State(Protocol):
+    @property
+    def backend(self) -> str: ...
+
+
 Process = TypeVar("Process", bound=SimulatorProcess)
+State = TypeVar("State", bound=_State)
 Action = TypeVar("Action")
 Outcome = TypeVar("Outcome")
 Result = TypeVar("Result")
@@ -124,6 +131,7 @@ Result = TypeVar("Result")
 class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
     """A world in a simulator; see the module docstring. An outcome is what must be equal when an action is repeated."""
 
+    simulator: ClassVar[type[SimulatorProcess]]
     has_started: ClassVar[bool] = False
     """Whether a process of this kind ever started in this interpreter."""
 
@@ -136,6 +144,7 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         self._first: State | None = None
         self._done: list[tuple[Action, Outcome]] = []  # since the first state
         self._now: Outcome | None = None
+        self._frame: Frame | None = None  # of this moment, once it is known
 
     @abstractmethod
     def _enter(self, process: Process, state: State) -> Outcome:
@@ -153,15 +162,46 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
     def _repeats(self, again: Outcome, before: Outcome) -> bool:
         """Return whether an action that was executed again ended as before."""
 
+    @abstractmethod
+    def _look(self, process: Process) -> Frame:
+        """Return a picture; called where executing did not bring one."""
+
+    @abstractmethod
+    def _try_out(self) -> Frame:
+        """Do a little of everything and return a picture.
+
+        Raises:
+            SimulatorError, ConfigError: something does not work.
+        """
+
+    def check(self) -> str:
+        """Try the simulator out and end it; return what came in one line.
+
+        Raises:
+            ConfigError: it cannot be used here.
+        """
+        name = self.simulator.name
+        try:
+            frame = self._try_out()
+        except SimulatorError as error:
+            raise ConfigError(f"{name} is not fit for a run: {error}") from error
+        finally:
+            self.close()
+        if int(frame.max()) - int(frame.min()) < 8:
+            raise ConfigError(f"{name} runs, but draws one flat colour; check the Vulkan driver with vulkaninfo")
+        return f"{name} draws {frame.shape[1]}x{frame.shape[0]} frames"
+
     def load(self, state: State) -> None:
         """Go to a state; see the base class.
 
         Raises:
-            LevelError: it cannot be loaded.
+            LevelError: it cannot be loaded, or is of another backend.
             ConfigError: the simulator does not start, and never did.
             SimulatorError: it failed, and so did those that were started in its place.
         """
-        self._restarts, self._up_to_date = 0, False
+        if state.backend != self.simulator.backend:
+            raise LevelError(f"the state has backend {state.backend!r}; the one in use is {self.simulator.backend!r}")
+        self._restarts, self._up_to_date, self._frame = 0, False, None
         now = self._request(lambda process: self._enter(process, state), catch_up=False)
         self._first, self._done, self._now, self._up_to_date = state, [], now, True
 
@@ -172,9 +212,17 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
             SimulatorError: the simulator failed, and so did every attempt to bring another one to this moment.
         """
         assert self._loaded
+        self._frame = None
         self._now = self._request(lambda process: self._execute(process, action), catch_up=True)
         self._done.append((action, self._now))
         return self._now
+
+    def draw(self) -> Frame:
+        """Return what is seen now; see the base class."""
+        assert self._loaded
+        if self._frame is None:
+            self._frame = self._request(self._look, catch_up=True)
+        return self._frame
 
     def close(self) -> None:
         """End the process; the next request starts another one."""

@@ -10,8 +10,7 @@ arithmetic and are equal on every machine; those of the JPEG also depend on the 
 """
 
 import math
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
 
@@ -21,7 +20,7 @@ from gymnasium.error import ResetNeeded
 from pydantic import Field, model_validator
 
 from ...errors import ConfigError
-from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from .files import files_digest, read_task_files
@@ -47,6 +46,9 @@ class NavigationConfig(BackendConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+    stand_in: ClassVar[str] = (
+        "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
+    )
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
@@ -79,20 +81,13 @@ class NavigationConfig(BackendConfig):
             if names:
                 raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
             return values
-        filled = {"thor_version": values.get("thor_version") or _installed_thor(), "task_files": names}
+        filled = {"thor_version": values.get("thor_version") or installed("ai2thor", THOR), "task_files": names}
         if names and not values.get("task_digest"):
             try:
                 filled["task_digest"] = files_digest(names)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        """The embedded rooms stand in for AI2-THOR's."""
-        if self.backend != EMBEDDED:
-            return ()
-        return ("the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes",)
 
     @model_validator(mode="after")
     def _check_range(self) -> "NavigationConfig":
@@ -189,12 +184,6 @@ class NavigationEnv(BackendEnv):
             Task(f"{prefix}-{seed}", seed, level, instruction, eval_set=split)
             for split, seed, level, instruction in read_task_files(config.task_files)
         )
-
-    @classmethod
-    def check_ready(cls, config: Any) -> None:
-        """Start AI2-THOR and look at a picture of it, once in a process; see the base class."""
-        if config.backend != EMBEDDED:
-            _check_thor()
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -320,18 +309,6 @@ def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
     """Return the tasks of one state: the one with this seed, or one that the seed picks."""
     number = next((task.seed for task in tasks if task.seed == seed), tasks[seed % len(tasks)].seed)
     return tuple(task for task in tasks if task.seed == number)
-
-
-@cache
-def _check_thor() -> None:
-    ThorWorld().check()
-
-
-def _installed_thor() -> str:
-    try:
-        return version("ai2thor")
-    except PackageNotFoundError as error:
-        raise ValueError("the backend thor needs ai2thor; install it with: pip install 'pivot-vlm[thor]'") from error
 
 
 @lru_cache(maxsize=1024)

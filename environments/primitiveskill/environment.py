@@ -11,8 +11,7 @@ the decoded JPEG.
 """
 
 import json
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -23,7 +22,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ...errors import LevelError
 from ...identity import canonical_json
-from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, first_level
 from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
@@ -44,6 +43,10 @@ STAGE_REWARD = 2.0
 class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
 
+    stand_in: ClassVar[str] = (
+        "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
+        "physics and renderer"
+    )
     horizon: int = Field(default=6, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -73,17 +76,7 @@ class PrimitiveSkillConfig(BackendConfig):
     def _complete(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
             return values
-        return values | {"maniskill_version": _installed_maniskill()}
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        """The embedded table stands in for ManiSkill."""
-        if self.backend != EMBEDDED:
-            return ()
-        return (
-            "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
-            "physics and renderer",
-        )
+        return values | {"maniskill_version": installed("mani_skill", MANISKILL)}
 
 
 class Primitives(gymnasium.Space[str]):
@@ -168,12 +161,6 @@ class PrimitiveSkillEnv(BackendEnv):
             initial_state=level,
             instruction=parse_state(level).kind.instruction,
         )
-
-    @classmethod
-    def check_ready(cls, config: Any) -> None:
-        """Start ManiSkill and look at a picture of it, once in a process; see the base class."""
-        if config.backend != EMBEDDED:
-            _check_maniskill(config.physics)
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -350,20 +337,6 @@ def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict) and payload == _payload(primitives, data.get("void")) and bool(primitives)
-
-
-@cache
-def _check_maniskill(physics: str) -> None:
-    ManiSkillWorld(physics).check()
-
-
-def _installed_maniskill() -> str:
-    try:
-        return version("mani_skill")
-    except PackageNotFoundError as error:
-        raise ValueError(
-            "the backend maniskill needs mani_skill; install it with: pip install 'pivot-vlm[maniskill]'"
-        ) from error
 
 
 @lru_cache(maxsize=2048)

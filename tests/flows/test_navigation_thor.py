@@ -20,7 +20,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes
-from pivot.environments.navigation import environment as navigation
+from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.errors import ConfigError, GenerationError
@@ -172,7 +172,7 @@ def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
     monkeypatch.setattr(NavigationPlayer, "check", lambda self, config: None)
     monkeypatch.setattr(NavigationPlayer, "reply", stumble)
     replay._replayer.cache_clear()
-    navigation._check_thor.cache_clear()
+    backends._check.cache_clear()
     return made
 
 

@@ -6,8 +6,7 @@ never came up); nothing of it is waited for longer than allowed. See ``worker.py
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +26,12 @@ SCENE = 10
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What AI2-THOR tells after an action."""
+class Reading(NamedTuple):
+    """What AI2-THOR tells after an action; the message says why it failed."""
 
     success: bool
     pose: Pose
     message: str
-    """Why the action failed."""
     frame: Frame
 
 

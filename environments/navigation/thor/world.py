@@ -8,11 +8,10 @@ last bit, and physics may differ by less than a millimetre, so poses are compare
 
 from collections.abc import Callable
 
-from ....errors import ConfigError, LevelError, SimulatorError
+from ....errors import LevelError, SimulatorError
 from ....images import Frame
 from ...simulators import SimulatorWorld
-from ..state import THOR, NavigationState, Pose
-from ..view.scene import SIDE
+from ..state import NavigationState, Pose
 from ..world import ACTIONS, World
 from .process import Reading, ThorProcess
 
@@ -39,20 +38,11 @@ Outcome = tuple[bool, Pose]
 class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], World):
     """A scene of AI2-THOR; see the module docstring."""
 
+    simulator = ThorProcess
+
     def __init__(self, start: Callable[[], ThorProcess] = ThorProcess) -> None:
         """Create a world; the simulator starts with the first ``load``."""
         super().__init__(start)
-        self._frame: Frame | None = None
-
-    def load(self, state: NavigationState) -> None:
-        """Go to a state; see the base class.
-
-        Raises:
-            LevelError: it is no state of AI2-THOR, or the simulator has no such scene or pose.
-        """
-        if state.backend != THOR:
-            raise LevelError(f"the navigation state has backend {state.backend!r}; the one in use is {THOR!r}")
-        super().load(state)
 
     @property
     def state(self) -> NavigationState:
@@ -64,31 +54,15 @@ class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], Worl
         """Execute an action; see the base class."""
         return self._act(action)[0]
 
-    def draw(self) -> Frame:
-        """Return what the agent sees, from the last event."""
-        if self._frame is None:
-            raise RuntimeError("no state has been loaded")
-        return self._frame
-
     def frame_key(self) -> None:
         """Frames of equal states may differ."""
         return
 
-    def check(self) -> str:
-        """Take a picture in the first scene; return what came in one line.
-
-        Raises:
-            ConfigError: the simulator cannot be used here.
-        """
-        try:
-            reading = self._running().step("Pass")
-        except SimulatorError as error:
-            raise ConfigError(f"AI2-THOR is not fit for a run: {error}") from error
-        finally:
-            self.close()
-        if not reading.success or int(reading.frame.max()) - int(reading.frame.min()) < 8:
-            raise ConfigError("AI2-THOR runs, but draws one flat colour; check the GPU's Vulkan driver with vulkaninfo")
-        return f"AI2-THOR draws {SIDE}x{SIDE} frames, agent at x {reading.pose.x:.2f} z {reading.pose.z:.2f} m"
+    def _try_out(self) -> Frame:
+        reading = self._running().step("Pass")
+        if not reading.success:
+            raise SimulatorError(f"it cannot even do nothing: {reading.message}")
+        return reading.frame
 
     def _enter(self, process: ThorProcess, state: NavigationState) -> Outcome:
         """Load the scene of a state and put the agent at its pose."""
@@ -112,6 +86,9 @@ class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], Worl
     def _execute(self, process: ThorProcess, action: str) -> Outcome:
         name, arguments = COMMANDS[action]
         return self._took(process.step(name, **arguments))
+
+    def _look(self, process: ThorProcess) -> Frame:
+        return process.step("Pass").frame
 
     def _took(self, reading: Reading) -> Outcome:
         self._frame = reading.frame
