@@ -131,9 +131,12 @@ class Run:
 
         Raises:
             PluginError: something is missing; the message says how to get it.
-            ConfigError: a simulator cannot be used.
+            ConfigError: the policy cannot play an environment, or a simulator cannot be used.
         """
         self.check_parts()
+        policy = self.policy()
+        for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
+            policy.check_environment(env.name, env.config)
         for env in self._envs.values():
             env.type.check_ready(env.config)
 

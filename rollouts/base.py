@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from ..environments.base import EnvProfile, Frame, PivotEnv, Task
+from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..plugins import Plugin
 from ..records import Stored
@@ -110,6 +110,13 @@ class Policy(Plugin, ABC):
 
         Raises:
             PluginError: something is missing; the message says how to get it.
+        """
+
+    def check_environment(self, env: str, config: EnvConfig) -> None:
+        """See whether the policy can play an environment with these settings, before a simulator starts for it.
+
+        Raises:
+            ConfigError: it cannot.
         """
 
     @abstractmethod

@@ -21,10 +21,9 @@ from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes
-from pivot.environments.navigation import environment as navigation
+from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
-from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
-from pivot.environments.navigation.thor.world import ThorWorld, check_health
+from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.errors import ConfigError, GenerationError
 from pivot.flows.estimate import estimate_bytes
 from pivot.labeling import replay
@@ -167,15 +166,12 @@ def stumble(self: NavigationPlayer, turn: Turn) -> Reply:
 
 @pytest.fixture
 def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
-    monkeypatch.setenv(STEP_SECONDS, "0.2")
-    monkeypatch.setenv(START_SECONDS, "0.2")
-    monkeypatch.setattr("pivot.environments.navigation.thor.process.GRACE", 0.0)
     made = StandInUnity()
-    seam = "pivot.environments.navigation.environment"
-    monkeypatch.setattr(f"{seam}.ThorWorld", lambda: ThorWorld(lambda: ThorProcess(made)))
-    monkeypatch.setattr(f"{seam}.check_health", lambda: check_health(lambda: ThorProcess(made)))
+    monkeypatch.setattr(ThorWorld, "has_started", False)
+    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: ThorWorld(made))
+    monkeypatch.setattr(NavigationPlayer, "check", lambda self, config: None)
     monkeypatch.setattr(NavigationPlayer, "reply", stumble)
-    navigation._check_thor.cache_clear()
+    backends._check.cache_clear()
     return made
 
 
@@ -228,7 +224,7 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     episodes = rows(root, "episodes")
     broken = episodes.filter(pl.col("status") == "error")
     assert broken["stop_reason"].unique().to_list() == ["env_error"]
-    assert "given up after 3 controllers" in broken["error"][0]
+    assert "given up after 2 restarts" in broken["error"][0]
     assert max(broken["num_steps"].to_list()) > 3
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
@@ -257,6 +253,16 @@ def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[st
     Run(config).check()
     assert len(unity.controllers) == 1
     assert unity.alive == 0
+
+
+def test_a_policy_that_needs_our_rooms_is_refused_before_the_simulator_starts(
+    unity: StandInUnity, files: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: ThorWorld(unity))
+    with pytest.raises(ConfigError, match="the scripted policy plays navigation in embedded rooms"):
+        build(files, tmp_path / "store")
+    assert unity.controllers == []
 
 
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
