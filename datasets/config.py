@@ -7,6 +7,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -230,6 +231,7 @@ def _explain(error: ValidationError, prefix: str, known: list[str]) -> str:
     return f"{prefix}{where}: {problem['msg']}{found}".replace(": :", ":")
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
