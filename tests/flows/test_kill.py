@@ -84,9 +84,7 @@ def test_killed_before_any_change_and_started_again(
         assert_whole(root)
 
 
-def test_killed_with_its_workers_again_and_again_it_still_gets_there(
-    victim: Victim, many: Path, tmp_path: Path
-) -> None:
+def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, many: Path, tmp_path: Path) -> None:
     """Each run dies with both of its workers, wherever they are; the next keeps what all before it finished."""
     draw = random.Random(5)
     kept: list[int] = []
@@ -122,7 +120,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_p
     assert_nothing_is_torn(tmp_path)
     assert not (tmp_path / "manifest.json").exists()
     finished = _receipts(tmp_path, "rollout")
-    assert 0 < finished
+    assert finished > 0
     assert pivot.build(MANY_SHARDS, tmp_path).reused_shards == finished
     assert fingerprint(tmp_path) == fingerprint(many)
     assert_whole(tmp_path)

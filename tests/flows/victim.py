@@ -127,7 +127,7 @@ def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> 
 
 
 def _get_ready() -> None:
-    """Import, compile and draw what a run needs, so that no child pays for it; without any thread, which a fork loses."""
+    """Import, compile and draw what runs need, so that no child pays for it; without a thread, which a fork loses."""
     for name in ("pandas", "pyarrow.pandas_compat", "aiohttp", "openai"):
         importlib.import_module(name)
     Image.init()
@@ -152,9 +152,6 @@ def _child(order: dict[str, Any], report: int) -> int:
         _carry_out(order["action"], Path(order["root"]), order["given"], order["workers"])
     except KeyboardInterrupt:
         return 130
-    except BaseException:
-        traceback.print_exc()
-        return 1
     return 0
 
 
@@ -165,7 +162,13 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             os.close(reading)
-            os._exit(_child(json.loads(line), writing))
+            status = 1
+            try:
+                status = _child(json.loads(line), writing)
+            finally:
+                if status == 1:
+                    traceback.print_exc()
+                os._exit(status)
         os.close(writing)
         with os.fdopen(reading) as report:
             changes = report.read().splitlines()
