@@ -24,14 +24,14 @@ from pivot.tests.flow_runs import pivot as command
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 
 NOISE = re.compile(r"Traceback|Warning|WARNING|ERROR|Exception|nanobind|asyncio|prefect", re.IGNORECASE)
-BUILD = ("build", "sokoban", "--tasks", "64", "--workers", "2")
+CONFIG = config_of(20, rollouts=8, tasks_per_shard=5)
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One cache folder for all runs of this module, so that Prefect sets up its database once; and a dead proxy."""
-    cache = tmp_path_factory.mktemp("cache")
-    return {"XDG_CACHE_HOME": str(cache), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+def env(prefect_home: Path) -> dict[str, str]:
+    """One cache folder for all runs, and a dead proxy."""
+    cache = str(prefect_home.parents[1])
+    return {"XDG_CACHE_HOME": cache, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
 
 
 def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
@@ -54,8 +54,10 @@ def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, st
 
 def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_path: Path, env: dict[str, str]) -> None:
     root = tmp_path / "store"
+    (tmp_path / "run.json").write_text(json.dumps(CONFIG))
+    build = ["build", "--config", str(tmp_path / "run.json"), "--out", str(root)]
     run = subprocess.Popen(
-        [*CLI, *BUILD, "--out", str(root)],
+        [*CLI, *build, "--workers", "2"],
         env=clean_environment() | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -64,35 +66,37 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     )
     while not list((root / ".receipts").rglob("*.json")):
         assert run.poll() is None, run.communicate()
-        time.sleep(0.01)
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGSTOP)  # so that it does not go on while we look
     children = psutil.Process(run.pid).children(recursive=True)
     assert len(children) >= 3  # two workers and the engine's server
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    os.killpg(run.pid, signal.SIGCONT)
     shown, errors = run.communicate(timeout=30)
     assert run.returncode == 130
     assert shown.strip() == ""
     first, *others = errors.splitlines()
     assert first.startswith("starting the flow engine")
     assert others == [
-        "making levels: 512 episodes",
-        "rolling out: 512 episodes",
+        "making levels: 160 episodes",
+        "rolling out: 160 episodes",
         "interrupted; run the same command again to go on where it stopped",
     ]
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
-    status, screen = on_a_terminal([*BUILD, "--out", str(root)], env)
+    status, screen = on_a_terminal([*build, "--workers", "1"], env)
     assert status == 0, screen
     assert NOISE.search(screen) is None
     for stage in ("making levels", "rolling out", "labelling", "exporting"):
-        assert re.search(rf"{stage} .*512/512 +episodes", screen) is not None
+        assert re.search(rf"{stage} .*160/160 +episodes", screen) is not None
     assert "of 4 rollout shards were there already" in screen
     assert f"pivot verify {root}" in screen
     assert_whole(root)
-    pivot.build(config_of(64, rollouts=8, tasks_per_shard=16), tmp_path / "plain")
+    pivot.build(CONFIG, tmp_path / "plain")
     assert fingerprint(root) == fingerprint(tmp_path / "plain")
 
     started = time.monotonic()
-    again = command(*BUILD, "--out", root, env=env)
+    again = command(*build, env=env)
     assert again.returncode == 0
     assert "(already complete)" in " ".join(again.stdout.split())
     assert again.stderr == ""
