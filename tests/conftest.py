@@ -11,6 +11,9 @@ from pivot.tests.stores import Patient, build_small, build_tiny
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
+collect_ignore = ["external/corridor"]
+"""The example of docs/extending.md: its tests run where it is installed, in `external/test_external.py`."""
+
 
 @pytest.fixture(scope="session")
 def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:

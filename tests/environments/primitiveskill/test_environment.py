@@ -17,7 +17,7 @@ from pivot.environments.primitiveskill.state import SkillState, parse_state
 from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene, reached, update_achieved
 from pivot.errors import LevelError
 from pivot.rollouts.base import HistoryEntry
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 from pydantic import ValidationError
 
 
