@@ -28,7 +28,7 @@ class CorridorConfig(EnvConfig):
 
     horizon: int = Field(default=6, gt=0, le=1000)
     """Turns."""
-    length: int = Field(default=9, ge=4, le=LONGEST)
+    length: int = Field(default=7, ge=4, le=LONGEST)
     """Cells of a generated corridor."""
 
 
@@ -82,7 +82,7 @@ class CorridorEnv(PivotEnv):
     def make_task(cls, config: Any, seed: int) -> Task:
         """Put a goal at one end, a pit at the other or none, and the agent in between; every seed gives a level."""
         at = 1 + derive_seed(seed, "agent") % (config.length - 2)
-        other = "o."[derive_seed(seed, "pit") % 2]
+        other = "oo."[derive_seed(seed, "pit") % 3]
         ends = (other, "G") if derive_seed(seed, "goal") % 2 else ("G", other)
         floor = ["."] * (config.length - 2)
         floor[at - 1] = "A"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from pivot.errors import LevelError
+from pivot.plugins import Settings
 from pivot.solvers.base import (
     Case,
     Certificate,
@@ -70,7 +71,7 @@ class CorridorSolver(ExactSolver):
     actions: ClassVar[tuple[str, ...]] = ("left", "right")
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "moves"
-    config_type: ClassVar[type[SolverSettings]] = SolverSettings
+    config_type: ClassVar[type[Settings]] = SolverSettings
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> CorridorMap:
         """Search one corridor; it is so small that no limit is needed."""
