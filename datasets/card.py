@@ -159,6 +159,17 @@ def _counts_section(store: Store, rows_of: RowCounts) -> str:
         .collect()
     )
     lines = ["## Counts", "", _table(header, rows), ""]
+    unproved = (
+        frames.labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null())
+        .join(frames.episodes.select("episode_id", "env"), on="episode_id")
+        .group_by("env")
+        .len()
+        .sort("env")
+        .collect()
+    )
+    if unproved.height:
+        lines.append("Unproved labels, which no independent search decided:\n")
+        lines.append(_table(["environment", "unproved labels"], unproved.rows()) + "\n")
     if rejects.height:
         lines.append(_table(["reject reason", "labels"], rejects.rows()))
     else:
@@ -296,7 +307,7 @@ def _columns_section() -> str:
 
     return (
         f"## Columns\n\n{listing(DATASET)}\n\nWhole-episode configs:\n\n{listing(DATASET_EPISODES)}\n\n"
-        "`failure_mode_id` numbers the ten modes of all environments in a fixed order."
+        "`failure_mode_id` numbers the ten modes of PIVOT's environments in a fixed order; those of others follow."
     )
 
 

@@ -48,7 +48,7 @@ CERTIFICATE = pa.struct(
     ]
 )
 
-REJECTION = pa.struct([("name", pa.string()), ("detail", pa.string())])
+REJECTION = pa.struct([("name", pa.string()), ("kind", pa.string()), ("detail", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,12 @@ class TableSchema:
         """The Parquet schema."""
         return pa.schema([(column.name, column.type) for column in self.columns])
 
-    @cached_property
-    def arrow_with_features(self) -> pa.Schema:
-        """The Parquet schema with the metadata that lets ``datasets`` decode images and class labels."""
-        features = {column.name: _feature(column) for column in self.columns}
+    def arrow_with_features(self, labels: Sequence[str] | None = None) -> pa.Schema:
+        """The Parquet schema with the metadata that lets ``datasets`` decode images and class labels.
+
+        ``labels`` replace the class names that the column declares, in a run that has more of them.
+        """
+        features = {column.name: _feature(column, labels) for column in self.columns}
         return self.arrow.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
 
     @cached_property
@@ -86,11 +88,13 @@ class TableSchema:
         """The column names."""
         return tuple(column.name for column in self.columns)
 
-    def table(self, rows: Sequence[dict[str, Any]], *, features: bool = False) -> pa.Table:
+    def table(
+        self, rows: Sequence[dict[str, Any]], *, features: bool = False, labels: Sequence[str] | None = None
+    ) -> pa.Table:
         """Build the Arrow table of ``rows``; a row must have exactly the declared columns."""
         columns = {name: [row[name] for row in rows] for name in self.names}
         arrays = [pa.array(columns[column.name], type=column.type) for column in self.columns]
-        return pa.Table.from_arrays(arrays, schema=self.arrow_with_features if features else self.arrow)
+        return pa.Table.from_arrays(arrays, schema=self.arrow_with_features(labels) if features else self.arrow)
 
     @cached_property
     def image_paths(self) -> tuple[str, ...]:
@@ -116,9 +120,9 @@ def _binary_leaves(path: str, kind: pa.DataType) -> list[str]:
     return [leaf for leaf, leaf_type in _leaves(path, kind) if pa.types.is_binary(leaf_type)]
 
 
-def _feature(column: Column) -> dict[str, Any]:
+def _feature(column: Column, labels: Sequence[str] | None) -> dict[str, Any]:
     if column.labels is not None:
-        return {"names": list(column.labels), "_type": "ClassLabel"}
+        return {"names": list(labels or column.labels), "_type": "ClassLabel"}
     return _feature_of(column.type)
 
 
@@ -263,7 +267,12 @@ LABELS = TableSchema(
         Column("failure_reason", pa.string(), "Guidance r*; empty without any."),
         Column("target", pa.string(), "The Analyzer's answer, JSON."),
         Column("accepted", pa.bool_(), "Whether the record passed every filter."),
-        Column("reject_reasons", pa.list_(REJECTION), "Every reason against it: the rule, and what it found."),
+        Column("proved", pa.bool_(), "Whether an independent prover agreed; null for an unproved label."),
+        Column(
+            "reject_reasons",
+            pa.list_(REJECTION),
+            "Every reason against it: rule, kind and detail.",
+        ),
         Column("solver", pa.string(), "Solver that proved the label."),
         Column("solver_version", pa.string(), "Its version."),
         Column("solver_config", pa.string(), "Solver settings, JSON."),
@@ -300,6 +309,7 @@ DATASET = TableSchema(
         Column("num_steps", pa.int32(), "T."),
         Column("episode_return", pa.float64(), "Undiscounted return."),
         Column("certificate", CERTIFICATE, "The facts that prove the label."),
+        Column("proved", pa.bool_(), "Whether an independent prover agreed; null for an unproved label."),
         Column("witness", STRINGS, "Plan that still solved the task from s_{t*}."),
         Column("infeasible_at_start", pa.bool_(), "The goal was out of budget before any action."),
         Column("policy", pa.string(), "Who acted; `scripted` is an embedded stand-in for a model."),

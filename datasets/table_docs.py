@@ -129,6 +129,7 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "failure_mode": "m*, null without a verdict.",
             "pivot_step": "t*, null without a verdict.",
             "name": "The rule that rejected it.",
+            "kind": "What kind of thing it found.",
             "detail": "What the rule found.",
         },
     ),

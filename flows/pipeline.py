@@ -39,7 +39,7 @@ from .stages import (
     roll_out_shard,
 )
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", UNANSWERED, "rows")
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from ..storage.files import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -152,6 +152,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     """
     config, store = run.config, Store(root, run.config)
     solver, teacher, filters = run.env(shard.env).solver(), run.writer(), run.filters()
+    prover = run.env(shard.env).prover(quick=True)
     inputs = digest(
         {
             "format": STORE_FORMAT,
@@ -160,6 +161,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
             "solver": [solver.name, solver.version, solver.config],
             "teacher": [teacher.name, teacher.config],
             "filters": [type(item).__qualname__ for item in filters],
+            "prover": None if prover is None else type(prover).__qualname__,
             "label_version": config.label_version,
             "target_vocabulary": config.target_vocabulary,
         }
@@ -173,7 +175,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     frames = shard_frames(store, shard) if teacher.needs_pictures else None
     labels = label_episodes(
-        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames
+        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames, prover
     )
     tables = [
         (store.table_file(LABELS, shard), LABELS, label_table(labels)),
@@ -206,12 +208,13 @@ def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
         "labels": len(labels),
         "accepted": sum(label.accepted for label in labels),
         "rejected": sum(not label.accepted for label in labels),
+        "unproved": sum(label.proved is None and label.pivot_step is not None for label in labels),
         UNANSWERED: [label.episode_id for label in labels if _is_unanswered(label)],
     }
 
 
 def _is_unanswered(label: Label) -> bool:
-    return any(reason.name == TEACHER and reason.detail.startswith(f"{UNANSWERED}:") for reason in label.reject_reasons)
+    return any(reason.name == TEACHER and reason.kind == UNANSWERED for reason in label.reject_reasons)
 
 
 # Export
@@ -234,6 +237,7 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
             "labels": _file_digests(store, label_stage(config), shard, without=CALLS.name),
             "include_infeasible": config.include_infeasible,
             "sides": sorted(sides.items()),
+            "modes": run.failure_modes,
             "folder": folder,
         }
     )

@@ -8,7 +8,7 @@ reasons, and counts are taken from the stored labels, never from the memory of a
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
@@ -56,12 +56,32 @@ class FailedEpisode:
 
 
 @dataclass(frozen=True, slots=True)
+class Objection:
+    """What is wrong with a label or an answer."""
+
+    kind: str
+    """A word that can be counted and decided upon."""
+    detail: str
+    """What was found, for people."""
+
+    def __str__(self) -> str:
+        """Return both as one text."""
+        return f"{self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
 class RejectReason:
     """Why a label is not accepted."""
 
     name: str
     """The filter that said so, or the solver's reason for giving no verdict; what counts are taken over."""
+    kind: str
+    """What of its kind the filter found."""
     detail: str
+
+    def __str__(self) -> str:
+        """Return kind and detail as one text."""
+        return f"{self.kind}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,8 @@ class Label:
     target: str | None
     """JSON text of the training target."""
     accepted: bool
+    proved: bool | None
+    """Whether an independent prover agreed; None where there is none, or it could not decide: *unproved*."""
     reject_reasons: tuple[RejectReason, ...]
     solver: str
     solver_version: str
@@ -111,7 +133,7 @@ class Label:
         certificate = self.certificate
         if certificate is not None:
             row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
-        row["reject_reasons"] = [{"name": reason.name, "detail": reason.detail} for reason in self.reject_reasons]
+        row["reject_reasons"] = [asdict(reason) for reason in self.reject_reasons]
         for name in _LIST_COLUMNS:
             if row[name] is not None:
                 row[name] = list(row[name])
@@ -145,7 +167,7 @@ class GuidanceRequest:
 
 
 UNANSWERED = "unanswered"
-"""First word of the objection to a label whose teacher could not be asked; the next run asks again."""
+"""Kind of the objection to a label whose writer could not be asked; the next run asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +175,8 @@ class Guidance:
     """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
 
     text: str
-    problem: str | None = None
-    """Why the answer gives no guidance, a typed word and a colon first; the label is then rejected by ``teacher``."""
+    problem: Objection | None = None
+    """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
     calls: tuple[Mapping[str, Any], ...] = ()
     """Rows of the ``calls`` table: one a request to a model."""
 
@@ -220,15 +242,15 @@ class Filter(Plugin, ABC):
     """Environments that the rule speaks about; None for all."""
 
     @abstractmethod
-    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
-        """Return what is wrong with the label, starting with a typed word and a colon, or None when nothing is."""
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
+        """Return what is wrong with the label, or None when nothing is."""
 
     def judge(self, episode: FailedEpisode, draft: Draft) -> RejectReason | None:
         """Return the countable reason to reject the label, or None; a rule silent about an environment accepts it."""
         if self.environments is not None and episode.env not in self.environments:
             return None
-        detail = self.check(episode, draft)
-        return None if detail is None else RejectReason(self.name, detail)
+        objection = self.check(episode, draft)
+        return None if objection is None else RejectReason(self.name, objection.kind, objection.detail)
 
 
 def judge(episode: FailedEpisode, draft: Draft, filters: Sequence[Filter]) -> tuple[RejectReason, ...]:

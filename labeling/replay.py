@@ -35,7 +35,13 @@ TOLERANCE = 0.02
 
 
 class DisagreementError(Exception):
-    """The log does not fit what happens; the message starts with a typed word and a colon."""
+    """The log does not fit what happens."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        """Say what kind of difference it is, a word that can be counted, and what it is."""
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
 
 
 class Replayer:
@@ -77,40 +83,40 @@ class Replayer:
             self._env.draw_frames = False
             with suppress(Exception):
                 broken.close()
-            raise DisagreementError(f"broken: the environment raised {type(error).__name__}: {error}") from error
+            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
 
     def _check(self, episode: FailedEpisode) -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
-            raise DisagreementError(f"horizon: the row says {episode.horizon}, its env_config {env.config.horizon}")
+            raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
         ids = self._ids_of(episode.initial_state)
         exact = env.config.repeats_exactly
         frame = self._start(episode)
         if exact and self._id(ids, frame) != frame_ids[0]:
-            raise DisagreementError("frame: the first frame is another one")
+            raise DisagreementError("frame", "the first frame is another one")
         last = episode.num_steps - 1
         ended = succeeded = False
         for t, action in enumerate(episode.actions):
             frame, reward, terminated, truncated, info = self._step(t, action, episode.payloads[t])
             if reward != rewards[t]:
-                raise DisagreementError(f"reward: step {t} gives {reward}, the log says {rewards[t]}")
+                raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
             found = info if exact else _settled(info, logged)
             if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
-                raise DisagreementError(f"info: step {t} {_first_difference(found, logged)}")
+                raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
-                raise DisagreementError(f"frame: the one after step {t} is another one")
+                raise DisagreementError("frame", f"the one after step {t} is another one")
             ended = terminated or truncated
             if env.profile.has_success_bit:
                 succeeded = bool(info.get("success"))
             else:
                 succeeded = ended and sum(rewards[: t + 1], 0.0) >= env.success_return
             if ended and t < last:
-                raise DisagreementError(f"end: the episode is over after step {t}, the log goes on")
+                raise DisagreementError("end", f"the episode is over after step {t}, the log goes on")
         if not ended:
-            raise DisagreementError(f"end: the episode is not over after step {last}, the log stops there")
+            raise DisagreementError("end", f"the episode is not over after step {last}, the log stops there")
         if succeeded:
-            raise DisagreementError("end: the episode ends in success, the row calls it failed")
+            raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
     def _state_after(self, episode: FailedEpisode, steps: int) -> str:
         self._start(episode)
@@ -124,7 +130,7 @@ class Replayer:
         except (ConfigError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:
-            raise DisagreementError(f"state: {error}") from error
+            raise DisagreementError("state", f"{error}") from error
 
     def _step(self, t: int, action: str, payload: str | None) -> tuple[Frame, Any, bool, bool, dict[str, Any]]:
         encoded = self._encoded.get(action) if payload is None else None
@@ -132,13 +138,13 @@ class Replayer:
             try:
                 encoded = self._env.encode_action(action, payload)
             except ValueError as error:
-                raise DisagreementError(f"action: step {t}: {error}") from error
+                raise DisagreementError("action", f"step {t}: {error}") from error
             if payload is None:
                 self._encoded[action] = encoded
         try:
             return self._env.step(encoded)
         except ResetNeeded as error:
-            raise DisagreementError(f"end: the episode is over before step {t}, the log goes on") from error
+            raise DisagreementError("end", f"the episode is over before step {t}, the log goes on") from error
 
     def _ids_of(self, level: str) -> dict[Hashable, str]:
         ids = self._frame_ids.setdefault(level, {})
@@ -196,4 +202,4 @@ def replayer_for(episode: FailedEpisode) -> Replayer:
     try:
         return _replayer(episode.env, settings)
     except ValueError as error:  # pydantic's ValidationError is one
-        raise DisagreementError(f"settings: {error}") from error
+        raise DisagreementError("settings", f"{error}") from error

@@ -185,11 +185,13 @@ class Proof:
     """The outcome of an independent re-check of a verdict (``verify``)."""
 
     problems: tuple[str, ...] = field(default=())
+    undecided: str | None = None
+    """Why nothing could be proved, such as a level that is too large to be searched a second time."""
 
     @property
     def holds(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
+        """Whether the label was proved."""
+        return not self.problems and self.undecided is None
 
 
 class Prover(Plugin, ABC):
@@ -203,6 +205,11 @@ class Prover(Plugin, ABC):
         """Prepare for labels that were made with the solver settings ``solver_config``; its defaults without."""
         super().__init__(settings)
         self.solver_config = dict(solver_config or {})
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Return the settings under which a label is proved while it is made; ``verify`` takes the defaults."""
+        return cls.config_type()
 
     @abstractmethod
     def prove(self, case: Case, verdict: Verdict) -> Proof:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PolicyError
-from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter
+from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
 from ...messages import PromptMessages
 from ...plugins import Settings
@@ -96,7 +96,9 @@ def stored_guidance(
         spent.setdefault(call["episode_id"], []).append(call)
     found: dict[str, Guidance] = {}
     for row in labels:
-        problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]
+        problems = [
+            Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
+        ]
         episode = row["episode_id"]
         found[episode] = Guidance(
             row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))

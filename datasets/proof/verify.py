@@ -34,6 +34,8 @@ class Report:
 
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    unproved: int = 0
+    """Labels that hold as far as they were derived anew, but that no independent search could decide."""
 
     @property
     def holds(self) -> bool:
@@ -73,6 +75,7 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None) -
     progress.finish(STAGE)
     for shard in shards:
         report.problems += found[shard].problems
+        report.unproved += found[shard].unproved
         for name, number in found[shard].checked.items():
             report.checked[name] = report.checked.get(name, 0) + number
     report.problems += _card_problems(store)

@@ -14,7 +14,7 @@ from ...identity import derive_seed, digest
 from ...messages import EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...rollouts.ids import request_id
-from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
+from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter, Objection
 from .answer import FINAL, Unusable, read_answer
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
@@ -96,13 +96,13 @@ class ModelWriter(GuidanceWriter):
                 try:
                     answer = await model.answer(chat)
                 except PolicyError as error:
-                    return Guidance("", f"{UNANSWERED}: {error}", (*calls, _call_row(chat, error.call)))
+                    return Guidance("", Objection(UNANSWERED, str(error)), (*calls, _call_row(chat, error.call)))
                 calls.append(_call_row(chat, answer.call))
                 found = read_answer(answer, request)
                 if isinstance(found, str):
                     return Guidance(found, None, tuple(calls))
                 if found.problem in FINAL or sample == ASKED_AGAIN:
-                    return Guidance("", str(found), tuple(calls))
+                    return Guidance("", Objection(found.problem, found.detail), tuple(calls))
                 prompt = _with_objection(prompt, answer, found)
         raise AssertionError("unreachable: the last try returns")
 

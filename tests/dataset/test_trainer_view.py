@@ -51,7 +51,7 @@ def _episode_files(root: Path, env: str) -> list[str]:
 def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
     loaded = _load(small_store, env)
     assert set(loaded) == {"train", "validation"}
-    assert loaded["train"].features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET.arrow_with_features())
     for side, rows in loaded.items():
         stored = _stored(small_store, env, str(side))
         assert len(rows) == len(stored) > 0
@@ -113,7 +113,7 @@ def test_streaming_gives_the_same_rows(small_store: Path, config: str) -> None:
 def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     loaded = _load(small_store, f"{env}_episodes")
     rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
-    assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features)
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features())
     assert len(rows) == 24
     stored = {
         row["episode_id"]: row for name in _episode_files(small_store, env) for row in read_rows(small_store, name)
@@ -129,7 +129,7 @@ def test_rows_are_read_without_a_cache_too(small_store: Path) -> None:
     """`Dataset(table)` needs no copy: the schema metadata decodes images and labels by itself."""
     table = pq.read_table(small_store / "dataset/sokoban/train-00000.parquet")
     rows = Dataset(table)
-    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features())
     assert isinstance(rows[0]["panel"], Image.Image)
 
 

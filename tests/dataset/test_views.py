@@ -199,7 +199,7 @@ def _label(episode: str, mode: str | None, step: int | None, *reasons: str) -> d
         "failure_mode": mode,
         "pivot_step": step,
         "accepted": not reasons,
-        "reject_reasons": [{"name": reason, "detail": f"found {reason}"} for reason in reasons],
+        "reject_reasons": [{"name": reason, "kind": "planted", "detail": f"found {reason}"} for reason in reasons],
     }
 
 

@@ -8,7 +8,8 @@ from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import ConfigError
 from pivot.labeling import replay
 from pivot.labeling.base import count_reject_reasons
-from pivot.labeling.filters import FrozenLakeFactsFilter, ReplayFilter
+from pivot.labeling.domains.frozenlake import FrozenLakeFactsFilter
+from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
@@ -38,7 +39,7 @@ def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest
     rejected = [label for label in labels if not label.accepted]
     assert len(rejected) == 1
     assert count_reject_reasons(labels) == {"replay": 1}
-    detail = rejected[0].reject_reasons[0].detail
+    detail = str(rejected[0].reject_reasons[0])
     assert detail == "broken: the environment raised RuntimeError: the simulator is gone"
     # Without the fault all is well again: nothing of the broken environment is kept.
     monkeypatch.undo()

@@ -16,8 +16,8 @@ from pivot.rollouts.base import Episode, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
 from pivot.rollouts.scripted.primitiveskill import PrimitiveSkillPlayer
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import wild_action
