@@ -95,7 +95,7 @@ class WriterContract(Labels):
         for answer in answers:
             assert isinstance(answer, Guidance)
             assert answer.text.strip() or answer.problem
-            assert answer.problem is None or WORD.fullmatch(answer.problem.partition(":")[0])
+            assert answer.problem is None or WORD.fullmatch(answer.problem.kind)
         assert self.make().write([]) == []
 
     def test_an_answer_depends_on_its_request_alone(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pivot
+import pyarrow.parquet as pq
 import pytest
 from pivot.cli import app
 from pivot.errors import PivotError
@@ -45,7 +46,10 @@ def journey(folder: Path, tests: Path) -> dict[str, Any]:
     shown["rows"] = [[row["failure_mode"], modes.int2str(row["failure_mode_id"])] for row in rows["train"]]
     policy = {"name": "sleepwalker", "options": {"right": 0.5}}
     pivot.build({"environments": {"liar": {"tasks": 3, "settings": {}}}, "policy": policy, "rollouts": 4}, liars)
-    shown["lies"] = command("verify", liars, "--workers", "1")
+    shown["refused"] = command("stats", liars) + command("verify", liars, "--workers", "1")
+    labels = pq.read_table(liars / "labels").to_pylist()
+    shown["lies"] = [[row["pivot_step"], row["proved"], row["accepted"], str(row["reject_reasons"])] for row in labels]
+    shown["learnt"] = len(pq.read_table(liars / "dataset" / "liar").to_pylist())
     shown["contracts"] = int(pytest.main(["-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(tests)]))
     return shown
 

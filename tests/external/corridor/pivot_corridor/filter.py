@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pivot.labeling.base import Draft, FailedEpisode, Filter
+from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
 from pivot.plugins import Settings
 
 
@@ -13,10 +13,10 @@ class CorridorFactsFilter(Filter):
     environments: ClassVar[frozenset[str] | None] = frozenset({"corridor"})
     config_type: ClassVar[type[Settings]] = Settings
 
-    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
-        """Return ``fell`` with the step, or None."""
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
+        """Return ``unmoved`` with the step, or None."""
         verdict = draft.verdict
         fell = verdict.failure_mode == "fell" and not verdict.infeasible_at_start
         if fell and episode.infos[verdict.pivot_step].get("moved") is False:
-            return f"fell: nothing moved at step {verdict.pivot_step}"
+            return Objection("unmoved", f"it fell, but nothing moved at step {verdict.pivot_step}")
         return None
