@@ -81,7 +81,7 @@ def _label_rows(store: Store, solver: SokobanSolver, shard: Shard) -> None:
         for row, verdict in zip(failures, solver.certify(cases), strict=True)
         if isinstance(verdict, Verdict)
     ]
-    write_tables(store.root, [(f"bench/{shard.file}", LABELS, LABELS.table(labels))])
+    write_tables(store.storage, [(f"bench/{shard.file}", LABELS, LABELS.table(labels))])
 
 
 def _whole_stage(root: Path, config: RunConfig) -> float:

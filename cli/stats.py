@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..datasets.store import Store
-from ..datasets.views import VIEWS, query
+from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
 from .console import out, show_table
 from .options import StorePath
@@ -38,10 +38,11 @@ def stats(
         else:
             show_table("", names, rows)
         return
-    for title, statement in _OVERVIEW:
-        names, rows = query(root, statement)
-        if rows or title not in _SHOWN_WHEN_FILLED:
-            show_table(title, names, rows) if rows else out.print(f"{title}: none")
+    with connect(root) as connection:
+        for title, statement in _OVERVIEW:
+            names, rows = run_query(root, connection, statement)
+            if rows or title not in _SHOWN_WHEN_FILLED:
+                show_table(title, names, rows) if rows else out.print(f"{title}: none")
 
 
 _OVERVIEW = (

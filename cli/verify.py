@@ -8,8 +8,9 @@ from rich.markup import escape
 from ..datasets.proof.verify import verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
-from ..flows.commit import settle
 from ..flows.engines.local import available_cores, worker_pool
+from ..storage import open_storage
+from ..storage.commit import settle
 from .console import ProgressBars, err, out
 from .options import StorePath
 
@@ -29,7 +30,7 @@ def verify(
 
     pivot verify runs/first
     """
-    settle(root)
+    settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
     with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream)

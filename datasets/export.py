@@ -135,7 +135,7 @@ def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> s
 
 def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
-    table = read_table(store.root / store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    table = read_table(store.storage, store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
     return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 
@@ -161,12 +161,9 @@ def record_row(
     """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
     profile = environment(episode["env"]).profile
     tiles = drawn_tiles(episode["env"], steps, frames)
-    shared = {name: episode[name] for name in _EPISODE_COLUMNS}
-    proved = {name: label[name] for name in _LABEL_COLUMNS}
     infos = [json.loads(step["info"]) for step in steps]
     return {
-        **shared,
-        **proved,
+        **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
         "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
         "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
         "prompt": [_message(message) for message in json.loads(messages)],
@@ -175,33 +172,6 @@ def record_row(
         "action_log": action_log(profile.log_fields, episode["actions"], infos),
         "solver": f"{label['solver']} {label['solver_version']}",
     }
-
-
-_EPISODE_COLUMNS = (
-    "episode_id",
-    "env",
-    "env_config",
-    "task_id",
-    "goal_idx",
-    "eval_set",
-    "actions",
-    "initial_state",
-    "horizon",
-    "num_steps",
-    "episode_return",
-    "policy",
-)
-_LABEL_COLUMNS = (
-    "pivot_step",
-    "failure_mode",
-    "failure_reason",
-    "certificate",
-    "proved",
-    "witness",
-    "infeasible_at_start",
-    "teacher",
-    "prompt_hash",
-)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

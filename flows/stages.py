@@ -24,7 +24,6 @@ from ..datasets.tables import (
     label_prompt_table,
     label_table,
     rollout_tables,
-    shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
@@ -33,7 +32,7 @@ from ..labeling.base import UNANSWERED, Guidance, Label
 from ..labeling.label import TEACHER, label_episodes
 from ..rollouts.base import Policy, Status, TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage.files import FileRecord
+from ..storage import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
@@ -78,11 +77,11 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     job = rollout_job(root, run, shard, tasks, policy)
     if isinstance(job, ShardResult):
         return job
-    env = run.env(shard.env)
+    env, count = run.env(shard.env), run.config.rollouts
     rollouts = roll_out_tasks(
-        env.type, env.config, tasks, policy, run.config.rollouts, only=job.owed, prompt=env.prompt
+        env.type, env.config, tasks, policy, count, only=job.owed, run_id=run.run_id, prompt=env.prompt
     )
-    return store_rollouts(root, run, job, policy, rollouts)
+    return store_rollouts(root, run, job, rollouts)
 
 
 def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], policy: Policy) -> RolloutJob | ShardResult:
@@ -99,24 +98,25 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
         }
     )
     receipt = store.receipt(ROLLOUT, shard)
-    known = receipt if receipt is not None and receipt.holds(root, inputs) else None
+    known = receipt if receipt is not None and receipt.holds(store.storage, inputs) else None
     if known is not None and not known.facts["owed"]:
         return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    store, shard, env = Store(root, run.config), job.shard, run.env(job.shard.env)
+    store, shard = Store(root, run.config), job.shard
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
-    files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
+    tables = rollout_tables(rollouts)
+    named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
+    files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
 
@@ -127,7 +127,7 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+        calls=[call for call in before.calls if call.episode_id not in owed] + after.calls,
     )
 
 
@@ -168,7 +168,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     )
     stage = label_stage(config)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         if not receipt.facts[UNANSWERED]:
             return ShardResult(shard, stage, True, receipt.files, receipt.facts)
         teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
@@ -184,7 +184,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     calls = store.label_calls_file(shard)
     if calls is not None:
         tables.append((calls, CALLS, label_call_table(labels)))
-    files = write_tables(root, tables)
+    files = write_tables(store.storage, tables)
     return _done(store, stage, shard, inputs, files, _label_facts(labels))
 
 
@@ -193,7 +193,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
     calls = store.label_calls_file(shard)
     known = stored_guidance(
         store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else read_table(store.root / calls, CALLS).to_pylist(),
+        [] if calls is None else read_table(store.storage, calls, CALLS).to_pylist(),
     )
     return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
@@ -243,12 +243,11 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
     )
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     tables = dataset_tables(store, shard, sides)
-    files = write_tables(
-        root, ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
-    )
+    named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
+    files = write_tables(store.storage, named)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 
@@ -261,7 +260,7 @@ def export_stage(config: RunConfig, *, staged: bool) -> str:
 def _done(
     store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
 ) -> ShardResult:
-    Receipt(inputs, files, facts).write(store.root, store.receipt_file(stage, shard))
+    Receipt(inputs, files, facts).write(store.storage, store.receipt_file(stage, shard))
     return ShardResult(shard, stage, False, files, facts)
 
 

@@ -119,7 +119,7 @@ def analyzer_prompt(
         {"type": "text", "text": analyzer_text(profile, episode, vocabulary)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
-    return PromptMessages(template_name(profile.name), VERSION, messages, digest(messages))
+    return PromptMessages(digest(messages), template_name(profile.name), VERSION, messages)
 
 
 def shown_frames(prompt: PromptMessages) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..messages import PromptMessages
+from ..messages import Call, PromptMessages
 from ..plugins import Plugin
 from ..solvers.base import Case, Certificate, Solver, Verdict
+from .replay import Replays
 from .vocabulary import Vocabulary
 
 
@@ -124,8 +125,8 @@ class Label:
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
-    calls: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Rows of the ``calls`` table: every request that the guidance took."""
+    calls: tuple[Call, ...] = field(default=(), repr=False)
+    """Every request that the guidance took."""
 
     def row(self) -> dict[str, Any]:
         """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
@@ -177,8 +178,8 @@ class Guidance:
     text: str
     problem: Objection | None = None
     """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the ``calls`` table: one a request to a model."""
+    calls: tuple[Call, ...] = ()
+    """The requests to a model that it took."""
 
 
 class GuidanceWriter(Plugin, ABC):
@@ -232,6 +233,8 @@ class Draft:
     """The solver that gave the verdict, for rules that ask it about another state."""
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
+    replays: Replays = field(default_factory=Replays, repr=False, compare=False)
+    """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
 
 
 class Filter(Plugin, ABC):

@@ -17,7 +17,7 @@ from .claims import (
     is_refusal,
     outcome_claims,
 )
-from .replay import DisagreementError, replayer_for
+from .replay import DisagreementError
 from .target import BadTargetError, Target, parse_target
 from .vocabulary import target_mode
 
@@ -68,7 +68,7 @@ class ReplayFilter(Filter):
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
         """Return ``settings``, ``horizon``, ``state``, ``action``, ``reward``, ``info``, ``frame`` or ``end``."""
         try:
-            replayer_for(episode).check(episode)
+            draft.replays.of(episode).check(episode)
         except DisagreementError as error:
             return Objection(error.kind, error.detail)
         return None

@@ -15,6 +15,7 @@ from ..messages import PromptMessages
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
 from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
+from .replay import Replays
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
 
@@ -72,12 +73,13 @@ def label_episodes(
         shown = [teacher.prompt(request) for request in requests]
         guidance = dict(zip(solved, zip(teacher.write(requests), shown, strict=True), strict=True))
     maker = _Maker(solver, teacher, label_version, vocabulary, prover)
-    return [
-        maker.unsolved(episode, prompt, answer)
-        if isinstance(answer, Unsolved)
-        else maker.solved(episode, prompt, answer, guidance.get(index), filters)
-        for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
-    ]
+    with Replays() as replays:
+        return [
+            maker.unsolved(episode, prompt, answer)
+            if isinstance(answer, Unsolved)
+            else maker.solved(episode, prompt, answer, guidance.get(index), filters, replays)
+            for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
+        ]
 
 
 class _Maker:
@@ -110,12 +112,13 @@ class _Maker:
         verdict: Verdict,
         answer: tuple[Guidance, PromptMessages | None] | None,
         filters: Sequence[Filter],
+        replays: Replays,
     ) -> Label:
         written, shown = answer or (None, None)
         guidance = None if written is None else _storable(written.text)
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
         target = build_target(verdict.pivot_step, mode, guidance or "")
-        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary)
+        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary, replays)
         reasons = judge(episode, draft, filters)
         proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
         if proof.problems:

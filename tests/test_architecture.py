@@ -32,8 +32,10 @@ LAYERS = (
     "testing",
 )
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
-ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes"}
+ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes", "records"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
+DATA = ("py.typed", "datasets/card_template.md")
+"""Files beside modules that the wheel holds."""
 MAX_LINES = 600
 
 
@@ -160,7 +162,7 @@ def _own_entry_points() -> list[EntryPoint]:
 
 @pytest.mark.parametrize("point", _own_entry_points(), ids=lambda point: f"{point.group}:{point.name}")
 def test_every_entry_point_loads(point: EntryPoint) -> None:
-    assert callable(point.load()) or point.group == "pivot.prompts"
+    assert callable(point.load()) or point.group in ("pivot.prompts", "pivot.domains")
 
 
 def test_entry_point_groups_are_those_that_plugins_reads() -> None:
@@ -183,7 +185,7 @@ def can_build() -> bool:
 @pytest.mark.skipif(not can_build(), reason="needs build and a newer setuptools; make dev installs both")
 def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     copy = tmp_path / "source"
-    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))]
+    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", *DATA))]
     for path in (*tracked, *_sources("tests", "benchmarks")):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -195,4 +197,4 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {"pivot/py.typed"}
+    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}

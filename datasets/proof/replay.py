@@ -6,8 +6,9 @@ from typing import Any
 from ...errors import PolicyError
 from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
-from ...messages import PromptMessages
+from ...messages import Call, PromptMessages
 from ...plugins import Settings
+from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
 from ..tables import Rows
 
@@ -91,9 +92,9 @@ def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
     """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
-    spent: dict[str, list[Mapping[str, Any]]] = {}
+    spent: dict[str, list[Call]] = {}
     for call in calls:
-        spent.setdefault(call["episode_id"], []).append(call)
+        spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
     found: dict[str, Guidance] = {}
     for row in labels:
         problems = [

@@ -24,7 +24,7 @@ from ..export import dataset_file, dataset_tables
 from ..parquet import read_table
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
+from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
 from .compare import differences
 from .replay import StoredGuidance, StoredReplies, stored_guidance
 
@@ -82,8 +82,10 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     policy = run.policy()
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
-    rollouts = roll_out_tasks(env.type, env.config, tasks, policy, run.config.rollouts, prompt=env.prompt)
-    derived = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, run.config.rollouts, run_id=run.run_id, prompt=env.prompt
+    )
+    derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
@@ -150,7 +152,7 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         env.prover(quick=True),
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
-    prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
+    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
     report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
     report.problems += _teacher_call_problems(store, shard, stored)
     report.checked["labels"] = stored.num_rows
@@ -165,7 +167,7 @@ def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list
     known = set(labels["episode_id"].to_pylist())
     return [
         f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
-        for call in read_table(store.root / path, CALLS).to_pylist()
+        for call in read_table(store.storage, path, CALLS).to_pylist()
         if call["role"] != "teacher" or call["episode_id"] not in known
     ]
 
@@ -208,7 +210,7 @@ def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: S
     rows = 0
     for (schema, side), derived in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
-        stored = read_table(store.root / path, schema)
+        stored = read_table(store.storage, path, schema)
         same = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0

@@ -17,7 +17,7 @@ from ...environments.base import Task
 from ...errors import StoreError
 from ...images import decode, frame_id
 from ...rollouts.plan import plan_tasks
-from ...storage.files import file_record, read_json
+from ...storage import Storage
 from ..card import CARD, PICTURE, card_text, example_picture
 from ..config import Shard
 from ..export import assign_sides, dataset_file
@@ -107,10 +107,9 @@ def _file_problems(store: Store) -> list[str]:
     made = _made_files(store)
     problems = []
     for name, record in manifest.items():
-        path = store.root / name
-        if not path.is_file():
+        if store.storage.stat(name) is None:
             problems.append(f"{name}: the file is missing")
-        elif (actual := file_record(path)) != record:
+        elif (actual := store.storage.record(name)) != record:
             what = "length" if actual.bytes != record.bytes else "sha256"
             problems.append(f"{name}: its {what} is not that of {MANIFEST}")
     version = store.config.label_version
@@ -143,23 +142,24 @@ def _labels_of(name: str) -> int:
 
 
 def _card_problems(store: Store) -> list[str]:
-    folder = store.root / DATASET_FOLDER
+    storage = store.storage
     try:
         picture = example_picture(store)
-        run = read_json(store.root / RUN)
+        run = storage.read_json(RUN)
+        card = card_text(store, DATASET_FOLDER, run, store.manifest(), picture is not None)
         problems = []
-        if (folder / CARD).read_text(encoding="utf-8") != card_text(store, DATASET_FOLDER, run, picture is not None):
+        if storage.read_bytes(f"{DATASET_FOLDER}/{CARD}").decode() != card:
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
-        if not _shows(folder / PICTURE, picture):
+        if not _shows(storage, f"{DATASET_FOLDER}/{PICTURE}", picture):
             problems.append(f"{DATASET_FOLDER}/{PICTURE}: it is not the picture that the tables give")
     except (*BROKEN_ROWS, OSError, pl.exceptions.PolarsError) as error:
         return [f"{DATASET_FOLDER}/{CARD}: it cannot be derived anew ({error})"]
     return problems
 
 
-def _shows(path: Path, picture: bytes | None) -> bool:
+def _shows(storage: Storage, name: str, picture: bytes | None) -> bool:
     """Whether a file shows the pixels of ``picture``; without a picture there must be no file."""
-    if picture is None or not path.is_file():
-        return picture is None and not path.exists()
-    found = path.read_bytes()
+    if picture is None or storage.stat(name) is None:
+        return picture is None and storage.stat(name) is None
+    found = storage.read_bytes(name)
     return found == picture or frame_id(decode(found)) == frame_id(decode(picture))

@@ -135,6 +135,7 @@ class NavigationEnv(PivotEnv):
         self.action_space = spaces.Discrete(len(ACTIONS) + 1)
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
         self.task_instruction = ""
+        self.blocks = self.config.backend != EMBEDDED
         self._world = self._make_world()
         self._start: NavigationState | None = None
         self._actions: list[str] = []

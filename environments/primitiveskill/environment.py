@@ -140,6 +140,7 @@ class PrimitiveSkillEnv(PivotEnv):
         self.action_space = Primitives()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
         self.task_instruction = ""
+        self.blocks = self.config.backend != EMBEDDED
         self._world = self._make_world()
         self._start: SkillState | None = None
         self._achieved: tuple[bool, ...] = ()

@@ -6,7 +6,7 @@ from typing import ClassVar
 from ...plugins import Settings
 from ..base import Draft, FailedEpisode, Filter, Objection
 from ..claims import claims
-from ..replay import DisagreementError, replayer_for
+from ..replay import DisagreementError
 from .base import Domain
 from .phrases import Facts, command, count, spent, wasteful
 
@@ -85,7 +85,7 @@ class FrozenLakeFactsFilter(Filter):
             left = verdict.certificate.budget_after
             return Objection("claims_budget", f"the text says the turns ran out, but {left} were left at the deadlock")
         try:
-            fell = _in_hole(replayer_for(episode).state_after(episode, episode.num_steps))
+            fell = _in_hole(draft.replays.of(episode).state_after(episode, episode.num_steps))
         except DisagreementError:
             return None
         if "fall" in claimed and not fell:

@@ -8,7 +8,7 @@ from ...plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
 from ..base import Draft, FailedEpisode, Filter, Objection
 from ..claims import claims, outcome_claims
-from ..replay import DisagreementError, replayer_for
+from ..replay import DisagreementError
 from .base import Domain
 from .phrases import Facts, command, count, spent, wasteful
 
@@ -86,7 +86,7 @@ class SokobanDeadlockFilter(Filter):
                 "the mode is deadlock, but the certificate says that the goal is within reach",
             )
         try:
-            state = replayer_for(episode).state_after(episode, verdict.pivot_step + 1)
+            state = draft.replays.of(episode).state_after(episode, verdict.pivot_step + 1)
         except DisagreementError:
             return None
         answer = _verdict_on(draft.solver, state)
@@ -118,7 +118,7 @@ class SokobanFactsFilter(Filter):
         if "dead" not in outcome_claims(text) or verdict.failure_mode == "deadlock":
             return None
         try:
-            state = replayer_for(episode).state_after(episode, episode.num_steps)
+            state = draft.replays.of(episode).state_after(episode, episode.num_steps)
         except DisagreementError:
             return None
         answer = _verdict_on(draft.solver, state)

@@ -69,7 +69,7 @@ def guidance_prompt(request: GuidanceRequest, picture: EncodedFrame) -> PromptMe
             ],
         },
     )
-    return PromptMessages(template_name(request.episode.env), VERSION, messages, digest(messages))
+    return PromptMessages(digest(messages), template_name(request.episode.env), VERSION, messages)
 
 
 def guidance_text(request: GuidanceRequest) -> str:

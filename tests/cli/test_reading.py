@@ -48,6 +48,13 @@ def test_stats_shows_every_table(built: Path) -> None:
         assert mode in shown
 
 
+def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
+    lost = store / "episodes/sokoban/00001.parquet"
+    lost.unlink()
+    for more in ((), ("--sql", "select count(*) from episodes")):
+        assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to make it anew"
+
+
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
     sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
     assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))

@@ -28,8 +28,8 @@ PROMISED = {
         instruction state_format initial_state horizon num_steps actions rewards episode_return status success failed
         stop_reason error policy policy_config""",
     STEPS: """episode_id t prompt_hash observation_text response finish_reason response_token_ids response_logprobs
-        action payload action_valid moved reward remaining_turns frame_id next_frame_id info score_parts
-        snapshot""",
+        action payload action_valid moved reward remaining_turns frame_id next_frame_id reply_outcome info
+        submission_outcome score_parts snapshot""",
     FRAMES: "frame_id width height format byte_size image",
     PROMPTS: "prompt_hash template version messages",
     CALLS: "request_id episode_id t role attempts latency cost cache_hit model_revision",
@@ -108,7 +108,7 @@ def test_the_class_labels_keep_their_order() -> None:
 def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: TableSchema) -> None:
     features = Features.from_arrow_schema(schema.arrow_with_features())
     assert features.arrow_schema.equals(schema.arrow_with_features(), check_metadata=True)
-    assert features["images"] == List(Image())
+    assert features["images"] == List(Image(mode="RGB"))
     assert features["actions"] == List(Value("string"))
     empty = Dataset.from_dict({name: [] for name in schema.names}, features=features)
     assert empty.data.schema.equals(schema.arrow_with_features(), check_metadata=True)

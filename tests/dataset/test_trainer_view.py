@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
-from pivot.datasets.card import card_configs, row_counts
+from pivot.datasets.card import card_configs, contents, row_counts
 from pivot.datasets.schema import DATASET, DATASET_EPISODES
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
@@ -136,7 +136,9 @@ def test_rows_are_read_without_a_cache_too(small_store: Path) -> None:
 def test_the_card_names_the_configs(small_store: Path) -> None:
     text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
     head = yaml.safe_load(text.split("---\n")[1])
-    assert head["configs"] == card_configs(ENVS, row_counts(Store.open(small_store), "dataset"))
+    store = Store.open(small_store)
+    parts = contents("dataset", store.manifest())
+    assert head["configs"] == card_configs(ENVS, row_counts(store, "dataset"), parts)
     names = [config["config_name"] for config in head["configs"]]
     assert names == ["all", "sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"]
     assert [config.get("default", False) for config in head["configs"]] == [True, False, False, False, False]
@@ -190,3 +192,13 @@ def test_empty_shards_between_full_ones_load(tmp_path: Path) -> None:
     loaded = _load(root, "frozenlake")
     assert sum(len(rows) for rows in loaded.values()) == sum(sizes)
     assert set(loaded) == {"train", "validation"}
+
+
+def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store: Path, tmp_path: Path) -> None:
+    """The library names its cache by what the card says, and every store's dataset lies in a folder of one name."""
+    for root in (small_store, tiny_store):
+        loaded = load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(tmp_path / "cache"))
+        stored = list((root / "dataset/sokoban").glob("*.parquet"))
+        assert sum(map(len, loaded.values())) == sum(pq.read_metadata(path).num_rows for path in stored)
+        ids = {episode for side in loaded.values() for episode in side["episode_id"]}
+        assert ids == {episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist()}

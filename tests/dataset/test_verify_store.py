@@ -18,7 +18,7 @@ from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.storage.files import write_json_atomic
+from pivot.storage import LocalStorage
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 BOTH = ("sokoban", "frozenlake")
@@ -188,7 +188,7 @@ UNUSABLE = {
 def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
     run = json.loads((patient.root / RUN).read_text())
     FIELDS[field](run)
-    write_json_atomic(patient.root, RUN, run)
+    LocalStorage(patient.root).write_json(RUN, run)
     for look in (lambda: problems(patient.root), patient.found):
         try:
             assert look()

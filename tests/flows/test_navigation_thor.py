@@ -175,7 +175,6 @@ def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
     monkeypatch.setattr(f"{seam}.ThorWorld", lambda: ThorWorld(lambda: ThorProcess(made)))
     monkeypatch.setattr(f"{seam}.check_health", lambda: check_health(lambda: ThorProcess(made)))
     monkeypatch.setattr(NavigationPlayer, "reply", stumble)
-    replay._replayer.cache_clear()
     navigation._check_thor.cache_clear()
     return made
 
@@ -209,7 +208,6 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
 
 def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     build(files, tmp_path / "calm")
-    replay._replayer.cache_clear()
     unity.calls = 0
     unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 300: stand_in.died}
     result = build(files, tmp_path / "rough")
@@ -234,7 +232,6 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     assert max(broken["num_steps"].to_list()) > 3
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
-    replay._replayer.cache_clear()
     assert build(files, root).owed == 0
     assert verify_store(root, Silent()).problems == []
 
@@ -272,14 +269,15 @@ def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[st
     shard = store.config.shards()[0]
     failures = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     failed = next(each for each in failures if each.episode_id == episode)
-    replay.replayer_for(failed).check(failed)
+    replays = replay.Replays()
+    replays.of(failed).check(failed)
     for off, holds in ((0.005, True), (0.3, False)):
         infos = [dict(info) for info in failed.infos]
         infos[2]["dist"] += off
         changed = replace(failed, infos=infos)
         if holds:
-            replay.replayer_for(changed).check(changed)
+            replays.of(changed).check(changed)
         else:
             with pytest.raises(replay.DisagreementError, match="info: step 2 gives dist"):
-                replay.replayer_for(changed).check(changed)
+                replays.of(changed).check(changed)
     assert table.height == 4 * 2 * 25

@@ -20,9 +20,9 @@ import pivot
 from PIL import Image
 from pivot import plugins
 from pivot.datasets.progress import Silent
-from pivot.flows import commit
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
+from pivot.storage import local
 
 NEVER = 1_000_000
 KILLED = "killed"
@@ -72,7 +72,7 @@ def _watch(report: int, die_at: int) -> None:
 
     for name in ("replace", "rename", "unlink", "rmdir"):
         setattr(os, name, watched(name, getattr(os, name)))
-    commit._exchange = watched("exchange", commit._exchange)
+    local._exchange = watched("exchange", local._exchange)
 
 
 def _carry_out(action: str, root: Path, given: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def _carry_out(action: str, root: Path, given: dict[str, Any]) -> None:
         pivot.build(given, root)
     else:
         if action == "relabel without exchange":
-            commit.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
+            local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
