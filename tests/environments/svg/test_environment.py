@@ -9,7 +9,7 @@ import pytest
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import SIDE, rasterise
 from pivot.errors import ConfigError, LevelError
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10">'
 RED = f'{HEAD}<rect x="1" y="1" width="6" height="6" fill="red"/></svg>'
