@@ -203,7 +203,7 @@ def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
 def test_a_wrong_solver_is_caught_by_the_second_search(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that confuses the modes agrees with itself; the independent search does not agree with it."""
+    """A solver that confuses the modes agrees with itself; the independent search refuses every label of it."""
     solver = plugins.load("solvers", env)
     certify = solver.certify
     confused = {"timeout": "deadlock", "deadlock": "timeout"}
@@ -213,12 +213,14 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
 
     monkeypatch.setattr(solver, "certify", wrong)
     root = build_tiny(tmp_path / "store", env)
-    found = problems(root)
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels
     for label in labels:
-        assert any(problem.startswith(f"labels {label['episode_id']}: failure_mode") for problem in found)
-    assert all(problem.startswith("labels ") for problem in found)
+        assert label["proved"] is False and not label["accepted"]
+        (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
+        assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
+    assert problems(root) == []
+    assert read_rows(root, f"dataset/{env}/train-00000.parquet") == []
 
 
 @pytest.fixture

@@ -42,7 +42,13 @@ def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_flaky(group: str, name: str) -> Any:
         return FlakyPolicy if (group, name) == ("policies", "flaky") else load(group, name)
 
+    names = plugins.names
+
+    def names_with_flaky(group: str) -> list[str]:
+        return [*names(group), "flaky"] if group == "policies" else names(group)
+
     monkeypatch.setattr(plugins, "load", with_flaky)
+    monkeypatch.setattr(plugins, "names", names_with_flaky)
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     monkeypatch.setattr(FlakyPolicy, "asked", set())
 
