@@ -112,6 +112,7 @@ def test_a_consistent_lie_is_found(patient: Patient) -> None:
 EXTRA = {
     "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
     "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
+    "labels/v1/sokoban/00001.parquet": "labels/v1/sokoban/00000.parquet",
     "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
     "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
     "dataset/sokoban/notes.txt": RUN,
@@ -148,6 +149,17 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
     assert any(problem.startswith("dataset/example.png") for problem in patient.found())
     picture.write_bytes(b"no picture")
     assert any("example.png" in problem or "README.md" in problem for problem in patient.found())
+
+
+def test_a_picture_of_nothing_is_found(tmp_path: Path) -> None:
+    """Where no label was accepted, there is no failure to show."""
+    root = build_tiny(tmp_path / "store", "sokoban", solvers={"sokoban": {"max_states": 3}})
+    picture = root / "dataset" / "example.png"
+    assert not picture.exists()
+    assert problems(root) == []
+    picture.write_bytes(encode_png(np.zeros((8, 8, 3), np.uint8)))
+    rewrite_manifest(root)
+    assert problems(root) == ["dataset/example.png: it is not the picture that the tables give"]
 
 
 # run.json
