@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pyarrow as pa
 
+from ..labeling.base import Label
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import Stored, stored_fields
 from ..rollouts.base import Episode, Step
@@ -32,8 +33,6 @@ MESSAGES = pa.list_(
     )
 )
 """TRL conversational parts; an image part has type ``image`` and null text."""
-
-REJECTION = pa.struct([("name", pa.string()), ("kind", pa.string()), ("detail", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +166,7 @@ CALLS = TableSchema(
 LABELS = TableSchema(
     "labels",
     "One row a failed, complete episode and label version; rejected labels are kept with all their reasons.",
-    (
-        Column("episode_id", pa.string(), "Episode."),
-        Column("label_version", pa.string(), "`1` for a new store; `pivot relabel` counts on."),
-        Column("pivot_step", pa.int32(), "t*; null where the solver has no answer."),
-        Column("failure_mode", pa.string(), "m*; null where the solver has no answer."),
-        Column("secondary_modes", STRINGS, "Other modes that also fit."),
-        Column("fallback", pa.bool_(), "No action was fatal; t* = T-1 by convention."),
-        Column("infeasible_at_start", pa.bool_(), "The goal was out of budget before any action."),
-        Column("certificate", CERTIFICATE, "The facts that prove the label."),
-        Column("witness", STRINGS, "Plan that still solved the task from s_{t*}; null where there is none."),
-        Column("feasible_actions", STRINGS, "Actions at s_{t*} that kept the goal within budget."),
-        Column("failure_reason", pa.string(), "Guidance r*; empty without any."),
-        Column("target", pa.string(), "The Analyzer's answer, JSON."),
-        Column("accepted", pa.bool_(), "Whether the record passed every filter."),
-        Column("proved", pa.bool_(), "Whether an independent prover agreed; null for an unproved label."),
-        Column(
-            "reject_reasons",
-            pa.list_(REJECTION),
-            "Every reason against it: rule, kind and detail.",
-        ),
-        Column("solver", pa.string(), "Solver that proved the label."),
-        Column("solver_version", pa.string(), "Its version."),
-        Column("solver_config", pa.string(), "Solver settings, JSON."),
-        Column("teacher", pa.string(), "Who wrote the guidance; `template` is an embedded stand-in. Null for none."),
-        Column("teacher_config", pa.string(), "Version, model, revision and sampling of the teacher, JSON."),
-        Column("teacher_prompt_hash", pa.string(), "What the teacher was shown; null for one that reads no prompt."),
-        Column("prompt_hash", pa.string(), "Digest of the Analyzer prompt with its collage."),
-        Column("image_hashes", STRINGS, "Names of the pictures that the prompt shows: the collage."),
-    ),
+    columns_of(Label),
 )
 
 DATASET = TableSchema(

@@ -101,7 +101,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
 
 def label_table(labels: Sequence[Label]) -> pa.Table:
     """Turn labels into their table."""
-    return LABELS.table([label.row() for label in labels])
+    return LABELS.table(list(map(to_row, labels)))
 
 
 def label_prompt_table(labels: Sequence[Label]) -> pa.Table:

@@ -8,12 +8,13 @@ reasons, and counts are taken from the stored labels, never from the memory of a
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 from ..environments.base import EnvProfile
 from ..messages import Call, PromptMessages
 from ..plugins import Plugin
+from ..records import Stored
 from ..solvers.base import Case, Certificate, Solver, Verdict
 from .replay import Replays
 from .vocabulary import Vocabulary
@@ -74,11 +75,9 @@ class Objection:
 class RejectReason:
     """Why a label is not accepted."""
 
-    name: str
-    """The filter that said so, or the solver's reason for giving no verdict; what counts are taken over."""
-    kind: str
-    """What of its kind the filter found."""
-    detail: str
+    name: Annotated[str, Stored("The filter that said so, or the solver's reason for giving no verdict.")]
+    kind: Annotated[str, Stored("What of its kind the filter found.")]
+    detail: Annotated[str, Stored("What was found, for people.")]
 
     def __str__(self) -> str:
         """Return kind and detail as one text."""
@@ -89,63 +88,37 @@ class RejectReason:
 class Label:
     """One row of the ``labels`` table (spec section 9). Without a verdict, everything the verdict decides is None."""
 
-    episode_id: str
-    label_version: str
-    pivot_step: int | None
-    failure_mode: str | None
-    secondary_modes: tuple[str, ...]
-    fallback: bool | None
-    infeasible_at_start: bool | None
-    certificate: Certificate | None
-    witness: tuple[str, ...] | None
-    feasible_actions: tuple[str, ...] | None
-    failure_reason: str | None
-    """The guidance text as it stands in the target; empty when no teacher wrote one."""
-    target: str | None
-    """JSON text of the training target."""
-    accepted: bool
-    proved: bool | None
-    """Whether an independent prover agreed; None where there is none, or it could not decide: *unproved*."""
-    reject_reasons: tuple[RejectReason, ...]
-    solver: str
-    solver_version: str
-    solver_config: str
-    """Canonical JSON of the solver's settings."""
-    teacher: str | None
-    """Who wrote the guidance; None when no teacher was asked."""
-    teacher_config: str | None
-    """Canonical JSON of what decides the guidance: version, model, revision, sampling, and whether it is a stand-in."""
-    teacher_prompt_hash: str | None
-    """Hash of what the teacher was shown; None for one that reads no prompt."""
-    prompt_hash: str
-    """Hash of the rendered Analyzer prompt."""
-    image_hashes: tuple[str, ...]
-    """Ids of the frames that the prompt shows: the tiles of the collage."""
+    episode_id: Annotated[str, Stored("Episode.")]
+    label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` counts on.")]
+    pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")]
+    failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")]
+    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also fit.")]
+    fallback: Annotated[bool | None, Stored("No action was fatal; t* = T-1 by convention.")]
+    infeasible_at_start: Annotated[bool | None, Stored("The goal was out of budget before any action.")]
+    certificate: Annotated[Certificate | None, Stored("The facts that prove the label.")]
+    witness: Annotated[
+        tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null where there is none.")
+    ]
+    feasible_actions: Annotated[tuple[str, ...] | None, Stored("Actions at s_{t*} that kept the goal within budget.")]
+    failure_reason: Annotated[str | None, Stored("Guidance r*; empty without any.")]
+    target: Annotated[str | None, Stored("The Analyzer's answer, JSON.")]
+    accepted: Annotated[bool, Stored("Whether the record passed every filter.")]
+    proved: Annotated[bool | None, Stored("Whether an independent prover agreed; null for an unproved label.")]
+    reject_reasons: Annotated[tuple[RejectReason, ...], Stored("Every reason against it: rule, kind and detail.")]
+    solver: Annotated[str, Stored("Solver that proved the label.")]
+    solver_version: Annotated[str, Stored("Its version.")]
+    solver_config: Annotated[str, Stored("Solver settings, JSON.")]
+    teacher: Annotated[str | None, Stored("Who wrote the guidance; `template` is an embedded stand-in. Null for none.")]
+    teacher_config: Annotated[str | None, Stored("Version, model, revision and sampling of the teacher, JSON.")]
+    teacher_prompt_hash: Annotated[str | None, Stored("What the teacher was shown; null for one that reads no prompt.")]
+    prompt_hash: Annotated[str, Stored("Digest of the Analyzer prompt with its collage.")]
+    image_hashes: Annotated[tuple[str, ...], Stored("Names of the pictures that the prompt shows: the collage.")]
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)
     """Every request that the guidance took."""
-
-    def row(self) -> dict[str, Any]:
-        """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
-        row: dict[str, Any] = {name: getattr(self, name) for name in _ROW_COLUMNS}
-        certificate = self.certificate
-        if certificate is not None:
-            row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
-        row["reject_reasons"] = [asdict(reason) for reason in self.reject_reasons]
-        for name in _LIST_COLUMNS:
-            if row[name] is not None:
-                row[name] = list(row[name])
-        return row
-
-
-_ROW_COLUMNS = tuple(
-    column.name for column in fields(Label) if column.name not in ("prompt", "teacher_prompt", "calls")
-)
-_CERTIFICATE_FIELDS = tuple(column.name for column in fields(Certificate))
-_LIST_COLUMNS = ("secondary_modes", "witness", "feasible_actions", "image_hashes")
 
 
 def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:

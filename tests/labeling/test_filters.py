@@ -26,6 +26,7 @@ from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.plugins import Settings
+from pivot.records import to_row
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 
@@ -460,7 +461,7 @@ def test_counts_equal_what_was_planted() -> None:
         "navigation_facts",
         "primitiveskill_facts",
     }
-    rejected = labels[-1].row()["reject_reasons"]
+    rejected = to_row(labels[-1])["reject_reasons"]
     assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
 
 

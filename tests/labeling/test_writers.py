@@ -14,6 +14,7 @@ from pivot.labeling.label import TEACHER, label_episodes
 from pivot.labeling.writers.prompt import MAX_FIELD_CHARS, answer_schema, facts
 from pivot.messages import PromptMessages
 from pivot.models.base import CUT, ChatAnswer, ChatRequest
+from pivot.records import to_row
 from pivot.solvers.base import Certificate, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 from pivot.tests.labeling.teaching import Answers, PlantedTeacher, pictures, text_of
@@ -134,7 +135,7 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
     assert made.failure_reason == "" and json.loads(made.target or "")["failure_reason"] == ""
     assert len(teacher.model.requests) == len(made.calls) == (1 if problem == "refused" else 2)
     assert len({call.request_id for call in made.calls}) == len(made.calls)
-    json.dumps(made.row(), ensure_ascii=False).encode()  # can be stored
+    json.dumps(to_row(made), ensure_ascii=False).encode()  # can be stored
     # Pivot, mode and proof do not depend on the teacher.
     assert (made.pivot_step, made.failure_mode) == (STEP, "deadlock") and made.certificate is not None
 
