@@ -14,11 +14,11 @@ from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import PivotError, PolicyError
 from pivot.images import decode, encode_png
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.storage.files import write_json_atomic
+from pivot.storage import LocalStorage
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 BOTH = ("sokoban", "frozenlake")
@@ -112,6 +112,7 @@ def test_a_consistent_lie_is_found(patient: Patient) -> None:
 EXTRA = {
     "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
     "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
+    "labels/v1/sokoban/00001.parquet": "labels/v1/sokoban/00000.parquet",
     "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
     "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
     "dataset/sokoban/notes.txt": RUN,
@@ -150,6 +151,17 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
     assert any("example.png" in problem or "README.md" in problem for problem in patient.found())
 
 
+def test_a_picture_of_nothing_is_found(tmp_path: Path) -> None:
+    """Where no label was accepted, there is no failure to show."""
+    root = build_tiny(tmp_path / "store", "sokoban", solvers={"sokoban": {"max_states": 3}})
+    picture = root / "dataset" / "example.png"
+    assert not picture.exists()
+    assert problems(root) == []
+    picture.write_bytes(encode_png(np.zeros((8, 8, 3), np.uint8)))
+    rewrite_manifest(root)
+    assert problems(root) == ["dataset/example.png: it is not the picture that the tables give"]
+
+
 # run.json
 
 FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -176,17 +188,24 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+UNUSABLE = {
+    "no such policy": "unknown policy 'nobody'",
+    "no such option": "policy scripted: unknown setting nothing",
+    "impossible levels": "setting sokoban.max_tries",
+}
+"""Fields that leave nothing to derive: they are named by the error that says so."""
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
     run = json.loads((patient.root / RUN).read_text())
     FIELDS[field](run)
-    write_json_atomic(patient.root, RUN, run)
+    LocalStorage(patient.root).write_json(RUN, run)
     for look in (lambda: problems(patient.root), patient.found):
         try:
             assert look()
         except PivotError as error:
-            assert field == "impossible levels"
-            assert f"{patient.root / RUN}: setting sokoban.max_tries" in str(error)
+            assert f"{patient.root / RUN}: {UNUSABLE[field]}" in str(error)
 
 
 # What a search that shares nothing with the solver adds, and what holds for real models
@@ -196,7 +215,7 @@ def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
 def test_a_wrong_solver_is_caught_by_the_second_search(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that confuses the modes agrees with itself; the independent search does not agree with it."""
+    """A solver that confuses the modes agrees with itself; the independent search refuses every label of it."""
     solver = plugins.load("solvers", env)
     certify = solver.certify
     confused = {"timeout": "deadlock", "deadlock": "timeout"}
@@ -206,19 +225,21 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
 
     monkeypatch.setattr(solver, "certify", wrong)
     root = build_tiny(tmp_path / "store", env)
-    found = problems(root)
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels
     for label in labels:
-        assert any(problem.startswith(f"labels {label['episode_id']}: failure_mode") for problem in found)
-    assert all(problem.startswith("labels ") for problem in found)
+        assert label["proved"] is False and not label["accepted"]
+        (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
+        assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
+    assert problems(root) == []
+    assert read_rows(root, f"dataset/{env}/train-00000.parquet") == []
 
 
 @pytest.fixture
 def real_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the stand-ins pass for real models, whose words cannot be derived anew."""
     monkeypatch.setattr(ScriptedPolicy, "is_stand_in", False)
-    monkeypatch.setattr(TemplateTeacher, "is_stand_in", False)
+    monkeypatch.setattr(TemplateWriter, "is_stand_in", False)
 
 
 @pytest.mark.usefixtures("real_model")
