@@ -31,7 +31,7 @@ print(code, width, height, start, depths.tolist())
 
 def test_compiled_code_works_where_nothing_can_be_kept_on_disk(tmp_path: Path) -> None:
     """Files stand where cache folders would, which stops root too: an installation of another user without a home."""
-    package, source = tmp_path / "pivot", Path(pivot.__file__).parent
+    package, source = tmp_path / "pivot", Path(str(pivot.__file__)).parent
     for path in source.rglob("*.py"):
         place = path.relative_to(source)
         if not {"tests", "benchmarks"} & {*place.parts} and not any(part.startswith(".") for part in place.parts):
