@@ -32,7 +32,6 @@ _TABLE, _HAND = "table", "hand"
 _REACH, _OVER = 150, 60
 _DONE = {"G": _TABLE, "R": "G", "P": "R"}
 
-Points = dict[str, tuple[int, int, int]]
 Bases = dict[str, str]
 """What each cube stands on or hangs in."""
 

@@ -11,7 +11,7 @@ from pivot.records import from_row
 from pivot.rollouts.base import Episode, Status
 from pivot.rollouts.groups import form_groups
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed
-from pivot.rollouts.plan import expected_episode_ids, plan_tasks
+from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
 
 PROFILE = CorridorEnv.profile
@@ -72,13 +72,6 @@ def test_levels_of_a_plan_are_distinct_down_to_the_last_one() -> None:
     assert len({task.task_id for task in tasks}) == 8
     with pytest.raises(GenerationError, match=r"no level for task 8 .* at most 8 tasks"):
         plan_tasks(CorridorEnv, CONFIG, 0, 9)
-
-
-def test_expected_episodes() -> None:
-    tasks = plan_tasks(CorridorEnv, CONFIG, 0, 3)
-    ids = expected_episode_ids(CorridorEnv, CONFIG, tasks, 4, **POLICY)
-    assert ids == [episode_id(PROFILE, CONFIG, task, sample, **POLICY) for task in tasks for sample in range(4)]
-    assert len(set(ids)) == 12
 
 
 def test_groups_are_full_blocks_in_order_of_sample_index() -> None:
