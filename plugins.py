@@ -76,6 +76,7 @@ GROUPS = {
     "policies": Group("policy", "rollouts.base:Policy"),
     "players": Group("player", "rollouts.scripted.player:Player"),
     "prompts": Group("prompt", "rollouts.base:StudentPrompt"),
+    "domains": Group("domain", "labeling.domains.base:Domain"),
     "writers": Group("writer", "labeling.base:GuidanceWriter"),
     "filters": Group("filter", "labeling.base:Filter"),
 }
@@ -93,7 +94,7 @@ def names(group: str) -> list[str]:
 
 @cache
 def load(group: str, name: str) -> Any:
-    """Import, check and return what is registered as ``name`` in ``group``: a class, for prompts an object.
+    """Import, check and return what is registered as ``name`` in ``group``: a class, for prompts and domains an object.
 
     Raises:
         PluginError: the name is not registered, importing it failed, or it does not fit the contract of its group.

@@ -103,7 +103,7 @@ def _write_baseline(records: list[dict[str, Any]], folder: Path) -> None:
     def generate() -> Iterator[dict[str, Any]]:
         yield from records
 
-    features = Features.from_arrow_schema(DATASET.arrow_with_features)
+    features = Features.from_arrow_schema(DATASET.arrow_with_features())
     dataset = Dataset.from_generator(
         generate, features=features, cache_dir=str(folder / "cache"), fingerprint=folder.name
     )

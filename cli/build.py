@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import plugins
 from ..datasets.run import Run
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
@@ -21,7 +22,7 @@ from .settings import resolve_config
 def build(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation, primitiveskill."),
+        typer.Argument(metavar="ENV...", help=f"Environments: {', '.join(plugins.names('environments'))}."),
     ] = None,
     out_dir: Annotated[Path | None, option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
@@ -30,7 +31,8 @@ def build(
     rollouts: Annotated[int | None, option("Rollouts a level (default 8, one group).", "--rollouts", min=1)] = None,
     seed: Annotated[int | None, option("Seed of the whole run (default 0).", "--seed", min=0)] = None,
     settings: Annotated[
-        list[str] | None, option("Environment setting ENV.KEY=VALUE; may be given again.", "--set")
+        list[str] | None,
+        option("Environment setting ENV.KEY=VALUE (see `pivot settings`); may be given again.", "--set"),
     ] = None,
     policy: Annotated[str | None, option("Who acts (default scripted, an embedded stand-in).", "--policy")] = None,
     teacher: Annotated[

@@ -56,6 +56,9 @@ def show_result(result: BuildResult) -> None:
         show_table("Models", USAGE_HEADER, usage)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
+    for name, counts in result.environments.items():
+        if counts["unproved"]:
+            out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
     if result.owed:
         out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
     if result.unanswered:

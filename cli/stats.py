@@ -74,10 +74,15 @@ _OVERVIEW = (
     ),
     (
         "Rejected labels",
-        "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+        "SELECT env AS environment, name AS reason, kind, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+    ),
+    (
+        "Labels that nobody proved a second time",
+        """SELECT env AS environment, count(*) AS unproved FROM failures
+           WHERE proved IS NULL AND pivot_step IS NOT NULL GROUP BY env ORDER BY env""",
     ),
 )
 
 
-_SHOWN_WHEN_FILLED = {"Certificates against a better reference"}
+_SHOWN_WHEN_FILLED = {"Certificates against a better reference", "Labels that nobody proved a second time"}
 """Tables that most environments have nothing to say in."""

@@ -39,6 +39,8 @@ def verify(
     if len(report.problems) > _SHOWN_PROBLEMS:
         err.print(f"… and {len(report.problems) - _SHOWN_PROBLEMS} more problems")
     counts = ", ".join(f"{number} {name}" for name, number in report.checked.items())
+    if report.unproved:
+        counts += f" ({report.unproved} of them unproved: no independent search decided them)"
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
     out.print(f"[green]✓[/] {root} holds: {counts}", soft_wrap=True)

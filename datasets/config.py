@@ -7,6 +7,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -224,6 +225,7 @@ def load_config(path: Path) -> RunConfig:
         raise ConfigError(f"config file {path}: {error}") from error
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")

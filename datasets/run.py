@@ -19,7 +19,7 @@ from ..models.base import Role
 from ..plugins import Settings, read_settings
 from ..rollouts.base import Policy, StudentPrompt
 from ..rollouts.policies import ModelPolicy
-from ..solvers.base import Prover, Solver
+from ..solvers.base import FAILURE_MODES, Prover, Solver
 from ..solvers.proofs import prover_of
 from .config import PartConfig, RunConfig, env_config, environment, part_type, solver_settings, solver_type
 
@@ -39,9 +39,9 @@ class RunEnv:
         """Make its solver."""
         return solver_type(self.name)(self.solver_settings)
 
-    def prover(self) -> Prover | None:
+    def prover(self, *, quick: bool = False) -> Prover | None:
         """Make its prover for labels of that solver; None where nobody wrote one."""
-        return prover_of(self.name, self.solver().config)
+        return prover_of(self.name, self.solver().config, quick=quick)
 
 
 class Run:
@@ -105,6 +105,12 @@ class Run:
         """Make every registered filter, in the order of their names."""
         return [kind() for kind in self._filters]
 
+    @property
+    def failure_modes(self) -> tuple[str, ...]:
+        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
+        other = {mode for env in self._envs.values() for mode in env.type.profile.failure_modes}
+        return (*FAILURE_MODES, *sorted(other - set(FAILURE_MODES)))
+
     @cached_property
     def run_id(self) -> str:
         """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
@@ -125,9 +131,12 @@ class Run:
 
         Raises:
             PluginError: something is missing; the message says how to get it.
-            ConfigError: a simulator cannot be used.
+            ConfigError: the policy cannot play an environment, or a simulator cannot be used.
         """
         self.check_parts()
+        policy = self.policy()
+        for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
+            policy.check_environment(env.name, env.config)
         for env in self._envs.values():
             env.type.check_ready(env.config)
 

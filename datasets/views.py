@@ -75,7 +75,8 @@ _DERIVED_VIEWS = {
         FROM failures WHERE certificate.reference_pivot IS NOT NULL
         GROUP BY ALL ORDER BY ALL""",
     "rejects": """
-        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.detail AS detail
+        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.kind AS kind,
+            reason.detail AS detail
         FROM (SELECT *, unnest(reject_reasons) AS reason FROM failures WHERE NOT accepted)""",
 }
 

@@ -123,8 +123,11 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
     step holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action;
-    the environment adds ``success`` (bool). ``terminated`` means solved or lost for good, ``truncated`` that the turn
-    budget is spent. Frames are new read-only arrays: the caller may keep them, nobody can change what was hashed.
+    the environment adds ``success`` (bool). Three more keys have columns of their own: ``observation_text`` (of
+    ``reset``, too) is what is told beside the picture, ``submission_outcome`` is ``ok`` or the word for why a
+    submission was rejected, ``score_parts`` is JSON of what its score is made of. ``terminated`` means solved or lost
+    for good, ``truncated`` that the turn budget is spent. Frames are new read-only arrays: the caller may keep them,
+    nobody can change what was hashed.
     """
 
     profile: ClassVar[EnvProfile]
@@ -136,6 +139,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     draw_frames: bool = True
     """Set to False where most pictures are known already, as in a replay: ``reset``, ``step`` and ``restore`` may then
     return ``NO_FRAME``, and ``render()`` draws the current state when it is wanted. An environment may ignore it."""
+    blocks: bool = False
+    """True where ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then
+    call them in threads, each instance in one at a time, so that no other episode waits, too."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""

@@ -38,7 +38,7 @@ from .stages import (
     roll_out_shard,
 )
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", UNANSWERED, "rows")
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
     files = {name: record for result in results for name, record in result.files.items()}
-    files |= write_card(store, DATASET_FOLDER)
+    files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
     write_database(store)
     store.write_manifest(files | _older_label_versions(store))

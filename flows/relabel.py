@@ -79,7 +79,8 @@ def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) 
         for name, record in old.manifest().items()
         if not name.startswith(f"{DATASET_FOLDER}/") and (keep_old or not belongs_to_old_labels(name))
     }
-    made = {name: record for result in results for name, record in result.files.items()} | write_card(store, staged)
+    made = {name: record for result in results for name, record in result.files.items()}
+    made |= write_card(store, staged, made)
     files |= {name.replace(f"{staged}/", f"{DATASET_FOLDER}/", 1): record for name, record in made.items()}
     files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
     write_database(store, f"{COMMIT}/{DATABASE}")

@@ -14,7 +14,7 @@ from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
-from ..rollouts.stream import Batch, run_batches
+from ..rollouts.loop import Batch, run_batches
 from .stages import ROLLOUT, RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
@@ -43,11 +43,13 @@ def roll_out_served(
             if job.owed is not None:
                 reporter.advance(ROLLOUT, episodes[shard] - len(job.owed))
             env = run.env(shard.env)
-            yield Batch(env.type, env.config, env.prompt, levels, rollouts_a_task, job.owed, job)
+            yield Batch(
+                env.type, env.config, levels, rollouts_a_task, job.owed, run.run_id, prompt=env.prompt, work=job
+            )
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
-        results.append(store_rollouts(root, run, job, policy, rollouts))
+        results.append(store_rollouts(root, run, job, rollouts))
 
     asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)

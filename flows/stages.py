@@ -24,7 +24,6 @@ from ..datasets.tables import (
     label_prompt_table,
     label_table,
     rollout_tables,
-    shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
@@ -37,7 +36,7 @@ from ..storage import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -78,11 +77,11 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     job = rollout_job(root, run, shard, tasks, policy)
     if isinstance(job, ShardResult):
         return job
-    env = run.env(shard.env)
+    env, count = run.env(shard.env), run.config.rollouts
     rollouts = roll_out_tasks(
-        env.type, env.config, tasks, policy, run.config.rollouts, only=job.owed, prompt=env.prompt
+        env.type, env.config, tasks, policy, count, only=job.owed, run_id=run.run_id, prompt=env.prompt
     )
-    return store_rollouts(root, run, job, policy, rollouts)
+    return store_rollouts(root, run, job, rollouts)
 
 
 def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], policy: Policy) -> RolloutJob | ShardResult:
@@ -105,17 +104,17 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    store, shard, env = Store(root, run.config), job.shard, run.env(job.shard.env)
+    store, shard = Store(root, run.config), job.shard
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
+    tables = rollout_tables(rollouts)
     named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
@@ -128,7 +127,7 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+        calls=[call for call in before.calls if call.episode_id not in owed] + after.calls,
     )
 
 
@@ -153,6 +152,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     """
     config, store = run.config, Store(root, run.config)
     solver, teacher, filters = run.env(shard.env).solver(), run.writer(), run.filters()
+    prover = run.env(shard.env).prover(quick=True)
     inputs = digest(
         {
             "format": STORE_FORMAT,
@@ -161,6 +161,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
             "solver": [solver.name, solver.version, solver.config],
             "teacher": [teacher.name, teacher.config],
             "filters": [type(item).__qualname__ for item in filters],
+            "prover": None if prover is None else type(prover).__qualname__,
             "label_version": config.label_version,
             "target_vocabulary": config.target_vocabulary,
         }
@@ -174,7 +175,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     frames = shard_frames(store, shard) if teacher.needs_pictures else None
     labels = label_episodes(
-        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames
+        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames, prover
     )
     tables = [
         (store.table_file(LABELS, shard), LABELS, label_table(labels)),
@@ -207,12 +208,13 @@ def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
         "labels": len(labels),
         "accepted": sum(label.accepted for label in labels),
         "rejected": sum(not label.accepted for label in labels),
+        "unproved": sum(label.proved is None and label.pivot_step is not None for label in labels),
         UNANSWERED: [label.episode_id for label in labels if _is_unanswered(label)],
     }
 
 
 def _is_unanswered(label: Label) -> bool:
-    return any(reason.name == TEACHER and reason.detail.startswith(f"{UNANSWERED}:") for reason in label.reject_reasons)
+    return any(reason.name == TEACHER and reason.kind == UNANSWERED for reason in label.reject_reasons)
 
 
 # Export
@@ -235,6 +237,7 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
             "labels": _file_digests(store, label_stage(config), shard, without=CALLS.name),
             "include_infeasible": config.include_infeasible,
             "sides": sorted(sides.items()),
+            "modes": run.failure_modes,
             "folder": folder,
         }
     )

@@ -8,11 +8,12 @@ the first action after which the goal cannot be reached within the remaining tur
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict
 
 from ..plugins import WORD, Plugin, Settings
+from ..records import Stored
 
 FAILURE_MODES = (
     "timeout",
@@ -52,29 +53,34 @@ class Case:
 class Certificate:
     """The facts that prove ``(t*, m*)`` (spec section 3). ``None`` stands where a number makes no sense."""
 
-    kind: CertificateKind
-    unit: CertificateUnit
-    budget_before: int
-    """Turns left before the pivot action: ``T_max - t*``."""
-    budget_after: int
-    """Turns left after it: ``k_{t*} = T_max - 1 - t*``."""
-    before: float | None
-    """Needed amount at ``s_{t*}`` in ``unit``; None when the goal is out of reach from there."""
-    after: float | None
-    """Needed amount at ``s_{t*+1}``; None when the goal is out of reach from there."""
-    reachable_after: bool | None
-    """False for a deadlock; None where it makes no sense."""
-    raw_before: float | None = None
-    raw_after: float | None = None
-    reference_pivot: int | None = None
-    """The pivot by a better reference, where one exists beside an inexact certificate."""
-    reference_kind: str | None = None
-    """``exact``, or ``lower_bound``: no play takes fewer."""
-    reference_before: float | None = None
-    """Needed turns at ``s_{t*}`` by that reference, also where ``unit`` counts stages; None when the goal is out of
-    reach from there, or without a reference."""
-    reference_after: float | None = None
-    """Needed turns at ``s_{t*+1}`` by that reference; None likewise."""
+    kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.")]
+    unit: Annotated[CertificateUnit, Stored("Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.")]
+    budget_before: Annotated[int, Stored("Turns left before the pivot action: T_max - t*.")]
+    budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]
+    before: Annotated[
+        float | None,
+        Stored("Needed amount before the pivot action; null when the goal is out of reach there."),
+    ]
+    after: Annotated[float | None, Stored("Needed amount after it; null when the goal is out of reach from there.")]
+    reachable_after: Annotated[bool | None, Stored("False for a deadlock; null where it makes no sense.")]
+    raw_before: Annotated[
+        float | None, Stored("Measured amount behind `before` (metres, stages, score), where there is one.")
+    ] = None
+    raw_after: Annotated[float | None, Stored("The same after the action.")] = None
+    reference_pivot: Annotated[
+        int | None, Stored("Pivot step by a better reference, where one exists beside an inexact certificate.")
+    ] = None
+    reference_kind: Annotated[
+        str | None, Stored("Which reference that is: `exact`, or `lower_bound` (no play takes fewer).")
+    ] = None
+    reference_before: Annotated[
+        float | None,
+        Stored("Turns needed before the pivot action by that reference; null when out of reach there."),
+    ] = None
+    """In turns also where ``unit`` counts stages; None without a reference, too."""
+    reference_after: Annotated[
+        float | None, Stored("Turns needed after it by that reference; null when out of reach from there.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +191,13 @@ class Proof:
     """The outcome of an independent re-check of a verdict (``verify``)."""
 
     problems: tuple[str, ...] = field(default=())
+    undecided: str | None = None
+    """Why nothing could be proved, such as a level that is too large to be searched a second time."""
 
     @property
     def holds(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
+        """Whether the label was proved."""
+        return not self.problems and self.undecided is None
 
 
 class Prover(Plugin, ABC):
@@ -203,6 +211,11 @@ class Prover(Plugin, ABC):
         """Prepare for labels that were made with the solver settings ``solver_config``; its defaults without."""
         super().__init__(settings)
         self.solver_config = dict(solver_config or {})
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Return the settings under which a label is proved while it is made; ``verify`` takes the defaults."""
+        return cls.config_type()
 
     @abstractmethod
     def prove(self, case: Case, verdict: Verdict) -> Proof:

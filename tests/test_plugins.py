@@ -11,7 +11,7 @@ from pivot import plugins
 from pivot.environments.base import EnvProfile, PivotEnv
 from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import PluginError
-from pivot.labeling.base import Draft, FailedEpisode, Filter
+from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
 from pivot.plugins import Settings
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
@@ -66,7 +66,7 @@ class _NoSettings(SokobanSolver):
 class _Undeclared(Filter):
     name: ClassVar[str] = "undeclared"
 
-    def check(self, episode: FailedEpisode, draft: Draft) -> str | None: ...
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None: ...
 
 
 class _Half(Solver):

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PolicyError
-from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter
+from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
-from ...messages import PromptMessages
+from ...messages import Call, PromptMessages
 from ...plugins import Settings
+from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
 from ..tables import Rows
 
@@ -91,12 +92,14 @@ def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
     """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
-    spent: dict[str, list[Mapping[str, Any]]] = {}
+    spent: dict[str, list[Call]] = {}
     for call in calls:
-        spent.setdefault(call["episode_id"], []).append(call)
+        spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
     found: dict[str, Guidance] = {}
     for row in labels:
-        problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]
+        problems = [
+            Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
+        ]
         episode = row["episode_id"]
         found[episode] = Guidance(
             row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))

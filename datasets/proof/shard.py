@@ -24,7 +24,7 @@ from ..export import dataset_file, dataset_tables
 from ..parquet import read_table
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
+from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
 from .compare import differences
 from .replay import StoredGuidance, StoredReplies, stored_guidance
 
@@ -36,6 +36,8 @@ class ShardReport:
     shard: Shard
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    unproved: int = 0
+    """Labels that no independent search could decide."""
 
 
 BROKEN_ROWS = (PivotError, KeyError, ValueError, TypeError, IndexError, AttributeError)
@@ -80,8 +82,10 @@ def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: 
     policy = run.policy()
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
-    rollouts = roll_out_tasks(env.type, env.config, tasks, policy, run.config.rollouts, prompt=env.prompt)
-    derived = rollout_tables(rollouts, env.type.profile, shard_constants(run, env.config, policy))
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, run.config.rollouts, run_id=run.run_id, prompt=env.prompt
+    )
+    derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
@@ -145,13 +149,14 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         str(config.label_version),
         config.target_vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
+        env.prover(quick=True),
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
     prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
     report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
     report.problems += _teacher_call_problems(store, shard, stored)
-    report.problems += _unproved(env.prover(), stored.to_pylist(), episodes)
     report.checked["labels"] = stored.num_rows
+    _prove(env.prover(), stored.to_pylist(), episodes, report)
 
 
 def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list[str]:
@@ -167,17 +172,23 @@ def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list
     ]
 
 
-def _unproved(prover: Prover | None, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:
+def _prove(
+    prover: Prover | None, labels: list[dict[str, Any]], episodes: list[FailedEpisode], report: ShardReport
+) -> None:
     """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
     by_id = {episode.episode_id: episode for episode in episodes}
-    problems = []
     for label in labels:
         episode = by_id.get(label["episode_id"])
-        if episode is None or label["pivot_step"] is None or prover is None:
+        if episode is None or label["pivot_step"] is None:
+            continue
+        if prover is None:
+            report.unproved += 1
             continue
         proof = prover.prove(episode.case(), stored_verdict(label))
-        problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
-    return problems
+        report.unproved += proof.undecided is not None
+        # A label that is stored as refuted is known to be wrong, and no training data.
+        if label["proved"] is not False:
+            report.problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
 
 
 def stored_verdict(label: dict[str, Any]) -> Verdict:

@@ -34,6 +34,8 @@ class Report:
 
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    unproved: int = 0
+    """Labels that hold as far as they were derived anew, but that no independent search could decide."""
 
     @property
     def holds(self) -> bool:
@@ -73,6 +75,7 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None) -
     progress.finish(STAGE)
     for shard in shards:
         report.problems += found[shard].problems
+        report.unproved += found[shard].unproved
         for name, number in found[shard].checked.items():
             report.checked[name] = report.checked.get(name, 0) + number
     report.problems += _card_problems(store)
@@ -142,7 +145,8 @@ def _card_problems(store: Store) -> list[str]:
     storage = store.storage
     try:
         picture = example_picture(store)
-        card = card_text(store, DATASET_FOLDER, storage.read_json(RUN), picture is not None)
+        run = storage.read_json(RUN)
+        card = card_text(store, DATASET_FOLDER, run, store.manifest(), picture is not None)
         problems = []
         if storage.read_bytes(f"{DATASET_FOLDER}/{CARD}").decode() != card:
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")

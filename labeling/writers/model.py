@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from ...errors import PolicyError
 from ...identity import derive_seed, digest
-from ...messages import EncodedFrame, PromptMessages
+from ...messages import Call, EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...rollouts.ids import request_id
-from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
+from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter, Objection
 from .answer import FINAL, Unusable, read_answer
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
@@ -87,7 +87,7 @@ class ModelWriter(GuidanceWriter):
 
     async def _guidance(self, model: ChatModel, request: GuidanceRequest, places: asyncio.Semaphore) -> Guidance:
         """Ask about one label, once more when the answer cannot be used."""
-        calls: list[dict[str, Any]] = []
+        calls: list[Call] = []
         async with places:
             picture = collage_of(request)
             prompt = guidance_prompt(request, picture)
@@ -96,13 +96,13 @@ class ModelWriter(GuidanceWriter):
                 try:
                     answer = await model.answer(chat)
                 except PolicyError as error:
-                    return Guidance("", f"{UNANSWERED}: {error}", (*calls, _call_row(chat, error.call)))
-                calls.append(_call_row(chat, answer.call))
+                    return Guidance("", Objection(UNANSWERED, str(error)), (*calls, _call(chat, error.call)))
+                calls.append(_call(chat, answer.call))
                 found = read_answer(answer, request)
                 if isinstance(found, str):
                     return Guidance(found, None, tuple(calls))
                 if found.problem in FINAL or sample == ASKED_AGAIN:
-                    return Guidance("", str(found), tuple(calls))
+                    return Guidance("", Objection(found.problem, found.detail), tuple(calls))
                 prompt = _with_objection(prompt, answer, found)
         raise AssertionError("unreachable: the last try returns")
 
@@ -136,7 +136,7 @@ def _with_objection(prompt: PromptMessages, answer: ChatAnswer, found: Unusable)
         {"role": "assistant", "content": [{"type": "text", "text": _shown(answer.text)}]},
         {"role": "user", "content": [{"type": "text", "text": objection}]},
     )
-    return PromptMessages(prompt.template, prompt.version, messages, digest(messages))
+    return PromptMessages(digest(messages), prompt.template, prompt.version, messages)
 
 
 def _shown(text: str) -> str:
@@ -144,19 +144,5 @@ def _shown(text: str) -> str:
     return text[:SHOWN_AGAIN_CHARS].encode("utf-8", "replace").decode("utf-8") or "(empty)"
 
 
-def _call_row(request: ChatRequest, call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the ``calls`` table; what the model knows replaces the defaults."""
-    return {
-        "request_id": request.request_id,
-        "episode_id": request.episode_id,
-        "t": None,
-        "role": ROLE,
-        "attempts": 1,
-        "latency": None,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-        "cost": None,
-        "cache_hit": False,
-        "model_revision": None,
-        **call,
-    }
+def _call(request: ChatRequest, report: Mapping[str, Any]) -> Call:
+    return Call(request.request_id, request.episode_id, None, ROLE).reported(report)

@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...environments.backends import EMBEDDED
+from ...environments.base import EnvConfig
 from ...environments.navigation import (
     ACTIONS,
     TURNS,
@@ -77,19 +79,24 @@ class NavigationPlayer(Player):
         super().__init__(env, changes)
         self._ways: dict[tuple[int, Cell, Cell], dict[Cell, int]] = {}
 
+    def check(self, config: EnvConfig) -> None:
+        """See whether there will be rooms to look into; see the base class."""
+        if config.simulator != EMBEDDED:
+            raise ConfigError(
+                "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
+                "--policy for other backends"
+            )
+
     def reply(self, turn: Turn) -> Reply:
         """Answer one turn.
 
         Raises:
             ConfigError: the level has no embedded room to look into.
         """
+        self.check(turn.env.config)
+        assert isinstance(turn.env, NavigationEnv)
         habits, tag = self.settings, turn.env.profile.answer_tag
         draws = uniforms(turn.seed)
-        if not isinstance(turn.env, NavigationEnv) or turn.env.state.room_json is None:
-            raise ConfigError(
-                "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
-                "--policy for other backends"
-            )
         state = turn.env.state
         fault = self._fault(turn)
         move = self._choose(state, turn, draws, fault)

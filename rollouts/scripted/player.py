@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
+from ...environments.base import EnvConfig
 from ...plugins import Plugin, Settings, read_settings
 from ..base import Reply, Turn
 
@@ -41,6 +42,13 @@ class Player(Plugin, ABC):
         """Return the habits for an environment without changes; those of one's own come with the policy's version."""
         del env
         return cls.config_type()
+
+    def check(self, config: EnvConfig) -> None:
+        """See whether the player can play with these settings of its environment.
+
+        Raises:
+            ConfigError: it cannot.
+        """
 
     @abstractmethod
     def reply(self, turn: Turn) -> Reply:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ... import plugins
+from ...environments.base import EnvConfig
 from ...plugins import Settings
 from ..base import Policy, Reply, Turn
 from .grid import GridPlayer
@@ -47,16 +48,22 @@ class ScriptedPolicy(Policy):
         """
         return {"version": VERSION, "habits": self.settings.habits}
 
+    def check_environment(self, env: str, config: EnvConfig) -> None:
+        """See whether the player of an environment can play with these settings; see the base class."""
+        self._player(env).check(config)
+
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn; the same turn always gets the same answer.
 
         Raises:
             ConfigError: the environment has no player, and its solver offers no distances to play by.
         """
-        env = turn.env.profile.name
+        return self._player(turn.env.profile.name).reply(turn)
+
+    def _player(self, env: str) -> Player:
         if env not in self._players:
             self._players[env] = self._make_player(env)
-        return self._players[env].reply(turn)
+        return self._players[env]
 
     def _make_player(self, env: str) -> Player:
         kind: type[Player] = plugins.load("players", env) if env in plugins.names("players") else GridPlayer

@@ -1,6 +1,6 @@
 """How the stand-in commands the arm: it knows where everything is, and yet mixes up, misses, dawdles and babbles.
 
-What is right at any moment is known from the scene (``_primitiveskill_expert.py``). A rollout has a misconception that
+What is right at any moment is known from the scene (``primitiveskill_expert.py``). A rollout has a misconception that
 colours its turns: it takes one thing for another, confuses left and right, aims beside things or above them, forgets
 that something has to be grasped first, does one thing at a time, or answers with what is no command. Now and then it
 sees clearly for a turn. Levels differ in how often that is, and some baffle every rollout.
@@ -23,8 +23,8 @@ from ...environments.primitiveskill import (
 from ...errors import ConfigError
 from ...identity import derive_seed
 from ..base import Reply, Turn
-from ._primitiveskill_expert import expert_action
 from .player import Player, PlayerHabits, bell, pick, uniforms
+from .primitiveskill_expert import expert_action
 
 _LOOKING = (
     "I compare the list of positions with the picture.",

@@ -11,13 +11,18 @@ from ...errors import CertifyError
 from ..base import Case, Proof, Prover, Verdict
 
 
-def prover_of(env: str, solver_config: Mapping[str, Any] | None = None) -> Prover | None:
+def prover_of(env: str, solver_config: Mapping[str, Any] | None = None, *, quick: bool = False) -> Prover | None:
     """Return the prover of an environment; None where its labels cannot be proved a second time.
+
+    With ``quick`` it leaves undecided what would hold up the making of labels.
 
     Raises:
         PluginError: there is one, but it cannot be used.
     """
-    return plugins.load("provers", env)(solver_config) if env in plugins.names("provers") else None
+    if env not in plugins.names("provers"):
+        return None
+    kind: type[Prover] = plugins.load("provers", env)
+    return kind(solver_config, kind.quick() if quick else None)
 
 
 def prove(env: str, case: Case, verdict: Verdict, solver_config: Mapping[str, Any] | None = None) -> Proof:

@@ -9,28 +9,45 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from ...errors import CertifyError, LevelError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
-from .games import NOTHING, ORDER, BoxGame, Game, LakeGame
+from .games import MAX_STATES, NOTHING, ORDER, BoxGame, Game, LakeGame
+
+
+class PuzzleSettings(Settings):
+    """Settings of a puzzle's prover."""
+
+    max_states: int = Field(default=MAX_STATES, ge=1)
+    """A level with more reachable states than this is left undecided."""
 
 
 class PuzzleProver(Prover):
     """Re-proves the labels of one puzzle; the level proved last is kept, for its other rollouts."""
 
-    config_type: ClassVar[type[Settings]] = Settings
-    game_type: ClassVar[Callable[[str], Game]]
+    config_type: ClassVar[type[Settings]] = PuzzleSettings
+    game_type: ClassVar[Callable[[str, int], Game]]
+    settings: PuzzleSettings
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
         """Take any settings of a solver: an exact label is the same under all of them."""
         super().__init__(solver_config, settings)
         self._game = lru_cache(maxsize=1)(type(self).game_type)
 
+    @classmethod
+    def quick(cls) -> Settings:
+        """Return a cap that costs a level a second at most."""
+        return PuzzleSettings(max_states=100_000)
+
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or everything that is wrong with it."""
         try:
-            game = self._game(case.initial_state)
-        except (LevelError, CertifyError) as error:
+            game = self._game(case.initial_state, self.settings.max_states)
+        except CertifyError as error:
+            return Proof(undecided=str(error))
+        except LevelError as error:
             return Proof((f"could not be re-proved: {error}",))
         unknown = [action for action in case.actions if action not in (*ORDER, NOTHING)]
         if unknown or not 0 < len(case.actions) <= case.horizon:
@@ -51,13 +68,13 @@ class PuzzleProver(Prover):
 class SokobanProver(PuzzleProver):
     """Re-proves labels of Sokoban."""
 
-    game_type: ClassVar[Callable[[str], Game]] = BoxGame
+    game_type: ClassVar[Callable[[str, int], Game]] = BoxGame
 
 
 class FrozenLakeProver(PuzzleProver):
     """Re-proves labels of FrozenLake."""
 
-    game_type: ClassVar[Callable[[str], Game]] = LakeGame
+    game_type: ClassVar[Callable[[str, int], Game]] = LakeGame
 
 
 def _in_time(game: Game, state: object, budget: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import environment, solver_type
+from pivot.datasets.config import solver_type
 from pivot.datasets.export import FrameReader, dataset_tables
 from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.shard import stored_verdict
@@ -28,7 +28,6 @@ from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import read_rows
 
 CONFIG = CorridorConfig(length=9, horizon=6)
-CONSTANTS = {"run_id": "run", "env_config": "{}", "horizon": 6, "policy": "moody", "policy_config": "{}"}
 TEXTS = ("plain", "", "ünï\u0000 \U0001f600 line\nbreak", '{"json": 1}')
 
 
@@ -57,13 +56,13 @@ class Moody(Policy):
 def rollouts() -> list[TaskRollouts]:
     """Ten tasks of six rollouts."""
     tasks = plan_tasks(CorridorEnv, CONFIG, 0, 10)
-    return roll_out_tasks(CorridorEnv, CONFIG, tasks, Moody(), 6, prompt=CorridorPrompt())
+    return roll_out_tasks(CorridorEnv, CONFIG, tasks, Moody(), 6, run_id="run", prompt=CorridorPrompt())
 
 
 @pytest.fixture(scope="module")
 def tables(rollouts: list[TaskRollouts]) -> dict[TableSchema, pa.Table]:
     """Their tables."""
-    return rollout_tables(rollouts, CorridorEnv.profile, CONSTANTS)
+    return rollout_tables(rollouts)
 
 
 def test_the_rollouts_hold_what_the_tests_are_about(rollouts: list[TaskRollouts]) -> None:
@@ -90,16 +89,14 @@ def test_tables_and_records_make_each_other(
         assert after.episodes == before.episodes
         assert before.frames.items() <= after.frames.items()
         assert before.prompts.items() <= after.prompts.items()
-    assert rollout_tables(again, CorridorEnv.profile, CONSTANTS) == tables
+    assert rollout_tables(again) == tables
 
 
 def test_a_store_makes_its_own_rows_again(small_store: Path) -> None:
     store = Store.open(small_store)
     for shard in store.config.shards():
         stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
-        constants = {name: stored[EPISODES][name][0].as_py() for name in CONSTANTS}
-        env = stored[EPISODES]["env"][0].as_py()
-        assert rollout_tables(stored_rollouts(stored), environment(env).profile, constants) == stored
+        assert rollout_tables(stored_rollouts(stored)) == stored
 
 
 def test_rows_stand_in_the_order_of_tasks_samples_and_steps(
@@ -156,8 +153,8 @@ def test_steps_of_mixed_episodes_keep_their_order() -> None:
 
 
 def test_a_prompt_is_stored_once() -> None:
-    prompt = PromptMessages("t", "1", ({"role": "user", "content": []},), "hash")
-    other = PromptMessages("t", "1", (), "other")
+    prompt = PromptMessages("hash", "t", "1", ({"role": "user", "content": []},))
+    other = PromptMessages("other", "t", "1", ())
     assert prompt_table([prompt, other, prompt])["prompt_hash"].to_pylist() == ["hash", "other"]
 
 

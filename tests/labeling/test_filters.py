@@ -20,7 +20,8 @@ from pivot.labeling.base import (
     judge,
 )
 from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
-from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
+from pivot.labeling.filters import GuidanceFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
@@ -96,7 +97,7 @@ def labels_of(
     episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
     (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1")
-    return label, [f"{reason.name}: {reason.detail}" for reason in label.reject_reasons]
+    return label, [f"{reason.name}: {reason}" for reason in label.reject_reasons]
 
 
 def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
@@ -185,7 +186,7 @@ def test_replay_finds_a_changed_action() -> None:
     clean = room("up", "right")
     label, reasons = labels_of(replace(clean, actions=at(clean.actions, 1, "down")))
     assert [reason.split(":")[0] for reason in reasons] == ["replay"]
-    assert label.reject_reasons[0].detail.startswith(("info: step 1", "frame: the one after step 1"))
+    assert str(label.reject_reasons[0]).startswith(("info: step 1", "frame: the one after step 1"))
 
 
 def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
@@ -202,7 +203,7 @@ def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
     verdict = solver_of("frozenlake").certify([Case(LAKE, fall.actions, 9)])[0]
     assert isinstance(verdict, Verdict)
     draft = Draft(verdict, None, build_target(verdict.pivot_step, verdict.failure_mode), solver_of("frozenlake"))
-    assert [(reason.name, reason.detail) for reason in judge(longer, draft, FILTERS)] == [
+    assert [(reason.name, str(reason)) for reason in judge(longer, draft, FILTERS)] == [
         ("replay", "end: the episode is over after step 1, the log goes on")
     ]
 
@@ -243,7 +244,7 @@ def test_guidance_names_the_step_or_the_action(action: str, text: str, accepted:
     detail = GuidanceFilter().check(episode, draft)
     assert (detail is None) == accepted
     if detail is not None:
-        assert detail.startswith("unrelated: " if text.strip() else "empty: ")
+        assert str(detail).startswith("unrelated: " if text.strip() else "empty: ")
 
 
 def test_no_teacher_means_no_guidance_and_no_objection() -> None:
@@ -285,7 +286,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     tired = plugins.load("solvers", "sokoban")(max_states=1)
     detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
     assert detail is not None
-    assert detail.startswith("unproved: the state after step 3: solver_limit")
+    assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
 # FrozenLake facts
@@ -435,7 +436,7 @@ def test_counts_equal_what_was_planted() -> None:
         "primitiveskill_facts",
     }
     rejected = labels[-1].row()["reject_reasons"]
-    assert {tuple(reason) for reason in rejected} == {("name", "detail")}
+    assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
 
 
 def test_a_rule_is_silent_about_other_environments() -> None:

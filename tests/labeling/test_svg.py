@@ -20,7 +20,7 @@ from pivot.labeling.base import (
     Label,
     count_reject_reasons,
 )
-from pivot.labeling.claims import drawing_claims
+from pivot.labeling.domains.svg import drawing_claims
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
@@ -204,7 +204,7 @@ def test_guidance_must_not_contradict_the_scores(
     assert [reason.name for reason in made.reject_reasons] == ([] if word is None else ["svg_facts"])
     assert made.accepted is (word is None)
     if word is not None:
-        assert made.reject_reasons[0].detail.startswith(f"{word}: ")
+        assert made.reject_reasons[0].kind == word
 
 
 # Replay

@@ -61,7 +61,7 @@ def test_every_failure_mode_is_frequent(paper_sized: tuple[str, list[TaskRollout
     env, rollouts = paper_sized
     horizon = plugins.load("environments", env).config_type().horizon
     failed = [episode for task in rollouts for episode in task.episodes if episode.failed]
-    cases = [Case(episode.task.initial_state, episode.actions, horizon) for episode in failed]
+    cases = [Case(episode.initial_state, episode.actions, horizon) for episode in failed]
     modes: Counter[str] = Counter()
     for verdict in plugins.load("solvers", env)().certify(cases):
         assert isinstance(verdict, Verdict)
@@ -84,7 +84,7 @@ def test_stored_frames_are_what_the_environment_shows(paper_sized: tuple[str, li
     env = plugins.load("environments", name)()
     for task in rollouts[:6]:
         for episode in task.episodes:
-            frame, _ = env.reset(options={"state": episode.task.initial_state})
+            frame, _ = env.reset(options={"state": episode.initial_state})
             for step in episode.steps:
                 assert frame_id(frame) == step.frame_id
                 frame, reward, *_ = env.step(env.encode_action(step.action))

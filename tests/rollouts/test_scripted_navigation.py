@@ -83,9 +83,9 @@ def as_failed(episode: Episode) -> FailedEpisode:
         env="navigation",
         env_version=NavigationEnv.profile.version,
         env_config=NavigationConfig().model_dump(mode="json"),
-        task_id=episode.task.task_id,
-        instruction=episode.task.instruction,
-        initial_state=episode.task.initial_state,
+        task_id=episode.task_id,
+        instruction=episode.instruction,
+        initial_state=episode.initial_state,
         horizon=25,
         actions=episode.actions,
         payloads=[step.payload for step in steps],
@@ -131,7 +131,7 @@ def test_success_and_modes_are_those_of_a_weak_model() -> None:
     failures = [episode for episode in episodes if episode.failed]
     verdicts = NavigationSolver().certify(
         [
-            Case(episode.task.initial_state, episode.actions, 25, [step.info for step in episode.steps])
+            Case(episode.initial_state, episode.actions, 25, [step.info for step in episode.steps])
             for episode in failures
         ]
     )

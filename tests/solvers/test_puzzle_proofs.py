@@ -9,6 +9,7 @@ from pivot.errors import CertifyError
 from pivot.solvers.base import Case, ExactSolver, Verdict
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
 from pivot.solvers.proofs import games, prove, prover_of
+from pivot.solvers.proofs.puzzles import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle
 
@@ -144,10 +145,12 @@ def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
     assert "over after 2 of 3" in prove("sokoban", solved, verdict).problems[0]
     fallen = Case("SH\nFG", ["right", "up"], 9)
     assert "over after 1 of 2" in prove("frozenlake", fallen, verdict).problems[0]
-    for limit in ("MAX_STATES", "MAX_NUMBERS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(games, limit, 10)
-            assert "more than 10" in prove("sokoban", case, verdict).problems[0]
+    monkeypatch.setattr(games, "MAX_NUMBERS", 10)
+    assert "more than 10 states" in str(prove("sokoban", case, verdict).undecided)
+    monkeypatch.undo()
+    small = SokobanProver(settings=PuzzleSettings(max_states=10)).prove(case, verdict)
+    assert "more than 10 reachable states" in str(small.undecided)
+    assert not small.holds and not small.problems
     assert prover_of("chess") is None
     with pytest.raises(CertifyError, match="'chess' cannot be proved"):
         prove("chess", case, verdict)
