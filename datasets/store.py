@@ -64,21 +64,22 @@ class Store:
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
         storage = open_storage(root)
+        run_file = storage.address(RUN)
         if storage.stat(RUN) is None:
             what = f"holds no {RUN}" if storage.exists() else "does not exist"
             raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
         if complete and storage.stat(MANIFEST) is None:
             raise StoreError(
                 f"{root} holds no {MANIFEST}: its build did not finish; "
-                f"finish it with: pivot build --config {root / RUN} --out {root}"
+                f"finish it with: pivot build --config {run_file} --out {root}"
             )
         raw = storage.read_json(RUN)
         if not isinstance(raw, dict) or "config" not in raw:
-            raise StoreError(f"{root / RUN} has no field 'config'; restore it from a copy or build the store again")
+            raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
         try:
             return cls(root, make_config(raw["config"]))
         except (ConfigError, PluginError) as error:
-            raise type(error)(f"{root / RUN}: {error}") from error
+            raise type(error)(f"{run_file}: {error}") from error
 
     @cached_property
     def run(self) -> Run:
@@ -90,7 +91,7 @@ class Store:
         try:
             return Run(self.config)
         except (ConfigError, PluginError) as error:
-            raise type(error)(f"{self.root / RUN}: {error}") from error
+            raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
 
     def run_record(self) -> dict[str, Any]:
         """What ``run.json`` says: the resolved config and the versions that run now."""
@@ -256,11 +257,6 @@ def data_files(store: Store) -> Iterable[str]:
     folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER]
     for folder in folders:
         yield from store.storage.listing(folder)
-
-
-def scan_files(store: Store, names: Iterable[str]) -> dict[str, FileRecord]:
-    """Hash files of a store as they are on disk."""
-    return {name: store.storage.record(name) for name in names}
 
 
 def json_column(value: Any) -> str:

@@ -166,6 +166,7 @@ def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
         with connection:
             connection.execute(f"SET file_search_path = '{plain}'")
+            connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
             yield connection
 
 

@@ -15,7 +15,7 @@ from ..datasets.export import assign_sides
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
@@ -322,7 +322,7 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     for version in range(1, store.config.label_version):
         kept += store.storage.listing(store.labels_folder(version))
         kept += [name for name in beside if name.endswith(f"-labels-v{version}.parquet")]
-    return scan_files(store, sorted(kept))
+    return {name: store.storage.record(name) for name in kept}
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

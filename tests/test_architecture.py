@@ -140,6 +140,17 @@ def test_every_module_says_what_it_is_for() -> None:
         assert ast.get_docstring(_tree(path)), f"{_name(path)} has no docstring"
 
 
+def test_stores_are_touched_through_the_storage_alone() -> None:
+    """Another backend, or a fault that a test puts there, then stands behind all of these rooms."""
+    touching = {"unlink", "rmtree", "rmdir", "mkdir", "write_text", "touch", "fsync", "rename", "glob", "rglob"}
+    touching |= {"iterdir", "is_file", "is_dir"}
+    elsewhere = {"datasets/table_docs.py", "flows/engines/server.py"}  # a page of docs/, and the home of Prefect
+    for path in _sources("datasets", "training", "flows"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.Attribute) and _name(path) not in elsewhere:
+                assert node.attr not in touching, f"{_name(path)}:{node.lineno}: .{node.attr} goes around pivot.storage"
+
+
 def test_no_error_is_swallowed_whole() -> None:
     for path in SHIPPED:
         for node in ast.walk(_tree(path)):
