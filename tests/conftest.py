@@ -51,6 +51,21 @@ def patient(_tiny_copy: Patient) -> Iterator[Patient]:
 
 
 @pytest.fixture(scope="session")
+def _single_copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Patient]:
+    folder = tmp_path_factory.mktemp("single")
+    names = ("sokoban", "frozenlake")
+    return {name: Patient(build_tiny(folder / name, name), folder / f"{name} copy") for name in names}
+
+
+@pytest.fixture
+def patients(_single_copies: dict[str, Patient]) -> Iterator[dict[str, Patient]]:
+    """A tiny store of each environment alone, which is quicker to verify, to damage; they are healed afterwards."""
+    yield _single_copies
+    for patient in _single_copies.values():
+        patient.heal()
+
+
+@pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Patient:
     """One level, three rollouts: the quickest store to verify."""
     folder = tmp_path_factory.mktemp("lake")
