@@ -26,6 +26,10 @@ def pytest_configure() -> None:
         tempfile.tempdir = None
 
 
+collect_ignore = ["external/corridor"]
+"""The example of docs/extending.md: its tests run where it is installed, in `external/test_external.py`."""
+
+
 @pytest.fixture(scope="session")
 def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both environments, three tasks of eight rollouts each, two shards each. Copy it before changing anything."""

@@ -30,10 +30,13 @@ LAYERS = (
     "training",
     "flows",
     "cli",
+    "testing",
 )
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
-ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes"}
+ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes", "records"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
+DATA = ("py.typed", "datasets/card_template.md")
+"""Files beside modules that the wheel holds."""
 MAX_LINES = 500
 
 
@@ -159,7 +162,7 @@ def test_every_entry_point_loads() -> None:
     groups = PROJECT["project"]["entry-points"] | {"console_scripts": PROJECT["project"]["scripts"]}
     points = [EntryPoint(name, value, group) for group, names in groups.items() for name, value in names.items()]
     for point in points:
-        assert callable(point.load()) or point.group == "pivot.prompts", point
+        assert callable(point.load()) or point.group in ("pivot.prompts", "pivot.domains"), point
 
 
 def test_entry_point_groups_are_those_that_plugins_reads() -> None:
@@ -170,7 +173,8 @@ def test_entry_point_groups_are_those_that_plugins_reads() -> None:
         )
 
 
-def _can_build() -> bool:
+def can_build() -> bool:
+    """Whether a wheel can be built here without a download."""
     needed = Requirement(PROJECT["build-system"]["requires"][0])
     try:
         return needed.specifier.contains(version(needed.name)) and find_spec("build") is not None
@@ -178,10 +182,10 @@ def _can_build() -> bool:
         return False
 
 
-@pytest.mark.skipif(not _can_build(), reason="needs build and a newer setuptools; make dev installs both")
+@pytest.mark.skipif(not can_build(), reason="needs build and a newer setuptools; make dev installs both")
 def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     copy = tmp_path / "source"
-    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))]
+    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", *DATA))]
     for path in (*tracked, *_sources("tests", "benchmarks")):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,4 +197,4 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {"pivot/py.typed"}
+    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}

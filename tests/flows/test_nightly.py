@@ -163,7 +163,18 @@ def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_pat
 def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> None:
     builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
     before = server.get("flow_runs/filter", builds)
-    arguments = ["build", "frozenlake", "--tasks", "1", "--rollouts", "2", "--workers", "1", "--out", tmp_path / "store"]
+    arguments = [
+        "build",
+        "frozenlake",
+        "--tasks",
+        "1",
+        "--rollouts",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        tmp_path / "store",
+    ]
     done = command(*arguments, env={"PREFECT_API_URL": server.url, "XDG_CACHE_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     runs = [run for run in server.get("flow_runs/filter", builds) if run not in before]

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from pivot.errors import ConfigError
 from pivot.flows.engines.server import FlowServer, quiet_prefect
+from pivot.processes import Child
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, error_lines, fingerprint
 from pivot.tests.flow_runs import pivot as command
 
@@ -127,28 +128,70 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, s
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in error
     assert "prefect server start" in error
     with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
-        FlowServer("nonsense", None, None).wait()
+        FlowServer("nonsense", None).wait()
+
+
+FLOW = """
+import json, sys, threading
+from pivot.flows.engines import local
+from pivot.flows.engines.server import quiet_prefect, start_server
+
+quiet_prefect()
+start_server().wait()
+submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
+
+def counted(pool, call, *arguments):
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    done = submit(pool, call, *arguments)
+    with lock:
+        at_work -= 1
+    return done
+
+local.InProcess.submit = counted
+
+from pivot.flows.deployments import build_dataset
+result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
+print(json.dumps([most, result["shards"], result["environments"]]))
+"""
+
+
+def test_a_flow_with_one_worker_runs_one_shard_at_a_time(tmp_path: Path, env: dict[str, str]) -> None:
+    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 8}, rollouts=4)
+    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
+    run = subprocess.run(program, env=clean_environment() | env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    most, shards, environments = json.loads(run.stdout)
+    assert (most, shards) == (1, 8)
+    assert environments["frozenlake"]["rejected"] == 0
+    pivot.build(config, tmp_path / "plain")
+    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")
 
 
 # The server of a run
 
 
-def test_a_server_that_ends_at_once_says_its_last_words(tmp_path: Path) -> None:
-    log = (tmp_path / "log").open("w+b")
-    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit('database is from the future')"], stderr=log)
-    process.wait()
-    with (
-        log,
-        pytest.raises(ConfigError, match="ended at once: database is from the future; check the folder PREFECT_HOME"),
-    ):
-        FlowServer("http://127.0.0.1:9/api", process, log).wait()
+def serving(code: str) -> Child:
+    return Child([sys.executable, "-c", code], "the flow engine", ConfigError, answers=False)
 
 
-def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
-        with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
-            FlowServer("http://127.0.0.1:9/api", process, None).wait(limit=0.2)
-        process.kill()
+def test_a_server_that_ends_at_once_says_its_last_words() -> None:
+    process = serving("raise SystemExit('database is from the future')")
+    assert process.status(30) == 1
+    words = "ended at once: database is from the future; check the folder PREFECT_HOME"
+    with pytest.raises(ConfigError, match=words):
+        FlowServer("http://127.0.0.1:9/api", process).wait()
+    process.end()
+
+
+def test_a_server_that_never_gets_ready_is_given_up() -> None:
+    process = serving("import time; time.sleep(60)")
+    with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
+        FlowServer("http://127.0.0.1:9/api", process).wait(limit=0.2)
+    process.end()
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store, load_store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, StoreError
-from pivot.flows import commit
-from pivot.flows.commit import settle
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
+from pivot.storage import LocalStorage, local
+from pivot.storage.commit import settle
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
 
@@ -110,6 +110,17 @@ def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
     assert _labels(store).equals(_labels(tmp_path / "direct"))
     assert result.environments == pivot.build(more, store).environments
     assert pivot.build(more, store).already_complete
+
+
+def test_a_damaged_file_of_the_new_version_is_noticed(store: Path) -> None:
+    relabel(store, BY_EPISODE)
+    assert pivot.build(CONFIG | BY_EPISODE, store).already_complete
+    path = store / "dataset/sokoban/train-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert not pivot.build(CONFIG | BY_EPISODE, store).already_complete
+    assert verify_store(store, Silent()).problems == []
 
 
 def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
@@ -210,7 +221,7 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
         assert _labels(root).equals(labels), place
         assert query(root, COUNTS) == counts, place
         # And verify, which finishes what was bound.
-        settle(root)
+        settle(LocalStorage(root))
         version = Store.open(root).config.label_version
         assert _dataset(root) == datasets[version], place
         if _content(root) not in verified:
@@ -262,8 +273,8 @@ def test_a_trainer_loads_the_dataset_on_either_side_of_the_exchange(
         real(first, second)
         counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
 
-    real = commit._exchange
-    monkeypatch.setattr(commit, "_exchange", exchange_and_look)
+    real = local._exchange
+    monkeypatch.setattr(local, "_exchange", exchange_and_look)
     relabel(store, BY_EPISODE)
     labels = load_store(built).labels.filter(pl.col("accepted") & ~pl.col("infeasible_at_start"))
     sokoban = load_store(built).episodes.filter(pl.col("env") == "sokoban")

@@ -24,12 +24,12 @@ from pivot import plugins
 from pivot.collage import collage
 from pivot.datasets.config import env_config, environment
 from pivot.datasets.progress import Silent
-from pivot.flows import commit
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.storage import local
 
 NEVER = 1_000_000
 KILLED = "killed"
@@ -93,7 +93,7 @@ def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any]
 
     for name in ("replace", "rename", "unlink", "rmdir"):
         patch(os, name, watched(name, getattr(os, name)))
-    patch(commit, "_exchange", watched("exchange", commit._exchange))
+    patch(local, "_exchange", watched("exchange", local._exchange))
 
 
 # The victim's side
@@ -122,7 +122,7 @@ def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> 
         pivot.build(given, root, workers=workers)
     else:
         if action == "relabel without exchange":
-            commit.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
+            local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 

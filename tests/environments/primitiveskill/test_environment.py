@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from pivot.environments.primitiveskill import environment as primitiveskill
+from pivot.environments import backends
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv, observation_text
 from pivot.environments.primitiveskill.levels import CLEAR
 from pivot.environments.primitiveskill.state import SkillState, parse_state
 from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene, reached, update_achieved
 from pivot.errors import LevelError
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 from pydantic import ValidationError
 
 
@@ -430,10 +430,10 @@ def test_the_table_is_named_as_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> No
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(primitiveskill, "version", missing)
+    monkeypatch.setattr(backends, "version", missing)
     with pytest.raises(ValidationError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
         PrimitiveSkillConfig(backend="maniskill")
-    monkeypatch.setattr(primitiveskill, "version", lambda name: "3.0.1")
+    monkeypatch.setattr(backends, "version", lambda name: "3.0.1")
     other = PrimitiveSkillConfig(backend="maniskill")
     assert other.maniskill_version == "3.0.1"
     assert (other.stand_ins, other.simulator, other.repeats_exactly, other.most_instances) == (
