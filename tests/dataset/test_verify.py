@@ -163,9 +163,7 @@ def test_every_kind_of_defect_is_found(patients: dict[str, Patient], kind: str, 
 @pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("damage", ["removed", "doubled", "reordered", "emptied"])
 @pytest.mark.parametrize("table", [*TABLES, "dataset/sokoban", "dataset/sokoban_episodes"])
-def test_rows_removed_doubled_or_out_of_order_are_found(
-    patients: dict[str, Patient], table: str, damage: str
-) -> None:
+def test_rows_removed_doubled_or_out_of_order_are_found(patients: dict[str, Patient], table: str, damage: str) -> None:
     patient = patients["sokoban"]
     name = patient.file("sokoban", table)
     words = {
