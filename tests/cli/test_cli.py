@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot import plugins
+from pivot import cli, plugins
 from pivot.errors import ConfigError, PivotError, PluginError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
@@ -137,24 +137,40 @@ def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: P
 
 @pytest.mark.parametrize("name", ["verify", "stats", "peek", "relabel"])
 def test_commands_on_no_store_or_an_unfinished_one(store: Path, tmp_path: Path, name: str) -> None:
-    message = str(error_of(name, tmp_path / "nowhere"))
+    workers = ("--workers", "1") if name in ("verify", "relabel") else ()
+    message = str(error_of(name, tmp_path / "nowhere", *workers))
     assert "does not exist, so it is no PIVOT store; make one with: pivot build" in message
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "empty").mkdir()
-    assert "holds no run.json" in str(error_of(name, tmp_path / "empty"))
+    assert "holds no run.json" in str(error_of(name, tmp_path / "empty", *workers))
     (store / "manifest.json").unlink()
-    assert f"finish it with: pivot build --config {store}/run.json --out {store}" in str(error_of(name, store))
+    finish = f"finish it with: pivot build --config {store}/run.json --out {store}"
+    assert finish in str(error_of(name, store, *workers))
 
 
 def test_the_process_shows_one_line_and_status_1() -> None:
-    for arguments, status in ((("build", "chess", "--out", "x"), 1), (("build", "--nope"), 2), (("frob",), 2)):
-        shown = command(*arguments)
-        assert shown.returncode == status
-        assert "Traceback" not in shown.stderr
-        assert shown.stdout == ""
-    assert error_lines(command("peek", "/nowhere")) == [
+    shown = command("peek", "/nowhere")
+    assert shown.stdout == ""
+    assert error_lines(shown) == [
         "error: /nowhere does not exist, so it is no PIVOT store; make one with: pivot build sokoban --out /nowhere"
     ]
+
+
+def test_a_mistake_ends_the_program_with_its_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_exit: list[int] = []
+    monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
+    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
+    for arguments, status in (("build chess --out x", 1), ("build --nope", 2), ("frob", 2)):
+        monkeypatch.setattr(sys, "argv", ["pivot", *arguments.split()])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == at_exit.pop() == status
+        shown = capsys.readouterr()
+        assert shown.err
+        assert "Traceback" not in shown.err
+        assert shown.out == ""
 
 
 # Plans

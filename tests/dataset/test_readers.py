@@ -18,7 +18,7 @@ from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PivotError, PluginError, StoreError
 from pivot.storage import LocalStorage
-from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
+from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
 
 TABLES = {
     "episodes": "episodes/sokoban/00001.parquet",
@@ -212,7 +212,7 @@ def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
     assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
 
 
-@pytest.mark.parametrize("name", ["with space", "a,b", "it's", "a[1]b", "a*b", "what?", "ä", 'quo"te', "a%20b", "{}"])
+@pytest.mark.parametrize("name", ["it's, with space", "a[1]b", "a*b", 'what? ä "quote" %20 {}'])
 def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
     # A neighbour that a careless pattern would also match.
     for other in ("a1b", "axxb"):
@@ -252,17 +252,17 @@ def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
             assert "flipped.parquet" in str(error)
 
 
-def test_verify_survives_flipped_bits(tiny_store: Path, tmp_path: Path) -> None:
-    root = copy_store(tiny_store, tmp_path / "store")
+def test_verify_survives_flipped_bits(patients: dict[str, Patient]) -> None:
+    source, root = patients["sokoban"].source, patients["sokoban"].root
     rng = random.Random(1)
     names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.parquet"))]
     for _ in range(8):
         name = rng.choice(names)
-        data = bytearray((tiny_store / name).read_bytes())
+        data = bytearray((source / name).read_bytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         (root / name).write_bytes(data)
         assert any(problem.startswith(name) for problem in problems(root))
         rewrite_manifest(root)
         problems(root)
-        shutil.copy(tiny_store / name, root / name)
-        shutil.copy(tiny_store / MANIFEST, root / MANIFEST)
+        shutil.copy(source / name, root / name)
+        shutil.copy(source / MANIFEST, root / MANIFEST)

@@ -38,13 +38,16 @@ hearsay = pivot_corridor.prompt:PROMPT
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE / "corridor"
 
-pytestmark = pytest.mark.skipif(not can_build(), reason="needs build and a newer setuptools; make dev installs both")
+pytestmark = [
+    pytest.mark.skipif(not can_build(), reason="needs build and a newer setuptools; make dev installs both"),
+    pytest.mark.xdist_group("prefect"),
+]
 
 
-def run(*command: str | Path, **options: Any) -> str:
-    """Run a process that must succeed; return what it printed."""
-    environment = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment, **options)
+def run(*command: str | Path, cwd: Path | None = None, **more: str) -> str:
+    """Run a process that must succeed, with ``more`` in its environment; return what it printed."""
+    environment = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"} | more
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -74,12 +77,13 @@ def install(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def shown(tmp_path_factory: pytest.TempPathFactory, prefect_home: Path) -> dict[str, Any]:
     """What every command showed."""
     folder, before = tmp_path_factory.mktemp("external"), digests()
     python = install(folder)
     (folder / "empty").mkdir()
-    printed = run(python, "-P", HERE / "journey.py", folder, EXAMPLE / "test_corridor.py", cwd=folder / "empty")
+    journey = ("-P", HERE / "journey.py", folder, EXAMPLE / "test_corridor.py")
+    printed = run(python, *journey, cwd=folder / "empty", XDG_CACHE_HOME=str(prefect_home.parents[1]))
     assert digests() == before, "the package changed files of ours"
     return json.loads(printed.splitlines()[-1])
 

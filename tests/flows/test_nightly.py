@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 import yaml
 from pivot.datasets.config import make_config
@@ -19,7 +21,7 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.identity import derive_seed
-from pivot.tests.flow_runs import assert_whole, clean_environment
+from pivot.tests.flow_runs import assert_whole, clean_environment, config_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
 from prefect.cli.deploy._models import PrefectYamlModel
 
@@ -100,11 +102,18 @@ class Server:
         self._log.close()
 
     def get(self, path: str, body: Any = None) -> Any:
-        """Ask the server's API; with a body, post it."""
+        """Ask the server's API; with a body, post it. While its database is busy it says 503, and is asked again."""
         request = urllib.request.Request(f"{self.url}/{path}", None if body is None else json.dumps(body).encode())
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)
+        for pause in (0.2, 1.0, 5.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or pause is None:
+                    raise
+                time.sleep(pause)
+        return None
 
     def prefect(self, commands: list[str], cwd: Path) -> str:
         """Run commands of Prefect one after the other, as a shell would, in one process that imports Prefect once."""
@@ -162,7 +171,7 @@ def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_pat
 
 def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> None:
     builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
-    before = server.get("flow_runs/filter", builds)
+    before = {run["id"] for run in server.get("flow_runs/filter", builds)}
     arguments = [
         "build",
         "frozenlake",
@@ -177,7 +186,7 @@ def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> 
     ]
     done = command(*arguments, env={"PREFECT_API_URL": server.url, "XDG_CACHE_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    runs = [run for run in server.get("flow_runs/filter", builds) if run not in before]
+    runs = [run for run in server.get("flow_runs/filter", builds) if run["id"] not in before]
     assert [run["state"]["type"] for run in runs] == ["COMPLETED"]
     tasks: list[dict[str, Any]] = []
     for _ in range(100):  # task runs reach the server's database a moment later
@@ -192,3 +201,43 @@ def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> 
     (artifact,) = server.get("artifacts/filter", {"artifacts": of_this_run})
     (row,) = json.loads(artifact["data"])
     assert (row["environment"], row["episodes"]) == ("frozenlake", 2)
+
+
+FLOW = """
+import json, sys, threading
+from pivot.flows.engines import local
+from pivot.flows.engines.server import quiet_prefect, start_server
+
+quiet_prefect()
+start_server().wait()
+submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
+
+def counted(pool, call, *arguments):
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    done = submit(pool, call, *arguments)
+    with lock:
+        at_work -= 1
+    return done
+
+local.InProcess.submit = counted
+
+from pivot.flows.deployments import build_dataset
+result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
+print(json.dumps([most, result["shards"], result["environments"]]))
+"""
+
+
+def test_a_flow_with_one_worker_runs_one_shard_at_a_time(server: Server, tmp_path: Path) -> None:
+    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 8}, rollouts=4)
+    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
+    run = subprocess.run(program, env=server.env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    most, shards, environments = json.loads(run.stdout)
+    assert (most, shards) == (1, 8)
+    assert environments["frozenlake"]["rejected"] == 0
+    pivot.build(config, tmp_path / "plain")
+    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")

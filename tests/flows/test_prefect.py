@@ -131,46 +131,6 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, s
         FlowServer("nonsense", None).wait()
 
 
-FLOW = """
-import json, sys, threading
-from pivot.flows.engines import local
-from pivot.flows.engines.server import quiet_prefect, start_server
-
-quiet_prefect()
-start_server().wait()
-submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
-
-def counted(pool, call, *arguments):
-    global at_work, most
-    with lock:
-        at_work += 1
-        most = max(most, at_work)
-    done = submit(pool, call, *arguments)
-    with lock:
-        at_work -= 1
-    return done
-
-local.InProcess.submit = counted
-
-from pivot.flows.deployments import build_dataset
-result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
-print(json.dumps([most, result["shards"], result["environments"]]))
-"""
-
-
-def test_a_flow_with_one_worker_runs_one_shard_at_a_time(tmp_path: Path, env: dict[str, str]) -> None:
-    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
-    config = config_of({"frozenlake": 8}, rollouts=4)
-    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
-    run = subprocess.run(program, env=clean_environment() | env, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    most, shards, environments = json.loads(run.stdout)
-    assert (most, shards) == (1, 8)
-    assert environments["frozenlake"]["rejected"] == 0
-    pivot.build(config, tmp_path / "plain")
-    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")
-
-
 # The server of a run
 
 

@@ -53,7 +53,7 @@ class Victim:
         action: str,
         root: Path,
         given: dict[str, Any],
-        die_at: int = NEVER,
+        die_at: int | str = NEVER,
         *,
         workers: int = 1,
         how: signal.Signals = signal.SIGKILL,
@@ -64,7 +64,8 @@ class Victim:
             action: "build", or one of the kinds of relabelling in :func:`_carry_out`.
             root: the store.
             given: the config of a build, the changes of a relabelling.
-            die_at: number of the change, counted from 1 over all processes of the run, that is not made any more.
+            die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
+                the end of its path.
             workers: processes of a build; all of them die together.
             how: what the run dies of: a kill of all its processes, or Ctrl-C.
         """
@@ -74,8 +75,13 @@ class Victim:
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         died = KILLED if how == signal.SIGKILL else INTERRUPTED
-        assert answer["end"] == (died if len(answer["changes"]) >= die_at else "0"), answer
+        reached = any(_is_it(change, number, die_at) for number, change in enumerate(answer["changes"], 1))
+        assert answer["end"] == (died if reached else "0"), answer
         return answer["changes"]
+
+
+def _is_it(change: str, number: int, die_at: int | str) -> bool:
+    return number == die_at if isinstance(die_at, int) else change.endswith(die_at)
 
 
 def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any], None] = setattr) -> None:
@@ -99,18 +105,19 @@ def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any]
 # The victim's side
 
 
-def _die_at(number: int, how: signal.Signals, report: int) -> None:
-    """Report every change of this process and its workers before it is made, and die instead of the ``number``-th."""
+def _die_at(moment: int | str, how: signal.Signals, report: int) -> None:
+    """Report every change of this process and its workers before it is made, and die instead of one."""
     made = _FORK.Value("q", 0)
 
     def before(change: str) -> None:
         with made.get_lock():
             made.value += 1
             os.write(report, f"{change}\n".encode())
-            if made.value == number and how == signal.SIGKILL:
+            if not _is_it(change, made.value, moment):
+                return
+            if how == signal.SIGKILL:
                 os.killpg(0, how)
-        if made.value == number:
-            os.kill(os.getpid(), how)
+        os.kill(os.getpid(), how)
 
     watch_changes(before)
 
@@ -177,6 +184,7 @@ def _serve() -> None:
         end = INTERRUPTED if end == "130" else end
         sys.stdout.write(json.dumps({"changes": changes, "end": end}) + "\n")
         sys.stdout.flush()
+    os._exit(0)  # without the seconds that the libraries take to close down
 
 
 if __name__ == "__main__":
