@@ -217,5 +217,6 @@ def test_the_check() -> None:
 def test_without_a_driver_the_message_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VK_ICD_FILENAMES", "VK_DRIVER_FILES"):
         monkeypatch.setenv(name, "/nonexistent.json")
+    monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # one that never started is not started again
     with pytest.raises(ConfigError, match=r"Vulkan.*mesa-vulkan-drivers"):
         ManiSkillWorld().check()
