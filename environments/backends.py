@@ -85,6 +85,7 @@ class BackendEnv(PivotEnv):
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment; ``reset`` must come before anything else."""
         super().__init__(config, render_mode)
+        self.blocks = self.config.backend != EMBEDDED
         self.task_instruction = ""
         self._start: Any = None
         self._actions: list[str] = []  # names, one a turn

@@ -8,12 +8,14 @@ reasons, and counts are taken from the stored labels, never from the memory of a
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..messages import PromptMessages
+from ..messages import Call, PromptMessages
+from ..plugins import Plugin
 from ..solvers.base import Case, Certificate, Solver, Verdict
+from .replay import Replays
 from .vocabulary import Vocabulary
 
 
@@ -55,12 +57,32 @@ class FailedEpisode:
 
 
 @dataclass(frozen=True, slots=True)
+class Objection:
+    """What is wrong with a label or an answer."""
+
+    kind: str
+    """A word that can be counted and decided upon."""
+    detail: str
+    """What was found, for people."""
+
+    def __str__(self) -> str:
+        """Return both as one text."""
+        return f"{self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
 class RejectReason:
     """Why a label is not accepted."""
 
     name: str
     """The filter that said so, or the solver's reason for giving no verdict; what counts are taken over."""
+    kind: str
+    """What of its kind the filter found."""
     detail: str
+
+    def __str__(self) -> str:
+        """Return kind and detail as one text."""
+        return f"{self.kind}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +104,8 @@ class Label:
     target: str | None
     """JSON text of the training target."""
     accepted: bool
+    proved: bool | None
+    """Whether an independent prover agreed; None where there is none, or it could not decide: *unproved*."""
     reject_reasons: tuple[RejectReason, ...]
     solver: str
     solver_version: str
@@ -101,8 +125,8 @@ class Label:
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
-    calls: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Rows of the ``calls`` table: every request that the guidance took."""
+    calls: tuple[Call, ...] = field(default=(), repr=False)
+    """Every request that the guidance took."""
 
     def row(self) -> dict[str, Any]:
         """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
@@ -110,7 +134,7 @@ class Label:
         certificate = self.certificate
         if certificate is not None:
             row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
-        row["reject_reasons"] = [{"name": reason.name, "detail": reason.detail} for reason in self.reject_reasons]
+        row["reject_reasons"] = [asdict(reason) for reason in self.reject_reasons]
         for name in _LIST_COLUMNS:
             if row[name] is not None:
                 row[name] = list(row[name])
@@ -144,7 +168,7 @@ class GuidanceRequest:
 
 
 UNANSWERED = "unanswered"
-"""First word of the objection to a label whose teacher could not be asked; the next run asks again."""
+"""Kind of the objection to a label whose writer could not be asked; the next run asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,23 +176,21 @@ class Guidance:
     """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
 
     text: str
-    problem: str | None = None
-    """Why the answer gives no guidance, a typed word and a colon first; the label is then rejected by ``teacher``."""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the ``calls`` table: one a request to a model."""
+    problem: Objection | None = None
+    """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
+    calls: tuple[Call, ...] = ()
+    """The requests to a model that it took."""
 
 
-class Teacher(ABC):
+class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
-    name: ClassVar[str]
+    name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a teacher that waits for a model; the service settings of the config (address, limits, cache: what
-    decides no byte) are then passed to its constructor together with the options."""
-
-    one_process: ClassVar[bool] = False
+    """True for a writer that waits for a model; its calls are stored."""
+    one_process: bool = False
     """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to bring the frames of their episodes."""
@@ -178,7 +200,7 @@ class Teacher(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
 
-    def check(self) -> None:  # noqa: B027 - most teachers need nothing
+    def check(self) -> None:
         """See whether everything that the teacher needs is installed, before a long run starts.
 
         Raises:
@@ -211,9 +233,11 @@ class Draft:
     """The solver that gave the verdict, for rules that ask it about another state."""
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
+    replays: Replays = field(default_factory=Replays, repr=False, compare=False)
+    """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
 
 
-class Filter(ABC):
+class Filter(Plugin, ABC):
     """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
 
     name: ClassVar[str]
@@ -221,15 +245,15 @@ class Filter(ABC):
     """Environments that the rule speaks about; None for all."""
 
     @abstractmethod
-    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
-        """Return what is wrong with the label, starting with a typed word and a colon, or None when nothing is."""
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
+        """Return what is wrong with the label, or None when nothing is."""
 
     def judge(self, episode: FailedEpisode, draft: Draft) -> RejectReason | None:
         """Return the countable reason to reject the label, or None; a rule silent about an environment accepts it."""
         if self.environments is not None and episode.env not in self.environments:
             return None
-        detail = self.check(episode, draft)
-        return None if detail is None else RejectReason(self.name, detail)
+        objection = self.check(episode, draft)
+        return None if objection is None else RejectReason(self.name, objection.kind, objection.detail)
 
 
 def judge(episode: FailedEpisode, draft: Draft, filters: Sequence[Filter]) -> tuple[RejectReason, ...]:

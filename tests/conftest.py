@@ -1,5 +1,8 @@
-"""What all tests share: small stores that are built once a test process, and property tests without a stop watch."""
+"""What all tests share: where they write, small stores that are built once a test process, and no stop watch."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,21 @@ from pivot.tests.stores import Patient, build_small, build_tiny
 # A busy machine is slow now and then; a time limit for each example would fail by chance.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes; all tests together fill 0.5 GB, passed ones are cleared away at once."""
+
+
+def pytest_configure() -> None:
+    """Put temporary folders into memory where there is room: a store waits for the disk twice with every file."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+collect_ignore = ["external/corridor"]
+"""The example of docs/extending.md: its tests run where it is installed, in `external/test_external.py`."""
 
 
 @pytest.fixture(scope="session")

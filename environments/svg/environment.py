@@ -259,7 +259,7 @@ class SvgEnv(PivotEnv):
             "valid_svg": raster.outcome is Outcome.OK,
             "average_score": submitted.average,
             "remaining_turns": remaining,
-            "svg_outcome": raster.outcome.value,
+            "submission_outcome": raster.outcome.value,
             "score_parts": canonical_json(submitted.parts) if submitted.parts else None,
         }
         return self._frame(), self._score.average if self._ended else 0.0, terminated, truncated, info

@@ -1,5 +1,6 @@
 """The flow engine as the user meets it: nothing of it on the screen, Ctrl-C, failures, and the user's own server."""
 
+import json
 import os
 import pty
 import re
@@ -23,14 +24,14 @@ from pivot.tests.flow_runs import pivot as command
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 
 NOISE = re.compile(r"Traceback|Warning|WARNING|ERROR|Exception|nanobind|asyncio|prefect", re.IGNORECASE)
-BUILD = ("build", "sokoban", "--tasks", "64", "--workers", "2")
+CONFIG = config_of(20, rollouts=8, tasks_per_shard=5)
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One cache folder for all runs of this module, so that Prefect sets up its database once; and a dead proxy."""
-    cache = tmp_path_factory.mktemp("cache")
-    return {"XDG_CACHE_HOME": str(cache), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+def env(prefect_home: Path) -> dict[str, str]:
+    """One cache folder for all runs, and a dead proxy."""
+    cache = str(prefect_home.parents[1])
+    return {"XDG_CACHE_HOME": cache, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
 
 
 def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
@@ -53,8 +54,10 @@ def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, st
 
 def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_path: Path, env: dict[str, str]) -> None:
     root = tmp_path / "store"
+    (tmp_path / "run.json").write_text(json.dumps(CONFIG))
+    build = ["build", "--config", str(tmp_path / "run.json"), "--out", str(root)]
     run = subprocess.Popen(
-        [*CLI, *BUILD, "--out", str(root)],
+        [*CLI, *build, "--workers", "2"],
         env=clean_environment() | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -63,35 +66,37 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     )
     while not list((root / ".receipts").rglob("*.json")):
         assert run.poll() is None, run.communicate()
-        time.sleep(0.01)
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGSTOP)  # so that it does not go on while we look
     children = psutil.Process(run.pid).children(recursive=True)
     assert len(children) >= 3  # two workers and the engine's server
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    os.killpg(run.pid, signal.SIGCONT)
     shown, errors = run.communicate(timeout=30)
     assert run.returncode == 130
     assert shown.strip() == ""
     first, *others = errors.splitlines()
     assert first.startswith("starting the flow engine")
     assert others == [
-        "making levels: 512 episodes",
-        "rolling out: 512 episodes",
+        "making levels: 160 episodes",
+        "rolling out: 160 episodes",
         "interrupted; run the same command again to go on where it stopped",
     ]
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
-    status, screen = on_a_terminal([*BUILD, "--out", str(root)], env)
+    status, screen = on_a_terminal([*build, "--workers", "1"], env)
     assert status == 0, screen
     assert NOISE.search(screen) is None
     for stage in ("making levels", "rolling out", "labelling", "exporting"):
-        assert re.search(rf"{stage} .*512/512 +episodes", screen) is not None
+        assert re.search(rf"{stage} .*160/160 +episodes", screen) is not None
     assert "of 4 rollout shards were there already" in screen
     assert f"pivot verify {root}" in screen
     assert_whole(root)
-    pivot.build(config_of(64, rollouts=8, tasks_per_shard=16), tmp_path / "plain")
+    pivot.build(CONFIG, tmp_path / "plain")
     assert fingerprint(root) == fingerprint(tmp_path / "plain")
 
     started = time.monotonic()
-    again = command(*BUILD, "--out", root, env=env)
+    again = command(*build, env=env)
     assert again.returncode == 0
     assert "(already complete)" in " ".join(again.stdout.split())
     assert again.stderr == ""
@@ -124,6 +129,46 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, s
     assert "prefect server start" in error
     with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
         FlowServer("nonsense", None).wait()
+
+
+FLOW = """
+import json, sys, threading
+from pivot.flows.engines import local
+from pivot.flows.engines.server import quiet_prefect, start_server
+
+quiet_prefect()
+start_server().wait()
+submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
+
+def counted(pool, call, *arguments):
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    done = submit(pool, call, *arguments)
+    with lock:
+        at_work -= 1
+    return done
+
+local.InProcess.submit = counted
+
+from pivot.flows.deployments import build_dataset
+result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
+print(json.dumps([most, result["shards"], result["environments"]]))
+"""
+
+
+def test_a_flow_with_one_worker_runs_one_shard_at_a_time(tmp_path: Path, env: dict[str, str]) -> None:
+    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 8}, rollouts=4)
+    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
+    run = subprocess.run(program, env=clean_environment() | env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    most, shards, environments = json.loads(run.stdout)
+    assert (most, shards) == (1, 8)
+    assert environments["frozenlake"]["rejected"] == 0
+    pivot.build(config, tmp_path / "plain")
+    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")
 
 
 # The server of a run

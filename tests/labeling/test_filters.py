@@ -14,16 +14,18 @@ from pivot.labeling.base import (
     Filter,
     Guidance,
     GuidanceRequest,
+    GuidanceWriter,
     Label,
-    Teacher,
     count_reject_reasons,
     judge,
 )
 from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
-from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
+from pivot.labeling.filters import GuidanceFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
+from pivot.plugins import Settings
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 
@@ -38,10 +40,11 @@ def solver_of(env: str) -> Solver:
     return plugins.load("solvers", env)()
 
 
-class FixedTeacher(Teacher):
+class FixedTeacher(GuidanceWriter):
     """Always writes the same text."""
 
-    name: ClassVar[str] = "fixed"
+    config_type = Settings
+    name = "fixed"
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -58,7 +61,8 @@ class FixedTeacher(Teacher):
 class LyingSolver(Solver):
     """Gives one verdict to episodes with a pivot; tells the truth about plain states, as the deadlock rule asks it."""
 
-    name: ClassVar[str] = "lying"
+    config_type = Settings
+    name = "lying"
     version: ClassVar[str] = "1"
     verdict: Verdict
     honest: Solver
@@ -90,10 +94,10 @@ def lake_fall() -> FailedEpisode:
 
 
 def labels_of(
-    episode: FailedEpisode, teacher: Teacher | None = None, solver: Solver | None = None
+    episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
-    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateTeacher(), FILTERS, "1")
-    return label, [f"{reason.name}: {reason.detail}" for reason in label.reject_reasons]
+    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1")
+    return label, [f"{reason.name}: {reason}" for reason in label.reject_reasons]
 
 
 def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
@@ -108,7 +112,7 @@ def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 def test_clean_records_pass_every_filter(env: str) -> None:
     episodes = random_failures(env, 150, seed=3)
-    labels = label_episodes(episodes, solver_of(env), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of(env), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
     assert all(label.accepted for label in labels)
     assert {label.failure_mode for label in labels} == {"timeout", "deadlock"}
@@ -124,7 +128,7 @@ def test_clean_records_pass_every_filter(env: str) -> None:
 )
 def test_clean_sokoban_records_of_other_settings_pass(settings: dict[str, Any]) -> None:
     episodes = random_failures("sokoban", 40, seed=5, **settings)
-    labels = label_episodes(episodes, solver_of("sokoban"), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of("sokoban"), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
 
 
@@ -182,7 +186,7 @@ def test_replay_finds_a_changed_action() -> None:
     clean = room("up", "right")
     label, reasons = labels_of(replace(clean, actions=at(clean.actions, 1, "down")))
     assert [reason.split(":")[0] for reason in reasons] == ["replay"]
-    assert label.reject_reasons[0].detail.startswith(("info: step 1", "frame: the one after step 1"))
+    assert str(label.reject_reasons[0]).startswith(("info: step 1", "frame: the one after step 1"))
 
 
 def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
@@ -199,7 +203,7 @@ def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
     verdict = solver_of("frozenlake").certify([Case(LAKE, fall.actions, 9)])[0]
     assert isinstance(verdict, Verdict)
     draft = Draft(verdict, None, build_target(verdict.pivot_step, verdict.failure_mode), solver_of("frozenlake"))
-    assert [(reason.name, reason.detail) for reason in judge(longer, draft, FILTERS)] == [
+    assert [(reason.name, str(reason)) for reason in judge(longer, draft, FILTERS)] == [
         ("replay", "end: the episode is over after step 1, the log goes on")
     ]
 
@@ -240,7 +244,7 @@ def test_guidance_names_the_step_or_the_action(action: str, text: str, accepted:
     detail = GuidanceFilter().check(episode, draft)
     assert (detail is None) == accepted
     if detail is not None:
-        assert detail.startswith("unrelated: " if text.strip() else "empty: ")
+        assert str(detail).startswith("unrelated: " if text.strip() else "empty: ")
 
 
 def test_no_teacher_means_no_guidance_and_no_objection() -> None:
@@ -282,7 +286,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     tired = plugins.load("solvers", "sokoban")(max_states=1)
     detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
     assert detail is not None
-    assert detail.startswith("unproved: the state after step 3: solver_limit")
+    assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
 # FrozenLake facts
@@ -394,7 +398,7 @@ def test_counts_equal_what_was_planted() -> None:
     late = room("up", "right")
     fall = lake_fall()
     step, late_step = labels_of(fall)[0].pivot_step, labels_of(late)[0].pivot_step
-    planted: list[tuple[FailedEpisode, Teacher | None, Solver | None, list[str]]] = [
+    planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
         (dead, None, None, []),
         (fall, None, None, []),
         (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
@@ -432,7 +436,7 @@ def test_counts_equal_what_was_planted() -> None:
         "primitiveskill_facts",
     }
     rejected = labels[-1].row()["reject_reasons"]
-    assert {tuple(reason) for reason in rejected} == {("name", "detail")}
+    assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
 
 
 def test_a_rule_is_silent_about_other_environments() -> None:

@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pivot.datasets.schema import EPISODES
 from pivot.environments.base import Task
 from pivot.errors import GenerationError
+from pivot.records import from_row
 from pivot.rollouts.base import Episode, Status
 from pivot.rollouts.groups import form_groups
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed
@@ -81,7 +83,8 @@ def test_expected_episodes() -> None:
 
 def test_groups_are_full_blocks_in_order_of_sample_index() -> None:
     def made(group: str, sample: int, status: Status = Status.COMPLETE) -> Episode:
-        return Episode(f"{group}{sample}", group, sample, TASK, status=status)
+        row = dict.fromkeys(EPISODES.names) | {"episode_id": f"{group}{sample}", "group_id": group}
+        return from_row(Episode, row | {"sample_idx": sample, "status": status})
 
     episodes = [made("a", sample) for sample in reversed(range(20))]
     episodes += [made("b", sample, Status.ERROR if sample == 2 else Status.COMPLETE) for sample in range(9)]

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 from pivot.cli.settings import resolve_config
-from pivot.datasets.config import make_config, make_solver
+from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.errors import ConfigError, StoreError
@@ -74,11 +74,11 @@ def test_settings_are_completed_and_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             make_config(config(**wrong))
-    with pytest.raises(ConfigError, match="window of the navigation solver cannot be 0"):
-        make_solver("navigation", {"window": 0})
-    assert make_solver("svg", {}).config == {}
+    with pytest.raises(ConfigError, match=r"solver setting navigation\.window: found 0, expected more than 0"):
+        solver_settings("navigation", {"window": 0})
+    assert solver_settings("svg", {}).model_dump() == {}
     with pytest.raises(ConfigError, match="known: none"):
-        make_solver("svg", {"x": 1})
+        solver_settings("svg", {"x": 1})
 
 
 def test_the_command_line_merges_settings(tmp_path: Path) -> None:

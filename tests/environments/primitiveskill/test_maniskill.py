@@ -18,7 +18,7 @@ from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillSt
 from pivot.environments.primitiveskill.tasks import KINDS, TARGETS, Point, Scene, reached
 from pivot.environments.primitiveskill.world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
 from pivot.errors import ConfigError
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.environments.primitiveskill import maniskill_parity as parity
 
 pytestmark = [

@@ -14,9 +14,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from pivot.environments.base import EnvConfig, Frame, PivotEnv
-from pivot.errors import LevelError
 from pydantic import ValidationError
+
+from ..environments.base import EnvConfig, Frame, PivotEnv
+from ..errors import LevelError
 
 Outcome = tuple[bytes, float, bool, bool, dict[str, Any], str]
 
