@@ -122,12 +122,14 @@ def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRol
 
 def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
+    place = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
+    calls = [call for call in before.calls if call.episode_id not in owed] + after.calls
     return TaskRollouts(
         task=before.task,
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call.episode_id not in owed] + after.calls,
+        calls=sorted(calls, key=lambda call: place[call.episode_id]),
     )
 
 

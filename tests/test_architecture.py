@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -148,6 +149,41 @@ def test_no_error_is_swallowed_whole() -> None:
                 )
                 silent = all(isinstance(each, ast.Pass | ast.Continue) for each in node.body)
                 assert not (everything and silent), f"{_name(path)}:{node.lineno}"
+
+
+# What a decision may hang on, and whose private parts a module may touch
+
+
+def _foreign_private(path: Path) -> Iterator[str]:
+    """Name imports of underscore modules, or of their names, from outside of the package that holds them."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for line, target in _relative_targets(path):
+        for place, part in enumerate(target):
+            if part.startswith("_") and not part.startswith("__") and package[:place] != target[:place]:
+                yield f"{_name(path)}:{line} imports {'.'.join(target)}"
+
+
+def _decisions_on_text(tree: ast.AST) -> Iterator[int]:
+    """Lines that read the first words of a message, up to a colon: what was once a type, and became a text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            words = [each for each in ast.walk(node.args[0]) if isinstance(each, ast.Constant)]
+            texts = [each.value for each in words if isinstance(each.value, str)]
+            if node.func.attr == "startswith" and any(re.search(r"(^|[a-z_]):\s?$", text) for text in texts):
+                yield node.lineno
+            if node.func.attr == "partition" and texts == [": "]:
+                yield node.lineno
+
+
+def test_underscore_modules_stay_at_home() -> None:
+    assert [problem for path in SHIPPED for problem in _foreign_private(path)] == []
+
+
+def test_no_decision_reads_the_first_word_of_a_message() -> None:
+    planted = ("reason.detail.startswith('unanswered:')", "text.startswith(f'{KIND}: ')", "str(error).partition(': ')")
+    assert all(list(_decisions_on_text(ast.parse(lie))) for lie in planted)
+    assert not list(_decisions_on_text(ast.parse("url.startswith('http://')")))
+    assert [f"{_name(path)}:{line}" for path in SHIPPED for line in _decisions_on_text(_tree(path))] == []
 
 
 # What is shipped

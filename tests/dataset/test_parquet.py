@@ -69,6 +69,12 @@ def test_long_tables_are_cut_into_small_row_groups(tmp_path: Path) -> None:
     assert read_table(LocalStorage(tmp_path), "frames.parquet", FRAMES).num_rows == 300
 
 
+def test_a_table_without_rows_has_no_row_group(tmp_path: Path) -> None:
+    """The Hugging Face reader stops at an empty one."""
+    write_tables(LocalStorage(tmp_path), [("frames.parquet", FRAMES, FRAMES.table([]))])
+    assert pq.read_metadata(tmp_path / "frames.parquet").num_row_groups == 0
+
+
 class _CountingFile(io.FileIO):
     """Counts the bytes that are read."""
 

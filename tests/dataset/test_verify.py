@@ -130,6 +130,7 @@ KINDS: dict[str, tuple[str, Callable[[Rows], Any]]] = {
     "info": ("steps", _first("info", _info)),
     "frame of a step": ("steps", lambda rows: rows[0].update(frame_id=rows[-1]["frame_id"])),
     "pixel of a frame": ("frames", _first("image", _one_pixel)),
+    "byte size of a frame": ("frames", _first("byte_size", lambda size: size - 1)),
     "prompt": ("prompts", _first("messages", lambda text: text.replace("e", "é", 1))),
     "record": ("dataset/{env}", _first("pivot_step", lambda step: step + 1)),
     "record's prompt": ("dataset/{env}", _first("prompt", lambda messages: messages[:-1])),

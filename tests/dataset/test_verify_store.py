@@ -112,6 +112,7 @@ def test_a_consistent_lie_is_found(patient: Patient) -> None:
 EXTRA = {
     "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
     "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
+    "labels/v1/sokoban/00001.parquet": "labels/v1/sokoban/00000.parquet",
     "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
     "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
     "dataset/sokoban/notes.txt": RUN,
@@ -148,6 +149,17 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
     assert any(problem.startswith("dataset/example.png") for problem in patient.found())
     picture.write_bytes(b"no picture")
     assert any("example.png" in problem or "README.md" in problem for problem in patient.found())
+
+
+def test_a_picture_of_nothing_is_found(tmp_path: Path) -> None:
+    """Where no label was accepted, there is no failure to show."""
+    root = build_tiny(tmp_path / "store", "sokoban", solvers={"sokoban": {"max_states": 3}})
+    picture = root / "dataset" / "example.png"
+    assert not picture.exists()
+    assert problems(root) == []
+    picture.write_bytes(encode_png(np.zeros((8, 8, 3), np.uint8)))
+    rewrite_manifest(root)
+    assert problems(root) == ["dataset/example.png: it is not the picture that the tables give"]
 
 
 # run.json
@@ -203,7 +215,7 @@ def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
 def test_a_wrong_solver_is_caught_by_the_second_search(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that confuses the modes agrees with itself; the independent search does not agree with it."""
+    """A solver that confuses the modes agrees with itself; the independent search refuses every label of it."""
     solver = plugins.load("solvers", env)
     certify = solver.certify
     confused = {"timeout": "deadlock", "deadlock": "timeout"}
@@ -213,12 +225,14 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
 
     monkeypatch.setattr(solver, "certify", wrong)
     root = build_tiny(tmp_path / "store", env)
-    found = problems(root)
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels
     for label in labels:
-        assert any(problem.startswith(f"labels {label['episode_id']}: failure_mode") for problem in found)
-    assert all(problem.startswith("labels ") for problem in found)
+        assert label["proved"] is False and not label["accepted"]
+        (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
+        assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
+    assert problems(root) == []
+    assert read_rows(root, f"dataset/{env}/train-00000.parquet") == []
 
 
 @pytest.fixture

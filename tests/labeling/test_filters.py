@@ -21,7 +21,7 @@ from pivot.labeling.base import (
 )
 from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
-from pivot.labeling.filters import GuidanceFilter
+from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
@@ -91,6 +91,11 @@ def lake_timeout() -> FailedEpisode:
 
 def lake_fall() -> FailedEpisode:
     return played("frozenlake", LAKE, "right", "down")
+
+
+def lake_last_fall() -> FailedEpisode:
+    """Beside the goal until the last turn, which ends in the hole below."""
+    return played("frozenlake", "SFG\nFHF", *["right", "left"] * 3, "right", "invalid", "down")
 
 
 def labels_of(
@@ -214,6 +219,25 @@ def test_an_environment_that_is_not_installed_is_an_error_not_a_reject() -> None
         label_episodes([episode], solver_of("frozenlake"), None, FILTERS, "1")
 
 
+# Targets and modes
+
+
+@pytest.mark.parametrize("step", [9, 10])
+def test_a_step_that_the_episode_does_not_have_is_rejected(step: int) -> None:
+    """Also where target and label agree on it."""
+    episode, solver = lake_timeout(), solver_of("frozenlake")
+    verdict = Verdict(step, "timeout", Certificate("exact", "moves", 1, 0, 5, 6, True))
+    detail = TargetFilter().check(episode, Draft(verdict, None, build_target(step, "timeout"), solver))
+    assert str(detail) == f"out_of_range: pivot_step {step} is not in [0, 8]"
+
+
+def test_a_secondary_mode_of_another_environment_is_rejected() -> None:
+    episode = lake_timeout()
+    verdict = Verdict(0, "timeout", Certificate("exact", "moves", 9, 8, 5, 6, True), ("deadlock", "blocked"))
+    detail = ModeFilter().check(episode, Draft(verdict, None, "", solver_of("frozenlake")))
+    assert str(detail) == "unknown: 'blocked' is not a mode of frozenlake: timeout, deadlock"
+
+
 # Guidance
 
 
@@ -299,6 +323,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
         (lake_timeout, "At step 1 it did not fall, but too few turns were left.", None),
         (lake_fall, "At step 1 it fell into a hole.", None),
         (lake_fall, "At step 1 it ran out of turns.", "claims_budget"),
+        (lake_last_fall, "At step 1 it ran out of turns.", None),
         (lake_fall, "At step 1 it never fell into a hole.", "denies_fall"),
     ],
 )

@@ -189,7 +189,7 @@ def test_habits_of_one_environment_are_no_setting_of_another() -> None:
     assert changed.config["habits"] == {"svg": {"better": 0.5}}
     with pytest.raises(ConfigError, match="habits of svg: unknown setting skill; known: faults, spread"):
         ScriptedPolicy(habits={"svg": {"skill": 1}})
-    with pytest.raises(ConfigError, match="habits of sokoban: faults"):
+    with pytest.raises(ConfigError, match="habits of sokoban: unknown setting faults"):
         ScriptedPolicy(habits={"sokoban": {"faults": 1}})
 
 

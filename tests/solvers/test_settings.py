@@ -10,10 +10,13 @@ from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import Run
+from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
+from pivot.flows.stages import label_shard
 
 
 def config(**solvers: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +53,22 @@ def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
         relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, execute_with(pool), Silent())
     assert labels(root)["accepted"].all()
     assert verify_store(root, Silent()).problems == []
+
+
+def test_labels_of_an_interrupted_run_with_other_settings_are_not_kept(tmp_path: Path) -> None:
+    build(config(), tmp_path)
+    old = Store.open(tmp_path).config
+    (shard,) = old.shards()
+    capped, plain = (
+        Run(
+            make_config(old.model_dump(mode="json") | {"label_version": 2, "solvers": {"sokoban": {"max_states": cap}}})
+        )
+        for cap in (3, 10**6)
+    )
+    assert not label_shard(tmp_path, capped, shard).reused
+    assert label_shard(tmp_path, capped, shard).reused
+    assert not label_shard(tmp_path, plain, shard).reused
+    assert labels(tmp_path).filter(label_version="2")["accepted"].all()
 
 
 def test_other_labels_than_the_settings_give_are_found(tmp_path: Path) -> None:
