@@ -20,15 +20,6 @@ from pivot.training.trainer import encode_samples, load_model  # noqa: E402
 pytestmark = pytest.mark.train
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Any:
-    """Sums in one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
     """Loss and gradient from the model's plain logits, record by record, in float64."""
     model, processor = load_model(config_of(dataset, folder))
