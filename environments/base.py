@@ -129,6 +129,9 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
 
     profile: ClassVar[EnvProfile]
     config_type: ClassVar[type[EnvConfig]]
+    blocks: ClassVar[bool] = False
+    """Whether ``reset`` and ``step`` wait for another process. An event loop then calls them in threads: one call of an
+    instance at a time, those of several instances side by side."""
     metadata: ClassVar[dict[str, Any]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         "render_modes": ["rgb_array"],
         "render_fps": 4,
