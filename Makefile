@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help demo install dev test lint test-long test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
+.PHONY: help demo install dev test lint kernels test-long test-mutants test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -43,12 +43,20 @@ lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-test: lint  ## lint and all tests that end within minutes
+# Beside the linters, which leave a core idle.
+kernels: $(VENV)/.dev
+	@$(BIN)/python -m pivot.tests.compile_kernels
+
+test: $(VENV)/.dev  ## lint and all tests that end within minutes
+	@$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
+
+test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
+	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
 test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)

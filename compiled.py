@@ -6,6 +6,7 @@ took from another file does. Each file of compiled code therefore names what it 
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +14,16 @@ from typing import Any
 import numba
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use, without the GIL; keep the machine code on disk where some cache folder can be written."""
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile on first use, without the GIL; keep the machine code on disk where some cache folder can be written.
+
+    ``options`` are further ones of ``numba.njit``.
+    """
+    compiler = partial(numba.njit, nogil=True, error_model="numpy", **options)
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        return compiler(cache=True)(function)
     except RuntimeError:  # no writable cache folder
-        return numba.njit(nogil=True, error_model="numpy")(function)
+        return compiler()(function)
 
 
 def forget_stale(file: str, *used: ModuleType) -> None:

@@ -54,5 +54,9 @@ class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
 
 
+class ReadOnlyError(StoreError):
+    """A store that this process may not write; it can still be read."""
+
+
 class ImageError(PivotError):
     """Bytes that are not a readable picture, or an array that is not an RGB frame."""

@@ -1,11 +1,13 @@
-"""Stable identities: digests of JSON values, seeds, and the ids built from them.
+"""Stable identities: digests of JSON values, seeds, the ids built from them, and draws.
 
 Everything here is a pure function of its inputs and equal on every machine and Python version; Python's own ``hash`` is
-never used. Ids carry a version prefix so that a later scheme can live beside this one.
+never used, nor are ``choice``, ``randrange`` and ``sample`` of ``random``, whose values may change. Ids carry a version
+prefix so that a later scheme can live beside this one.
 """
 
 import hashlib
 import json
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,3 +33,34 @@ def derive_seed(*parts: str | int) -> int:
 def versioned_id(kind: str, inputs: Mapping[str, Any]) -> str:
     """Return the id of a record from the inputs that made it, never from its results (spec section 9)."""
     return f"{kind}-{ID_VERSION}-{digest(inputs)}"
+
+
+def below(rng: random.Random, count: int) -> int:
+    """Return a uniform integer in [0, count): the value of Python 3.11's ``rng.randrange(count)``, kept for good."""
+    bits = count.bit_length()
+    drawn = rng.getrandbits(bits)
+    while drawn >= count:
+        drawn = rng.getrandbits(bits)
+    return drawn
+
+
+def sample_below(rng: random.Random, count: int, size: int) -> list[int]:
+    """Return ``size`` different integers in [0, count): those of Python 3.11's ``rng.sample(range(count), size)``."""
+    few = 21  # up to so many, a list of all is smaller than a set of those drawn
+    if size > 5:
+        power = 1
+        while power < 3 * size:
+            power *= 4
+        few += power
+    if count > few:
+        drawn: dict[int, None] = {}
+        while len(drawn) < size:
+            drawn[below(rng, count)] = None
+        return list(drawn)
+    left = list(range(count))
+    sample: list[int] = []
+    for last in range(count - 1, count - 1 - size, -1):
+        place = below(rng, last + 1)
+        sample.append(left[place])
+        left[place] = left[last]
+    return sample

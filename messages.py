@@ -1,29 +1,61 @@
-"""What a model is shown: chat messages whose pictures are named by frame id, and the pictures themselves."""
+"""What a model is shown (chat messages that name their pictures by frame id, and the pictures) and what asking cost."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
+
+from .records import Stored
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMessages:
-    """A rendered prompt: chat messages whose images are named by frame id."""
+    """A rendered prompt: chat messages whose images are named by frame id. One row of the ``prompts`` table."""
 
-    template: str
-    version: str
-    messages: tuple[dict[str, Any], ...]
+    prompt_hash: Annotated[str, Stored("Digest of `messages`.")]
+    template: Annotated[str, Stored("Template name.")]
+    version: Annotated[str, Stored("Template version.")]
+    messages: Annotated[
+        tuple[dict[str, Any], ...], Stored("Chat messages, JSON; images are named by frame_id.", json=True)
+    ]
     """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
-    prompt_hash: str
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedFrame:
-    """A frame as stored: its id is the SHA-256 over shape and decoded RGB (spec section 9)."""
+    """A frame as stored: one row of the ``frames`` table."""
 
-    frame_id: str
-    width: int
-    height: int
-    format: str
-    image: bytes
+    frame_id: Annotated[str, Stored("SHA-256 over shape and decoded RGB.")]
+    width: Annotated[int, Stored("Pixels.")]
+    height: Annotated[int, Stored("Pixels.")]
+    format: Annotated[str, Stored("`png` or `jpeg`.")]
+    byte_size: Annotated[int, Stored("Length of `image`.", wide=True)] = field(init=False)
+    image: Annotated[bytes, Stored("Encoded picture.")]
+
+    def __post_init__(self) -> None:
+        """Weigh the picture."""
+        object.__setattr__(self, "byte_size", len(self.image))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to a model and what it cost: one row of the ``calls`` table."""
+
+    request_id: Annotated[str, Stored("Digest of episode, step and role.")]
+    episode_id: Annotated[str, Stored("Episode.")]
+    t: Annotated[int | None, Stored("Step; null for a request about the whole episode.")]
+    role: Annotated[str, Stored("`student` or `teacher`.")]
+    attempts: Annotated[int, Stored("Tries until an answer came.")] = 1
+    latency: Annotated[float | None, Stored("Seconds.")] = None
+    prompt_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
+    completion_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
+    cost: Annotated[float | None, Stored("Cost in the server's currency, where known.")] = None
+    cache_hit: Annotated[bool, Stored("Whether the answer came from the call cache.")] = False
+    model_revision: Annotated[str | None, Stored("Revision that answered, where known.")] = None
+
+    def reported(self, report: Mapping[str, Any]) -> "Call":
+        """Return the call with what a model says about it; what is no column is left out."""
+        known = {each.name: report[each.name] for each in fields(self) if each.name in report} if report else None
+        return replace(self, **known) if known else self
 
 
 REPLY_LIMIT_BYTES = 64 * 1024

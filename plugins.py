@@ -1,16 +1,85 @@
-"""Find environments, solvers, policies, players, teachers, prompts and filters by name through entry points.
+"""Plugins: everything exchangeable is found by name through entry points, and checked at the door.
 
 PIVOT's own parts are registered exactly like a third party's (``pyproject.toml``), so adding one is a new file and one
-line. A plugin that is unknown or fails to import raises :class:`~pivot.errors.PluginError` with the reason.
+line. Each group has a contract, an abstract class; what does not fit it is refused when it is loaded, in one message
+that names group, package and mend. An error inside a plugin's own constructor is that plugin's bug and stays a
+traceback.
 """
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from .errors import PluginError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-GROUPS = ("environments", "solvers", "policies", "players", "prompts", "teachers", "filters")
+from .errors import ConfigError, PluginError
+
+WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
+"""Names and failure modes: what a folder, a column value and a prompt can hold."""
+
+
+class Settings(BaseModel):
+    """Settings of a plugin: typed fields with defaults; the text under a field is its help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Plugin:
+    """What the contracts of all groups have in common."""
+
+    config_type: ClassVar[type[Settings]]
+    """Its settings: flags, ``--set``, ``--help`` and messages come from here; every plugin declares one."""
+
+    def __init__(self, settings: Settings | None = None, **values: Any) -> None:
+        """Take settings, or single values of them and defaults for the rest.
+
+        Raises:
+            ConfigError: a value is unknown or cannot be used.
+        """
+        self.settings: Any = settings if settings is not None else read_settings(self.config_type, values, "setting ")
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class breaks its contract, or None; asked once, when it is loaded."""
+        declared = getattr(cls, "config_type", None)
+        if isinstance(declared, type) and issubclass(declared, Settings):
+            return None
+        if declared is None:
+            return "it declares no config_type; give it a subclass of pivot.plugins.Settings, or that class itself"
+        return f"its config_type is {declared!r}, expected a subclass of pivot.plugins.Settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One kind of plugin."""
+
+    member: str
+    """What one of them is called."""
+    contract: str
+    """Where its abstract class is, below the package; imported when the first member is loaded."""
+
+    def expected(self) -> type:
+        """Import the contract."""
+        module, _, name = self.contract.partition(":")
+        return getattr(import_module(f".{module}", __package__), name)
+
+
+GROUPS = {
+    "environments": Group("environment", "environments.base:PivotEnv"),
+    "solvers": Group("solver", "solvers.base:Solver"),
+    "provers": Group("prover", "solvers.base:Prover"),
+    "models": Group("model", "models.base:Backend"),
+    "policies": Group("policy", "rollouts.base:Policy"),
+    "players": Group("player", "rollouts.scripted.player:Player"),
+    "prompts": Group("prompt", "rollouts.base:StudentPrompt"),
+    "domains": Group("domain", "labeling.domains.base:Domain"),
+    "writers": Group("writer", "labeling.base:GuidanceWriter"),
+    "filters": Group("filter", "labeling.base:Filter"),
+}
 
 
 @cache
@@ -23,28 +92,96 @@ def names(group: str) -> list[str]:
     return list(_entry_points(group))
 
 
-def _member(group: str) -> str:
-    """What one member of a group is called."""
-    return "policy" if group == "policies" else group[:-1]
-
-
 @cache
 def load(group: str, name: str) -> Any:
-    """Import and return the object registered as ``name`` in ``group``.
+    """Import, check and return what is registered as ``name`` in ``group``: a class, for prompts and domains an object.
 
     Raises:
-        PluginError: the name is not registered, or importing it failed.
+        PluginError: the name is not registered, importing it failed, or it does not fit the contract of its group.
     """
-    points = _entry_points(group)
+    points, member = _entry_points(group), GROUPS[group].member
     if name not in points:
-        known = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
-        raise PluginError(f"unknown {_member(group)} {name!r}; registered: {known}")
+        registered = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
+        raise PluginError(f"unknown {member} {name!r}; registered: {registered}")
     point = points[name]
+    origin = f"{member} {name!r} ({point.value}, from {point.dist.name if point.dist else 'an unknown distribution'})"
     try:
-        return point.load()
+        part = point.load()
     except Exception as error:
-        owner = point.dist.name if point.dist else "an unknown distribution"
         raise PluginError(
-            f"{_member(group)} {name!r} ({point.value}, from {owner}) failed to import: "
-            f"{type(error).__name__}: {error}; fix or uninstall that package"
+            f"{origin} failed to import: {type(error).__name__}: {error}; fix or uninstall that package"
         ) from error
+    if problem := _misfit(GROUPS[group].expected(), name, part):
+        raise PluginError(f"{origin} does not fit the group pivot.{group}: {problem}; fix or uninstall that package")
+    return part
+
+
+def _misfit(contract: type, name: str, part: Any) -> str | None:
+    """Say what keeps ``part`` from being used as the plugin ``name``, or None."""
+    where = f"pivot.{contract.__module__.partition('.')[2]}.{contract.__name__}"
+    if not WORD.fullmatch(name):
+        return f"its name is {name!r}, expected lower-case letters, digits and underscores, 40 at most"
+    if not issubclass(contract, Plugin):
+        return None if isinstance(part, contract) else f"it is {part!r}, expected an instance of {where}"
+    if not (isinstance(part, type) and issubclass(part, contract)):
+        return f"it is {part!r}, expected a subclass of {where}"
+    missing = sorted(each for each in dir(part) if getattr(getattr(part, each), "__isabstractmethod__", False))
+    return f"it does not define {', '.join(missing)} of {where}" if missing else part.misfit()
+
+
+# Settings
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def read_settings(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
+    """Check values and complete them with their defaults; ``where`` is what messages put before a setting's name.
+
+    Raises:
+        ConfigError: a setting is unknown, missing, or cannot be used.
+    """
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(explain(error, where, kind)) from error
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a text",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "mapping_type": "an object",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "missing": "a value; it has no default",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "one of {expected}",
+    "too_short": "at least {min_length} of them",
+}
+
+
+def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
+    """Say in one line which setting cannot be used, what it is, and what it could be."""
+    problem = error.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"])
+    field = (where + name).rstrip(".: ")
+    context = problem.get("ctx", {})
+    if problem["type"] == "extra_forbidden":
+        known = f"known: {', '.join(kind.model_fields) or 'none'}"
+        return f"{where}unknown setting {name}; {known}" if where.endswith(": ") else f"unknown {field}; {known}"
+    if problem["type"] == "value_error":  # a validator's own words
+        return f"{field}: {context['error']}"
+    expected = _EXPECTED.get(problem["type"], problem["msg"]).format(**context)
+    value = "nothing" if problem["type"] == "missing" else repr(problem["input"])
+    return f"{field}: found {value}, expected {expected}"

@@ -16,6 +16,7 @@ from typing import Any
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import DATASET
 from pivot.solvers.base import FAILURE_MODES
+from pivot.storage import LocalStorage
 
 ROWS, ROW_BYTES, SHARD_ROWS, ROUNDS = 2_000, 30_000, 128, 5
 REQUIRED = 3.0
@@ -89,7 +90,9 @@ def _timed(write: Any, records: list[dict[str, Any]], folder: Path) -> float:
 def _write_ours(records: list[dict[str, Any]], folder: Path) -> None:
     starts = range(0, len(records), SHARD_ROWS)
     tables = (DATASET.table(records[first : first + SHARD_ROWS], features=True) for first in starts)
-    write_tables(folder, ((f"train-{number:05d}.parquet", DATASET, table) for number, table in enumerate(tables)))
+    write_tables(
+        LocalStorage(folder), ((f"train-{number:05d}.parquet", DATASET, table) for number, table in enumerate(tables))
+    )
 
 
 def _write_baseline(records: list[dict[str, Any]], folder: Path) -> None:
@@ -100,7 +103,7 @@ def _write_baseline(records: list[dict[str, Any]], folder: Path) -> None:
     def generate() -> Iterator[dict[str, Any]]:
         yield from records
 
-    features = Features.from_arrow_schema(DATASET.arrow_with_features)
+    features = Features.from_arrow_schema(DATASET.arrow_with_features())
     dataset = Dataset.from_generator(
         generate, features=features, cache_dir=str(folder / "cache"), fingerprint=folder.name
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from pivot.datasets.config import RunConfig, Shard, make_config
 from pivot.datasets.parquet import write_tables
+from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, LABELS
 from pivot.datasets.store import Store
 from pivot.flows.api import build
@@ -80,13 +81,14 @@ def _label_rows(store: Store, solver: SokobanSolver, shard: Shard) -> None:
         for row, verdict in zip(failures, solver.certify(cases), strict=True)
         if isinstance(verdict, Verdict)
     ]
-    write_tables(store.root, [(f"bench/{shard.file}", LABELS, LABELS.table(labels))])
+    write_tables(store.storage, [(f"bench/{shard.file}", LABELS, LABELS.table(labels))])
 
 
 def _whole_stage(root: Path, config: RunConfig) -> float:
     for receipt in root.glob(".receipts/label-*/*/*.json"):
         receipt.unlink()
     start = perf_counter()
+    run = Run(config)
     for shard in config.shards():
-        label_shard(root, config, shard)
+        label_shard(root, run, shard)
     return perf_counter() - start

@@ -16,7 +16,7 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, 
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
 from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind
 from pivot.environments.primitiveskill.view.picture import draw_scene
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 
 SEEDS = 50
 PICTURE_SECONDS = 0.005

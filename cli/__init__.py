@@ -17,6 +17,7 @@ from .doctor import doctor
 from .peek import peek
 from .relabel import relabel
 from .serving import serve_command
+from .settings_help import settings
 from .stats import stats
 from .verify import verify
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, peek, relabel, doctor, cache):
+for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import plugins
+from ..datasets.run import Run
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
-from ..flows.pipeline import check_ready, finished_build
+from ..flows.pipeline import finished_build
 from . import model_flags as flags
 from .console import ProgressBars, err
 from .options import option
@@ -20,7 +22,7 @@ from .settings import resolve_config
 def build(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV...", help="Environments: sokoban, frozenlake, svg, navigation, primitiveskill."),
+        typer.Argument(metavar="ENV...", help=f"Environments: {', '.join(plugins.names('environments'))}."),
     ] = None,
     out_dir: Annotated[Path | None, option("Folder of the store; new, or one this command began.", "--out")] = None,
     tasks: Annotated[
@@ -29,7 +31,8 @@ def build(
     rollouts: Annotated[int | None, option("Rollouts a level (default 8, one group).", "--rollouts", min=1)] = None,
     seed: Annotated[int | None, option("Seed of the whole run (default 0).", "--seed", min=0)] = None,
     settings: Annotated[
-        list[str] | None, option("Environment setting ENV.KEY=VALUE; may be given again.", "--set")
+        list[str] | None,
+        option("Environment setting ENV.KEY=VALUE (see `pivot settings`); may be given again.", "--set"),
     ] = None,
     policy: Annotated[str | None, option("Who acts (default scripted, an embedded stand-in).", "--policy")] = None,
     teacher: Annotated[
@@ -140,7 +143,7 @@ def build(
     if done is not None:
         show_result(done)
         return
-    check_ready(resolved)
+    Run(resolved).check()
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",

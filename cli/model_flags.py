@@ -101,7 +101,7 @@ class Change:
         part: dict[str, Any] = dict(before) if self.name in (None, before["name"]) else {"name": self.name}
         if not (self.options or self.service):
             return part
-        if not plugins.load(_GROUPS[key], part["name"]).served:
+        if part["name"] not in plugins.names("models"):
             settings = ", ".join([*self.options, *self.service])
             raise ConfigError(
                 f"{key} {part['name']!r} is no model and has no use for these settings: {settings}; name one that is, "
@@ -138,6 +138,3 @@ def teacher_change(
     """Collect what the command line says about the teacher; ``shared`` are the policy's service settings."""
     options = given({"model": model, "revision": revision})
     return TeacherChange(name, options, given({"base_url": base_url}), given(shared))
-
-
-_GROUPS = {"policy": "policies", "teacher": "teachers"}

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from ..datasets.config import make_config
-from ..datasets.parts import make_teacher
+from ..datasets.run import Run
 from ..datasets.store import Store
 from ..flows.engines.local import available_cores, execute_with, worker_pool
 from ..flows.relabel import relabel_store
@@ -56,7 +56,7 @@ def relabel(
         service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
         change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
         changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
-        make_teacher(make_config(config.model_dump(mode="json") | changes).teacher).check()
+        Run(make_config(config.model_dump(mode="json") | changes)).writer().check()
     if split is not None:
         changes["split"] = split
     if target_vocabulary is not None:

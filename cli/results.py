@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from ..datasets.config import RunConfig
+from ..datasets.run import Run
 from ..datasets.store import Store
 from ..datasets.usage import USAGE_HEADER, usage_rows
 from ..flows.estimate import estimate_bytes
@@ -16,7 +17,7 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
     rows, total = [], 0
     for name, run in config.environments.items():
         episodes = run.tasks * config.rollouts
-        size = estimate_bytes(config, name)
+        size = estimate_bytes(Run(config), name)
         total += size
         shards = sum(shard.env == name for shard in config.shards())
         rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])
@@ -55,6 +56,9 @@ def show_result(result: BuildResult) -> None:
         show_table("Models", USAGE_HEADER, usage)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
+    for name, counts in result.environments.items():
+        if counts["unproved"]:
+            out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
     if result.owed:
         out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
     if result.unanswered:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import plugins
 from ..datasets.config import RunConfig, env_config, environment, load_config, make_config
-from ..datasets.parts import make_policy, make_teacher
+from ..datasets.run import Run
 from ..errors import ConfigError
 from . import model_flags as flags
 
@@ -51,8 +51,7 @@ def resolve_config(
         elif value is not None:
             raw[key] = value
     resolved = make_config(raw)
-    make_policy(resolved.policy).check()
-    make_teacher(resolved.teacher).check()
+    Run(resolved).check_parts()
     return resolved
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..datasets.store import Store
-from ..datasets.views import VIEWS, query
+from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
 from .console import out, show_table
 from .options import StorePath
@@ -38,10 +38,11 @@ def stats(
         else:
             show_table("", names, rows)
         return
-    for title, statement in _OVERVIEW:
-        names, rows = query(root, statement)
-        if rows or title not in _SHOWN_WHEN_FILLED:
-            show_table(title, names, rows) if rows else out.print(f"{title}: none")
+    with connect(root) as connection:
+        for title, statement in _OVERVIEW:
+            names, rows = run_query(root, connection, statement)
+            if rows or title not in _SHOWN_WHEN_FILLED:
+                show_table(title, names, rows) if rows else out.print(f"{title}: none")
 
 
 _OVERVIEW = (
@@ -73,10 +74,15 @@ _OVERVIEW = (
     ),
     (
         "Rejected labels",
-        "SELECT env AS environment, name AS reason, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+        "SELECT env AS environment, name AS reason, kind, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
+    ),
+    (
+        "Labels that nobody proved a second time",
+        """SELECT env AS environment, count(*) AS unproved FROM failures
+           WHERE proved IS NULL AND pivot_step IS NOT NULL GROUP BY env ORDER BY env""",
     ),
 )
 
 
-_SHOWN_WHEN_FILLED = {"Certificates against a better reference"}
+_SHOWN_WHEN_FILLED = {"Certificates against a better reference", "Labels that nobody proved a second time"}
 """Tables that most environments have nothing to say in."""

@@ -8,8 +8,9 @@ from rich.markup import escape
 from ..datasets.proof.verify import verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
-from ..flows.commit import settle
 from ..flows.engines.local import available_cores, worker_pool
+from ..storage import open_storage
+from ..storage.commit import settle
 from .console import ProgressBars, err, out
 from .options import StorePath
 
@@ -29,7 +30,7 @@ def verify(
 
     pivot verify runs/first
     """
-    settle(root)
+    settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
     with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream)
@@ -38,6 +39,8 @@ def verify(
     if len(report.problems) > _SHOWN_PROBLEMS:
         err.print(f"… and {len(report.problems) - _SHOWN_PROBLEMS} more problems")
     counts = ", ".join(f"{number} {name}" for name, number in report.checked.items())
+    if report.unproved:
+        counts += f" ({report.unproved} of them unproved: no independent search decided them)"
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
     out.print(f"[green]✓[/] {root} holds: {counts}", soft_wrap=True)

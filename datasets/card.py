@@ -5,52 +5,72 @@ Every number is read from the stored tables. The card also names the dataset's c
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
-import yaml
+from huggingface_hub import DatasetCard, DatasetCardData
 
-from .. import plugins
 from ..identity import canonical_json, digest
 from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
-from ..storage.files import FileRecord, write_atomic, write_text_atomic
-from .config import env_config, environment
+from ..storage import FileRecord
 from .describe import find_episode
-from .schema import DATASET, DATASET_EPISODES, TableSchema
+from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
 from .store import Store
 from .usage import USAGE_HEADER, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
+TEMPLATE = Path(__file__).with_name("card_template.md")
 
 RowCounts = Mapping[str, Mapping[str, int]]
 """Rows by subfolder of the dataset and side of the split."""
 
 
-def write_card(store: Store, folder: str) -> dict[str, FileRecord]:
-    """Write ``README.md`` and ``example.png`` into the dataset folder; return their manifest entries."""
-    files = {}
+def write_card(store: Store, folder: str, files: Mapping[str, FileRecord]) -> dict[str, FileRecord]:
+    """Write ``README.md`` and ``example.png`` into the dataset folder; return their manifest entries.
+
+    ``files`` are the manifest entries of the dataset's Parquet files under ``folder``, and perhaps others.
+    """
+    made = {}
     picture = example_picture(store)
     if picture is not None:
         path = f"{folder}/{PICTURE}"
-        files[path] = write_atomic(store.root, path, lambda sink: sink.write(picture))
+        made[path] = store.storage.write_bytes(path, picture)
+    text = card_text(store, folder, store.run_record(), files, picture is not None)
     path = f"{folder}/{CARD}"
-    files[path] = write_text_atomic(store.root, path, card_text(store, folder, store.run_record(), picture is not None))
-    return files
+    made[path] = store.storage.write_bytes(path, text.encode())
+    return made
 
 
-def card_configs(environments: Sequence[str], rows: RowCounts) -> list[dict[str, Any]]:
+def contents(folder: str, files: Mapping[str, FileRecord]) -> dict[str, dict[str, str]]:
+    """Return the digests of a dataset's Parquet files: by subfolder and name, wherever the dataset lies."""
+    parts: dict[str, dict[str, str]] = {}
+    for name, record in sorted(files.items()):
+        if name.startswith(f"{folder}/") and name.endswith(".parquet"):
+            part, _, file = name.removeprefix(f"{folder}/").partition("/")
+            parts.setdefault(part, {})[file] = record.sha256
+    return parts
+
+
+def card_configs(
+    environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]]
+) -> list[dict[str, Any]]:
     """The ``configs`` section of the card: ``all`` first and default, then one config an environment, then episodes.
+
+    Each names the digest of its content: the library caches by what the card says, so that two stores, or one before
+    and after it grew, would otherwise be the same to it.
 
     A side without any row (a store of one level has one) is not listed: ``load_dataset`` cannot load an empty split.
     """
 
-    def config(name: str, parts: Sequence[str], **extra: Any) -> dict[str, Any]:
-        filled = [side for side in SIDES if any(rows[part][side] for part in parts)]
-        files = [{"split": side, "path": [f"{part}/{side}-*.parquet" for part in parts]} for side in filled or SIDES]
-        return {"config_name": name, **extra, "data_files": files}
+    def config(name: str, parts_of: Sequence[str], **extra: Any) -> dict[str, Any]:
+        filled = [side for side in SIDES if any(rows[part][side] for part in parts_of)]
+        files = [{"split": side, "path": [f"{part}/{side}-*.parquet" for part in parts_of]} for side in filled or SIDES]
+        content = digest({part: dict(parts.get(part, {})) for part in parts_of})
+        return {"config_name": name, **extra, "description": f"content {content}", "data_files": files}
 
     return [
         config("all", environments, default=True),
@@ -59,45 +79,46 @@ def card_configs(environments: Sequence[str], rows: RowCounts) -> list[dict[str,
     ]
 
 
-def card_text(store: Store, folder: str, run: Mapping[str, Any], with_picture: bool) -> str:
+def card_text(
+    store: Store, folder: str, run: Mapping[str, Any], files: Mapping[str, FileRecord], with_picture: bool
+) -> str:
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
-    environments = list(store.config.environments)
+    config, environments = store.config, list(store.config.environments)
     rows = row_counts(store, folder)
-    head = {
-        "license": "apache-2.0",
-        "pretty_name": "PIVOT failure labels",
-        "task_categories": ["image-text-to-text", "reinforcement-learning"],
-        "tags": ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
-        "size_categories": [_size_category(sum(sum(rows[env].values()) for env in environments))],
-        "configs": card_configs(environments, rows),
-    }
-    sections = [
-        "---\n" + yaml.safe_dump(head, sort_keys=False, allow_unicode=True) + "---",
-        _introduction(environments, with_picture),
-        _counts_section(store, rows),
-        _modes_section(store),
-        _bounds_section(store),
-        _making_section(store, run),
-        _loading_section(environments[0]),
-        _columns_section(),
-        "## Licence\n\nApache-2.0. Levels, pictures, labels and texts were generated by the PIVOT pipeline; no data of "
-        "others is contained, except the FrozenLake tile pictures of the Gymnasium package (MIT).\n",
-    ]
-    return "\n\n".join(filter(None, sections))
-
-
-def _introduction(environments: Sequence[str], with_picture: bool) -> str:
-    lines = [
-        "# PIVOT failure labels",
-        "",
-        "Each row is a failed multi-turn episode of a vision-language agent with the step where the task was lost (the "
-        "*pivot step*), the failure mode, and a certificate that proves both and can be checked from the row alone.",
-        "",
-        *(f"- **{name}**: {environment(name).profile.task_description}" for name in environments),
-    ]
-    if with_picture:
-        lines += ["", f"![A labelled failure]({PICTURE})"]
-    return "\n".join(lines)
+    head = DatasetCardData(
+        license="apache-2.0",
+        pretty_name="PIVOT failure labels",
+        task_categories=["image-text-to-text", "reinforcement-learning"],
+        tags=["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
+        size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
+        configs=card_configs(environments, rows, contents(folder, files)),
+    )
+    settings = {name: chosen.settings for name, chosen in config.environments.items()}
+    parts = (("Policy", config.policy), ("Teacher", config.teacher))
+    usage = usage_rows(store)
+    card = DatasetCard.from_template(
+        head,
+        template_path=str(TEMPLATE),
+        environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
+        picture=PICTURE if with_picture else None,
+        modes=_modes(store),
+        bounds=_bounds(store),
+        config=config,
+        solvers=_solvers(store),
+        run=run,
+        run_digest=digest(run),
+        translated=[env for env in environments if is_translated(env, config.target_vocabulary)],
+        paper_modes=" and ".join(PAPER_MODES),
+        solver_settings=[(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
+        stand_ins="; ".join(_stand_ins(store)),
+        part_settings=[(title, canonical_json(part.options)) for title, part in parts if part.options],
+        usage=_table(USAGE_HEADER, usage) if usage else None,
+        settings=json.dumps(settings, indent=2, sort_keys=True),
+        columns=DATASET.columns,
+        episode_columns=DATASET_EPISODES.columns,
+        **_counts(store, rows),
+    )
+    return str(card).rstrip() + "\n"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -112,11 +133,15 @@ def _percent(part: int, whole: int) -> str:
 def row_counts(store: Store, folder: str) -> RowCounts:
     """Count the rows of every subfolder of the dataset on each side of the split, from the files' footers."""
 
-    def count(part: str, side: str) -> int:
-        return sum(pq.read_metadata(path).num_rows for path in (store.root / folder / part).glob(f"{side}-*.parquet"))
+    def rows(name: str) -> int:
+        with store.storage.open(name) as stream:
+            return pq.read_metadata(stream).num_rows
 
-    parts = [part for env in store.config.environments for part in (env, f"{env}_episodes")]
-    return {part: {side: count(part, side) for side in SIDES} for part in parts}
+    def count(part: str) -> dict[str, int]:
+        names = [name for name in store.storage.listing(f"{folder}/{part}") if name.endswith(".parquet")]
+        return {side: sum(rows(name) for name in names if f"/{side}-" in name) for side in SIDES}
+
+    return {part: count(part) for env in store.config.environments for part in (env, f"{env}_episodes")}
 
 
 def _size_category(rows: int) -> str:
@@ -126,7 +151,8 @@ def _size_category(rows: int) -> str:
     return "n>1M"
 
 
-def _counts_section(store: Store, rows_of: RowCounts) -> str:
+def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
+    """Return the tables of counts: of everything, of unproved labels, of reject reasons; None for an empty one."""
     frames = store.lazy()
     episodes = frames.episodes.group_by("env").agg(
         pl.col("task_id").n_unique().alias("tasks"),
@@ -159,15 +185,22 @@ def _counts_section(store: Store, rows_of: RowCounts) -> str:
         .sort("rule")
         .collect()
     )
-    lines = ["## Counts", "", _table(header, rows), ""]
-    if rejects.height:
-        lines.append(_table(["reject reason", "labels"], rejects.rows()))
-    else:
-        lines.append("No label was rejected.")
-    return "\n".join(lines)
+    unproved = (
+        frames.labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null())
+        .join(frames.episodes.select("episode_id", "env"), on="episode_id")
+        .group_by("env")
+        .len()
+        .sort("env")
+        .collect()
+    )
+    return {
+        "counts": _table(header, rows),
+        "unproved": _table(["environment", "unproved labels"], unproved.rows()) if unproved.height else None,
+        "rejects": _table(["reject reason", "labels"], rejects.rows()) if rejects.height else None,
+    }
 
 
-def _modes_section(store: Store) -> str:
+def _modes(store: Store) -> str:
     frames = store.lazy()
     modes = (
         frames.labels.filter("accepted")
@@ -190,13 +223,13 @@ def _modes_section(store: Store) -> str:
         ]
         for row in modes.to_dicts()
     ]
-    return "## Failure modes\n\n" + _table(["environment", "mode", "records", "share", "mean pivot step"], rows)
+    return _table(["environment", "mode", "records", "share", "mean pivot step"], rows)
 
 
-def _bounds_section(store: Store) -> str:
+def _bounds(store: Store) -> list[dict[str, Any]]:
     """Say how good an inexact certificate is where a better reference stands beside it; empty without any."""
     facts = pl.col("certificate").struct
-    found = (
+    compared = (
         store.lazy()
         .labels.filter("accepted")
         .with_columns(facts.field("reference_pivot").alias("reference"), facts.field("reference_kind").alias("kind"))
@@ -210,95 +243,21 @@ def _bounds_section(store: Store) -> str:
         .sort("solver", "kind")
         .collect()
     )
-    if found.is_empty():
-        return ""
-    lines = ["## Bounds", ""]
-    lines += [
-        f"- The certificates of `{row['solver']}` are not exact. Beside each stands a reference "
-        f"(`certificate.reference_pivot`, {row['kind']}): both name the same pivot step in {row['same']} of "
-        f"{row['records']} accepted records ({_percent(row['same'], row['records'])}), and the certificate's is "
-        f"{abs(row['delay']):.2f} steps {'earlier' if row['delay'] < 0 else 'later'} on average."
-        for row in found.to_dicts()
-    ]
-    return "\n".join(lines)
+    return [{**row, "share": _percent(row["same"], row["records"])} for row in compared.to_dicts()]
 
 
-def _making_section(store: Store, run: Mapping[str, Any]) -> str:
-    config = store.config
-    stand_ins = []
-    if plugins.load("policies", config.policy.name).is_stand_in:
-        stand_ins.append(f"policy `{config.policy.name}` is embedded and acts in place of a vision-language model")
-    if plugins.load("teachers", config.teacher.name).is_stand_in:
-        stand_ins.append(f"teacher `{config.teacher.name}` is embedded and writes in place of a language model")
-    for env, chosen in config.environments.items():
-        stand_ins += env_config(env, chosen.settings).stand_ins
+def _solvers(store: Store) -> str:
     solvers = store.lazy().labels.select("solver", "solver_version").unique().sort("solver").collect()
-    named = ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows()) or "none (no failure)"
-    lines = [
-        "## How it was made",
-        "",
-        f"- Policy `{config.policy.name}`, {config.rollouts} rollouts a task, seed {config.seed}.",
-        f"- Pivot step and mode: solvers {named}; every label carries its certificate and, where distances are "
-        "exact, the plan that still worked.",
-        f"- Guidance: teacher `{config.teacher.name}`, then a factual filter; rejected labels stay in the store with "
-        "their reasons.",
-        f"- Split by {config.split}: "
-        + (
-            "a hash of the level decides, so no level is on both sides, and none changes sides as the store grows."
-            if config.split == "task"
-            else "a seeded draw of episodes, so the same level can be on both sides."
-        ),
-    ]
-    lines.append(f"- Run `{run['run_id']}`; digest of its `run.json` (config and versions): `{digest(run)}`.")
-    lines += [
-        f"- Targets of `{env}` (`completion` and the prompt's list of modes) use the paper's words, "
-        f"{' and '.join(PAPER_MODES)}; the columns `failure_mode` and `failure_mode_id` keep the certificate's."
-        for env in config.environments
-        if is_translated(env, config.target_vocabulary)
-    ]
-    lines += [
-        f"- Settings of the solver of `{env}`: `{json.dumps(options, sort_keys=True)}`."
-        for env, options in config.solvers.items()
-    ]
-    if stand_ins:
-        lines.append(f"- **Stand-ins**: {'; '.join(stand_ins)}.")
-    settings = {name: run.settings for name, run in config.environments.items()}
-    for title, part in (("Policy", config.policy), ("Teacher", config.teacher)):
-        if part.options:
-            lines.append(f"- {title} settings: `{canonical_json(part.options)}`.")
-    usage = usage_rows(store)
-    if usage:
-        lines += ["", "What the models took (requests answered by the call cache cost nothing):", ""]
-        lines.append(_table(USAGE_HEADER, usage))
-    lines += ["", "Environment settings:", "", "```json", json.dumps(settings, indent=2, sort_keys=True), "```"]
-    return "\n".join(lines)
+    return ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows())
 
 
-def _loading_section(env: str) -> str:
-    return f"""## Load it
-
-```python
-from datasets import load_dataset
-
-failures = load_dataset("path/to/dataset", "{env}", split="train")
-row = failures[0]
-row["images"][0].show()          # the collage
-print(row["pivot_step"], row["failure_mode"], row["failure_reason"])
-```
-
-`prompt`, `completion` and `images` are TRL columns: `SFTTrainer` takes the dataset as it is (set `max_length=None`). \
-`load_dataset(..., streaming=True)` reads without a copy in the cache. The config `{env}_episodes` holds whole \
-episodes, successes too."""
-
-
-def _columns_section() -> str:
-    def listing(schema: TableSchema) -> str:
-        return "\n".join(f"- `{column.name}`: {column.doc}" for column in schema.columns)
-
-    return (
-        f"## Columns\n\n{listing(DATASET)}\n\nWhole-episode configs:\n\n{listing(DATASET_EPISODES)}\n\n"
-        "`failure_mode_id` numbers the ten modes of all environments in a fixed order."
-    )
+def _stand_ins(store: Store) -> list[str]:
+    config, stand_ins = store.config, []
+    if store.run.policy().is_stand_in:
+        stand_ins.append(f"policy `{config.policy.name}` is embedded and acts in place of a vision-language model")
+    if store.run.writer().is_stand_in:
+        stand_ins.append(f"teacher `{config.teacher.name}` is embedded and writes in place of a language model")
+    return [*stand_ins, *(text for env in store.run.envs.values() for text in env.config.stand_ins)]
 
 
 def example_picture(store: Store) -> bytes | None:

@@ -6,7 +6,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -24,10 +25,11 @@ from pydantic import (
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
-from ..errors import CertifyError, ConfigError
-from ..identity import digest
+from ..errors import ConfigError, PluginError
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
+from ..models.base import Role
+from ..plugins import Settings, explain, read_settings
 from ..solvers.base import Solver
 
 GROUP_SIZE = 8
@@ -115,16 +117,9 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     f"environment {name!r} is not part of this run ({', '.join(info.data['environments'])})"
                 )
-        try:
-            return {name: make_solver(name, options).config for name, options in solvers.items() if options}
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-
-    @property
-    def run_id(self) -> str:
-        """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
-        policy = plugins.load("policies", self.policy.name)(**self.policy.options)
-        return digest({"seed": self.seed, "rollouts": self.rollouts, "policy": self.policy.name, **policy.config}, 16)
+        return {
+            name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
+        }
 
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""
@@ -160,33 +155,42 @@ def environment(name: str) -> type[PivotEnv]:
     return plugins.load("environments", name)
 
 
+def solver_type(env: str) -> type[Solver]:
+    """Load the solver class of an environment."""
+    return plugins.load("solvers", env)
+
+
+def solver_settings(env: str, options: Mapping[str, Any]) -> Settings:
+    """Check the settings of the solver of an environment.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used; PluginError: the solver is.
+    """
+    return read_settings(solver_type(env).config_type, options, f"solver setting {env}.")
+
+
+def part_type(role: Role, name: str) -> Any:
+    """Load what a policy (``student``) or guidance writer (``teacher``) is made of: its class, or a model's backend.
+
+    Raises:
+        PluginError: there is no such part, or it cannot be used.
+    """
+    group = "policies" if role == "student" else "writers"
+    if name in plugins.names(group):
+        return plugins.load(group, name)
+    if name in plugins.names("models"):
+        return plugins.load("models", name)
+    known = ", ".join(sorted([*plugins.names(group), *plugins.names("models")]))
+    raise PluginError(f"unknown {plugins.GROUPS[group].member} {name!r}; registered: {known}")
+
+
 def env_config(name: str, settings: Mapping[str, Any]) -> EnvConfig:
     """Check the settings of one environment.
 
     Raises:
         ConfigError: a setting is unknown or out of range; PluginError: the environment is.
     """
-    kind = environment(name).config_type
-    try:
-        return kind(**settings)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, f"setting {name}.", list(kind.model_fields))) from error
-
-
-def make_solver(env: str, options: Mapping[str, Any] | None = None) -> Solver:
-    """Build the solver of an environment; ``options`` are those of ``RunConfig.solvers``.
-
-    Raises:
-        ConfigError: an option is unknown or out of range; PluginError: there is no such solver.
-    """
-    kind: type[Solver] = plugins.load("solvers", env)
-    known = [item.name for item in fields(kind)]
-    if unknown := sorted(set(options or {}) - set(known)):
-        raise ConfigError(f"unknown solver setting {env}.{unknown[0]}; known: {', '.join(known) or 'none'}")
-    try:
-        return kind(**(options or {}))
-    except (CertifyError, TypeError, ValueError) as error:
-        raise ConfigError(f"solver settings of {env} cannot be used: {error}; found {options}") from error
+    return read_settings(environment(name).config_type, settings, f"setting {name}.")
 
 
 def make_config(raw: Mapping[str, Any]) -> RunConfig:
@@ -198,7 +202,7 @@ def make_config(raw: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_explain(error, "config field ", list(RunConfig.model_fields))) from error
+        raise ConfigError(explain(error, "config field ", RunConfig)) from error
 
 
 def load_config(path: Path) -> RunConfig:
@@ -221,15 +225,7 @@ def load_config(path: Path) -> RunConfig:
         raise ConfigError(f"config file {path}: {error}") from error
 
 
-def _explain(error: ValidationError, prefix: str, known: list[str]) -> str:
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown {prefix}{where}; known: {', '.join(known)}"
-    found = "" if problem["type"] == "missing" else f" (found {problem['input']!r})"
-    return f"{prefix}{where}: {problem['msg']}{found}".replace(": :", ":")
-
-
+@cache
 def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")

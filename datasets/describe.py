@@ -73,8 +73,8 @@ class EpisodeView:
         if label["failure_reason"]:
             facts.append((f"guidance by {label['teacher']}", label["failure_reason"]))
         if not label["accepted"]:
-            reasons = "; ".join(f"{reason['name']}: {reason['detail']}" for reason in label["reject_reasons"])
-            facts.append(("rejected", reasons))
+            reasons = [f"{each['name']} ({each['kind']}): {each['detail']}" for each in label["reject_reasons"]]
+            facts.append(("rejected", "; ".join(reasons)))
         return facts
 
     def figure(self) -> NDArray[np.uint8]:

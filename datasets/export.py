@@ -109,7 +109,7 @@ def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tu
     frames = FrameReader(store.read(FRAMES, shard))
     steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
     labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
-    prompts = analyzer_prompts(store, shard)
+    prompts, modes = analyzer_prompts(store, shard), store.run.failure_modes
     records: dict[str, Rows] = {side: [] for side in SIDES}
     whole: dict[str, Rows] = {side: [] for side in SIDES}
     for episode in store.read(EPISODES, shard).to_pylist():
@@ -120,8 +120,8 @@ def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tu
         whole[side].append(episode_row(episode, mine, frames))
         label = labels.get(episode["episode_id"])
         if label is not None and trainable(label, store.config):
-            records[side].append(record_row(episode, mine, label, prompts[label["prompt_hash"]], frames))
-    tables = {(DATASET, side): DATASET.table(rows, features=True) for side, rows in records.items()}
+            records[side].append(record_row(episode, mine, label, prompts[label["prompt_hash"]], frames, modes))
+    tables = {(DATASET, side): DATASET.table(rows, features=True, labels=modes) for side, rows in records.items()}
     return tables | {
         (DATASET_EPISODES, side): DATASET_EPISODES.table(rows, features=True) for side, rows in whole.items()
     }
@@ -135,7 +135,7 @@ def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> s
 
 def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
-    table = read_table(store.root / store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    table = read_table(store.storage, store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
     return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 
@@ -151,51 +151,27 @@ def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.
 
 
 def record_row(
-    episode: dict[str, Any], steps: Rows, label: dict[str, Any], messages: str, frames: FrameReader
+    episode: dict[str, Any],
+    steps: Rows,
+    label: dict[str, Any],
+    messages: str,
+    frames: FrameReader,
+    modes: Sequence[str] = FAILURE_MODES,
 ) -> dict[str, Any]:
-    """Build one row of the ``dataset`` table from stored rows."""
+    """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
     profile = environment(episode["env"]).profile
     tiles = drawn_tiles(episode["env"], steps, frames)
-    shared = {name: episode[name] for name in _EPISODE_COLUMNS}
-    proved = {name: label[name] for name in _LABEL_COLUMNS}
     infos = [json.loads(step["info"]) for step in steps]
     return {
-        **shared,
-        **proved,
+        **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
         "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
         "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
         "prompt": [_message(message) for message in json.loads(messages)],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
-        "failure_mode_id": FAILURE_MODES.index(label["failure_mode"]),
+        "failure_mode_id": modes.index(label["failure_mode"]),
         "action_log": action_log(profile.log_fields, episode["actions"], infos),
         "solver": f"{label['solver']} {label['solver_version']}",
     }
-
-
-_EPISODE_COLUMNS = (
-    "episode_id",
-    "env",
-    "env_config",
-    "task_id",
-    "goal_idx",
-    "eval_set",
-    "actions",
-    "initial_state",
-    "horizon",
-    "num_steps",
-    "episode_return",
-    "policy",
-)
-_LABEL_COLUMNS = (
-    "pivot_step",
-    "failure_mode",
-    "failure_reason",
-    "certificate",
-    "witness",
-    "infeasible_at_start",
-    "teacher",
-    "prompt_hash",
-)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 
-from ..identity import derive_seed
+from ..identity import derive_seed, sample_below
 
 TRAIN, VALIDATION = "train", "validation"
 SIDES = (TRAIN, VALIDATION)
@@ -40,5 +40,5 @@ def split_by_episode(count: int, fraction: float, seed: int, env: str) -> list[s
     held_out_count = round(fraction * count)
     if count > 1:
         held_out_count = min(max(held_out_count, 1), count - 1)
-    held_out = set(random.Random(derive_seed("split", seed, env)).sample(range(count), held_out_count))
+    held_out = set(sample_below(random.Random(derive_seed("split", seed, env)), count, held_out_count))
     return [VALIDATION if index in held_out else TRAIN for index in range(count)]

@@ -8,18 +8,19 @@ store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopp
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from .. import plugins
 from ..errors import ConfigError, PluginError, StoreError
-from ..storage.files import FileRecord, file_record, read_json, write_json_atomic
+from ..storage import FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .parquet import check_file, read_table
+from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
 MANIFEST = "manifest.json"
@@ -49,6 +50,11 @@ class Store:
     root: Path
     config: RunConfig
 
+    @cached_property
+    def storage(self) -> Storage:
+        """Where the files are; every one of them is read and written through it."""
+        return open_storage(self.root)
+
     @classmethod
     def open(cls, root: Path, *, complete: bool = True) -> "Store":
         """Open an existing store.
@@ -57,35 +63,58 @@ class Store:
             StoreError: there is none, it is unfinished (unless ``complete`` is False), or ``run.json`` is unreadable.
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
-        if not (root / RUN).is_file():
-            what = "does not exist" if not root.exists() else f"holds no {RUN}"
+        storage = open_storage(root)
+        run_file = storage.address(RUN)
+        if storage.stat(RUN) is None:
+            what = f"holds no {RUN}" if storage.exists() else "does not exist"
             raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
-        if complete and not (root / MANIFEST).is_file():
+        if complete and storage.stat(MANIFEST) is None:
             raise StoreError(
                 f"{root} holds no {MANIFEST}: its build did not finish; "
-                f"finish it with: pivot build --config {root / RUN} --out {root}"
+                f"finish it with: pivot build --config {run_file} --out {root}"
             )
-        raw = read_json(root / RUN)
+        raw = storage.read_json(RUN)
         if not isinstance(raw, dict) or "config" not in raw:
-            raise StoreError(f"{root / RUN} has no field 'config'; restore it from a copy or build the store again")
+            raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
         try:
             return cls(root, make_config(raw["config"]))
         except (ConfigError, PluginError) as error:
-            raise type(error)(f"{root / RUN}: {error}") from error
+            raise type(error)(f"{run_file}: {error}") from error
+
+    @cached_property
+    def run(self) -> Run:
+        """The config, resolved.
+
+        Raises:
+            ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
+        """
+        try:
+            return Run(self.config)
+        except (ConfigError, PluginError) as error:
+            raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
 
     def run_record(self) -> dict[str, Any]:
         """What ``run.json`` says: the resolved config and the versions that run now."""
-        return {"run_id": self.config.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
+        return {"run_id": self.run.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
 
-    def write_run(self) -> FileRecord:
-        """Write ``run.json``."""
-        return write_json_atomic(self.root, RUN, self.run_record())
+    def write_run(self, name: str = RUN) -> FileRecord:
+        """Write ``run.json``, or beforehand what will take its place."""
+        return self.storage.write_json(name, self.run_record())
 
     # Paths
 
+    @property
+    def staged_folder(self) -> str:
+        """Relative folder in which a dataset is made that will take the place of the one in use."""
+        return f".{DATASET_FOLDER}-v{self.config.label_version}"
+
     def table_file(self, schema: TableSchema, shard: Shard) -> str:
         """Relative path of a shard of a rollout table or of the current labels."""
-        return f"{self.labels_folder()}/{shard.file}" if schema is LABELS else f"{schema.name}/{shard.file}"
+        return f"{self.table_folder(schema)}/{shard.file}"
+
+    def table_folder(self, schema: TableSchema) -> str:
+        """Relative folder of a table, of labels that of the current version."""
+        return self.labels_folder() if schema is LABELS else schema.name
 
     def labels_folder(self, version: int | None = None) -> str:
         """Relative folder of one label version, the current one by default."""
@@ -100,7 +129,7 @@ class Store:
 
         None where the teacher is no model: then there are no requests and no file.
         """
-        if not plugins.load("teachers", self.config.teacher.name).served:
+        if not self.run.writer_is_served:
             return None
         return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
 
@@ -118,7 +147,7 @@ class Store:
 
     def receipt(self, stage: str, shard: Shard) -> Receipt | None:
         """The receipt of a shard's stage, or None."""
-        return Receipt.read(self.root, self.receipt_file(stage, shard))
+        return Receipt.read(self.storage, self.receipt_file(stage, shard))
 
     def read(self, schema: TableSchema, shard: Shard, columns: list[str] | None = None) -> pa.Table:
         """Read one shard of a table.
@@ -126,7 +155,7 @@ class Store:
         Raises:
             StoreError: the file is missing, torn, or has other columns.
         """
-        return read_table(self.root / self.table_file(schema, shard), schema, columns)
+        return read_table(self.storage, self.table_file(schema, shard), schema, columns)
 
     def read_all(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
         """Read all shards of a table, in order."""
@@ -150,19 +179,29 @@ class Store:
         """
         for schema in (*STORE_TABLES, LABELS):
             for name in self.files(schema):
-                check_file(self.root / name, schema)
+                check_file(self.storage, name, schema)
+
+    def check_presence(self, schemas: Iterable[TableSchema]) -> None:
+        """Check that no file of some tables is missing or empty, from listings alone (microseconds a file).
+
+        Readers that take files by a pattern, or skip empty ones, would count the others without a word.
+
+        Raises:
+            StoreError: a file is missing or empty.
+        """
+        for schema in schemas:
+            present = self.storage.listing(self.table_folder(schema))
+            for name in self.files(schema):
+                if name not in present or not present[name].bytes:
+                    check_file(self.storage, name, schema)  # says which
 
     def lazy(self) -> StoreFrames:
         """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
 
         def scan(schema: TableSchema) -> pl.LazyFrame:
-            paths = [self.root / name for name in self.files(schema)]
-            for path in paths:
-                # polars silently skips a file of 0 bytes, which would drop a shard without a word.
-                if not path.is_file() or path.stat().st_size == 0:
-                    raise StoreError(f"{path} is missing or empty; run the same build again to make it anew")
-            return pl.scan_parquet(paths, glob=False)
+            return pl.scan_parquet([self.storage.address(name) for name in self.files(schema)], glob=False)
 
+        self.check_presence((*STORE_TABLES, LABELS))
         return StoreFrames(
             episodes=scan(EPISODES),
             steps=scan(STEPS),
@@ -180,20 +219,19 @@ class Store:
         Raises:
             StoreError: it is missing or malformed.
         """
-        path = self.root / MANIFEST
-        raw = read_json(path)
+        raw = self.storage.read_json(MANIFEST)
         try:
             return {name: FileRecord(**entry) for name, entry in raw["files"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(
-                f"{path} is not a manifest (expected {{'files': {{path: {{'sha256', 'bytes'}}}}}}); "
-                "run the same build again to write it anew"
+                f"{self.storage.address(MANIFEST)} is not a manifest "
+                "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it anew"
             ) from error
 
-    def write_manifest(self, files: dict[str, FileRecord]) -> None:
-        """Write the manifest: from now on the store is complete."""
-        entries = {name: asdict(files[name]) for name in sorted(files)}
-        write_json_atomic(self.root, MANIFEST, {"files": entries})
+    def write_manifest(self, files: dict[str, FileRecord], name: str = MANIFEST) -> None:
+        """Write the manifest: from now on the store is complete. Or write beforehand what will take its place."""
+        entries = {path: asdict(files[path]) for path in sorted(files)}
+        self.storage.write_json(name, {"files": entries})
 
 
 def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
@@ -218,14 +256,7 @@ def data_files(store: Store) -> Iterable[str]:
     """Relative paths of all files that belong to a store's tables and export, as they are on disk."""
     folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER]
     for folder in folders:
-        for path in sorted((store.root / folder).rglob("*")):
-            if path.is_file():
-                yield path.relative_to(store.root).as_posix()
-
-
-def scan_files(store: Store, names: Iterable[str]) -> dict[str, FileRecord]:
-    """Hash files of a store as they are on disk."""
-    return {name: file_record(store.root / name) for name in names}
+        yield from store.storage.listing(folder)
 
 
 def json_column(value: Any) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ..solvers.base import Certificate
 from .schema import (
     ALL_TABLES,
     CALLS,
@@ -22,6 +23,7 @@ from .schema import (
     PROMPTS,
     Column,
     TableSchema,
+    columns_of,
 )
 from .views import VIEWS
 
@@ -33,22 +35,6 @@ _FOLDERS = {
     CALLS: "`calls/<environment>/<shard>.parquet`, beside them with `-labels-v<N>` those of a teacher that is a model",
     DATASET: "`dataset/<environment>/<side>-<shard>.parquet`",
     DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
-}
-
-CERTIFICATE_DOCS = {
-    "kind": "`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.",
-    "unit": "Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.",
-    "budget_before": "Turns left before the pivot action: T_max - t*.",
-    "budget_after": "Turns left after it: T_max - 1 - t*.",
-    "before": "Needed amount before the pivot action; null when the goal is out of reach there.",
-    "after": "Needed amount after it; null when the goal is out of reach from there.",
-    "reachable_after": "False for a deadlock; null where it makes no sense.",
-    "raw_before": "Measured amount behind `before` (metres, stages, score), where there is one.",
-    "raw_after": "The same after the action.",
-    "reference_pivot": "Pivot step by a better reference, where one exists beside an inexact certificate.",
-    "reference_kind": "Which reference that is: `exact`, or `lower_bound` (no play takes fewer).",
-    "reference_before": "Turns needed before the pivot action by that reference; null when out of reach there.",
-    "reference_after": "Turns needed after it by that reference; null when out of reach from there.",
 }
 
 VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
@@ -129,6 +115,7 @@ VIEW_DOCS: dict[str, tuple[str, dict[str, str]]] = {
             "failure_mode": "m*, null without a verdict.",
             "pivot_step": "t*, null without a verdict.",
             "name": "The rule that rejected it.",
+            "kind": "What kind of thing it found.",
             "detail": "What the rule found.",
         },
     ),
@@ -177,7 +164,7 @@ def reference() -> str:
     """Return the reference of all tables and views, Markdown."""
     certificate = _rows(
         ("field", "type", "meaning"),
-        [(f"`{field.name}`", type_name(field.type), CERTIFICATE_DOCS[field.name]) for field in CERTIFICATE],
+        [(f"`{column.name}`", type_name(column.type), column.doc) for column in columns_of(Certificate)],
     )
     sections = [
         "## Tables",

@@ -15,9 +15,9 @@ from typing import Any
 import duckdb
 
 from ..errors import ConfigError, StoreError
-from ..storage.files import storage_error, write_atomic
+from ..storage.base import storage_error
 from .config import GROUP_SIZE
-from .schema import EPISODES, PROMPTS, STEPS
+from .schema import EPISODES, LABELS, PROMPTS, STEPS
 from .store import DATABASE, Store
 
 _GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
@@ -75,7 +75,8 @@ _DERIVED_VIEWS = {
         FROM failures WHERE certificate.reference_pivot IS NOT NULL
         GROUP BY ALL ORDER BY ALL""",
     "rejects": """
-        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.detail AS detail
+        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.kind AS kind,
+            reason.detail AS detail
         FROM (SELECT *, unnest(reject_reasons) AS reason FROM failures WHERE NOT accepted)""",
 }
 
@@ -107,28 +108,27 @@ def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str])
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
 
-def write_database(store: Store, target: Path | None = None) -> None:
-    """Write the views anew to ``DIR/pivot.duckdb``, or to ``target``.
+def write_database(store: Store, name: str = DATABASE) -> None:
+    """Write the views anew to ``DIR/pivot.duckdb``, or beforehand what will take its place.
 
     The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
 
     Raises:
         StoreError: it cannot be written, or a table of the store cannot be read.
     """
-    target = target or store.root / DATABASE
     try:
         with tempfile.TemporaryDirectory() as scratch:
             temporary = Path(scratch) / DATABASE
-            with _plain_name(store.root) as root, duckdb.connect(str(temporary)) as connection:
+            with _plain_name(store.storage.local_path()) as root, duckdb.connect(str(temporary)) as connection:
                 connection.execute(f"SET file_search_path = '{root}'")
                 create_views(connection, _sources(store))
-            write_atomic(target.parent, target.name, lambda sink: sink.write(temporary.read_bytes()))
+            store.storage.write_bytes(name, temporary.read_bytes())
     except OSError as error:
-        raise storage_error("write", target, error) from error
+        raise storage_error("write", store.storage.address(name), error) from error
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(
-            f"cannot create the views of {target}: {_first_line(error)}; run the same build again"
+            f"cannot create the views of {store.storage.address(name)}: {_first_line(error)}; run the same build again"
         ) from error
 
 
@@ -150,12 +150,14 @@ def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store for reading; relative paths are resolved against the store.
 
     Raises:
-        StoreError: there is no finished store, or its database is missing or damaged.
+        StoreError: there is no finished store, one of its files is missing, or its database is damaged.
     """
-    path = Store.open(root).root / DATABASE
-    if not path.is_file():
+    store = Store.open(root)
+    store.check_presence((EPISODES, STEPS, PROMPTS, LABELS))
+    path = store.storage.address(DATABASE)
+    if store.storage.stat(DATABASE) is None:
         raise StoreError(f"{path} is missing; run the same build again to write it anew")
-    with _plain_name(root) as plain:
+    with _plain_name(store.storage.local_path()) as plain:
         try:
             connection = duckdb.connect(str(plain / DATABASE), read_only=True)
         except duckdb.Error as error:
@@ -164,6 +166,7 @@ def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
         with connection:
             connection.execute(f"SET file_search_path = '{plain}'")
+            connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
             yield connection
 
 
@@ -174,14 +177,19 @@ def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         ConfigError: the query is wrong; StoreError: the store is.
     """
     with connect(root) as connection:
-        try:
-            result = connection.execute(sql)
-            names = [column[0] for column in result.description or []]
-            return names, result.fetchall()
-        except duckdb.Error as error:
-            # A damaged file shows as any kind of DuckDB error; the files themselves tell.
-            Store.open(root).check_files()
-            raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
+        return run_query(root, connection, sql)
+
+
+def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
+    try:
+        result = connection.execute(sql)
+        names = [column[0] for column in result.description or []]
+        return names, result.fetchall()
+    except duckdb.Error as error:
+        # A damaged file shows as any kind of DuckDB error; the files themselves tell.
+        Store.open(root).check_files()
+        raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
 
 
 def _first_line(error: duckdb.Error) -> str:

@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..errors import ConfigError
 from ..identity import digest
 from ..images import Frame, encode_png
+from ..plugins import Plugin, Settings
+from ..solvers.base import unfit_modes
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
 NO_FRAME.flags.writeable = False
 
 
-class EnvConfig(BaseModel):
+class EnvConfig(Settings):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     locations: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
@@ -118,20 +118,20 @@ class ParsedAction:
     """JSON of the parsed arguments, for environments whose actions carry some."""
 
 
-class PivotEnv(gymnasium.Env[Frame, Any]):
+class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
     ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
     step holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action;
-    the environment adds ``success`` (bool). ``terminated`` means solved or lost for good, ``truncated`` that the turn
-    budget is spent. Frames are new read-only arrays: the caller may keep them, nobody can change what was hashed.
+    the environment adds ``success`` (bool). Three more keys have columns of their own: ``observation_text`` (of
+    ``reset``, too) is what is told beside the picture, ``submission_outcome`` is ``ok`` or the word for why a
+    submission was rejected, ``score_parts`` is JSON of what its score is made of. ``terminated`` means solved or lost
+    for good, ``truncated`` that the turn budget is spent. Frames are new read-only arrays: the caller may keep them,
+    nobody can change what was hashed.
     """
 
     profile: ClassVar[EnvProfile]
-    config_type: ClassVar[type[EnvConfig]]
-    blocks: ClassVar[bool] = False
-    """Whether ``reset`` and ``step`` wait for another process. An event loop then calls them in threads: one call of an
-    instance at a time, those of several instances side by side."""
+    config_type: ClassVar[type[EnvConfig]]  # pyright: ignore[reportIncompatibleVariableOverride]
     metadata: ClassVar[dict[str, Any]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         "render_modes": ["rgb_array"],
         "render_fps": 4,
@@ -139,11 +139,26 @@ class PivotEnv(gymnasium.Env[Frame, Any]):
     draw_frames: bool = True
     """Set to False where most pictures are known already, as in a replay: ``reset``, ``step`` and ``restore`` may then
     return ``NO_FRAME``, and ``render()`` draws the current state when it is wanted. An environment may ignore it."""
+    blocks: bool = False
+    """True where ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then
+    call them in threads, each instance in one at a time, so that no other episode waits, too."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""
         self.config = config if config is not None else self.config_type()  # pyright: ignore[reportCallIssue]
         self.render_mode = render_mode
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class the dataset could not store; see the base class."""
+        if problem := super().misfit():
+            return problem
+        if not issubclass(cls.config_type, EnvConfig):
+            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        profile = getattr(cls, "profile", None)
+        if not isinstance(profile, EnvProfile):
+            return f"its profile is {profile!r}, expected an EnvProfile"
+        return unfit_modes(profile.failure_modes)
 
     @classmethod
     @abstractmethod

@@ -9,7 +9,6 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
@@ -79,9 +78,7 @@ def run_in_process(
     """Run the flow here and now on ``pool``, showing progress through ``reporter``."""
     tokens = _reporter.set(reporter), _pool.set(pool)
     try:
-        runner = ThreadPoolTaskRunner(max_workers=pool.workers)
-        run = build_dataset.with_options(task_runner=runner)  # pyright: ignore[reportArgumentType] - invariant generic
-        raw: dict[str, Any] = run(config.model_dump(mode="json"), str(out), pool.workers, refresh)
+        raw: dict[str, Any] = build_dataset(config.model_dump(mode="json"), str(out), pool.workers, refresh)
     finally:
         _reporter.reset(tokens[0])
         _pool.reset(tokens[1])

@@ -4,28 +4,26 @@ The pipeline does not know who runs its shards (a loop, a pool, Prefect): it is 
 reporter. Everything that is done leaves receipts, so the same call again goes on where the last one stopped.
 """
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from .. import plugins
 from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config, environment, make_solver
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import assign_sides
-from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.progress import Reporter
+from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, scan_files
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
-from ..errors import StoreError
+from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED
 from ..rollouts.plan import plan_tasks
-from ..storage.files import FileRecord
-from ..storage.locks import exclusive
-from .commit import roll_forward
+from ..storage import FileRecord, Storage, open_storage
+from ..storage.commit import roll_forward
+from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .served import roll_out_served
 from .stages import (
@@ -40,7 +38,7 @@ from .stages import (
     roll_out_shard,
 )
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", UNANSWERED, "rows")
+COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,48 +72,28 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
-    _refuse_foreign_folder(root)
-    _check_parts(config)
-    with exclusive(root):
-        store, done = _look_at(root, config, refresh=refresh)
-        if done is not None:
-            return done
-        config = store.config
-        tasks = plan(config, reporter)
-        check_ready(config)
-        _begin(store, refresh)
-        asking = _asking_anew(config) if refresh else config
-        if plugins.load("policies", config.policy.name).served:
-            results = _in_order(config, roll_out_served(root, asking, tasks, reporter))
-        else:
-            results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
-        results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
-        files = {name: record for result in results for name, record in result.files.items()}
-        files |= write_card(store, DATASET_FOLDER)
-        files[RUN] = store.write_run()
-        write_database(store)
-        store.write_manifest(files | _older_label_versions(store))
-        return summarise(store, results, already_complete=False)
+    Run(config)
+    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh))
 
 
-def _check_parts(config: RunConfig) -> None:
-    """Make every exchangeable part once, so that a mistake in a late stage is found before the first one."""
-    make_policy(config.policy).check()
-    make_teacher(config.teacher)
-    make_filters()
-    for name in config.environments:
-        make_solver(name, config.solvers.get(name))
-        plugins.load("prompts", name)
-
-
-def check_ready(config: RunConfig) -> None:
-    """Find out whether what runs behind the environments works, once in a process.
-
-    Raises:
-        ConfigError: a simulator cannot be used; nothing has been written then.
-    """
-    for name, run in config.environments.items():
-        environment(name).check_ready(env_config(name, run.settings))
+def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
+    """Do what is left to do; the manifest comes last."""
+    run = store.run
+    tasks = plan(run, reporter)
+    run.check()
+    _begin(store, refresh)
+    asking = _asking_anew(run) if refresh else run
+    if run.served:
+        results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
+    else:
+        results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
+    files = {name: record for result in results for name, record in result.files.items()}
+    files |= write_card(store, DATASET_FOLDER, files)
+    files[RUN] = store.write_run()
+    write_database(store)
+    store.write_manifest(files | _older_label_versions(store))
+    return summarise(store, results, already_complete=False)
 
 
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
@@ -124,26 +102,40 @@ def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> B
     Raises:
         StoreError: as :func:`build_store` would, before anything is started for it.
     """
-    _refuse_foreign_folder(root)
-    with exclusive(root):
-        return _look_at(root, config, refresh=refresh)[1]
+    return _under_lock(root, config, refresh, lambda _: None)
 
 
-def _look_at(root: Path, config: RunConfig, *, refresh: bool) -> tuple[Store, BuildResult | None]:
-    """Return the store as it shall be, and its summary when it is that already."""
-    roll_forward(root)
-    store = Store(root, _reconcile(root, config, refresh))
-    return store, None if refresh else _complete_result(store)
+Made = TypeVar("Made", bound=BuildResult | None)
 
 
-def _asking_anew(config: RunConfig) -> RunConfig:
-    """Return the config for the stages of a run with ``refresh``: models are asked, whatever the call cache holds."""
+def _under_lock(root: Path, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
+    """Return the summary of a store that already is what is asked for, else what ``work`` makes of it, locked.
+
+    A store that cannot be written here has no lock to take, and nothing has to be done for it when it is complete.
+    """
+    storage = open_storage(root)
+    _refuse_foreign_folder(storage)
+    try:
+        with storage.lock():
+            roll_forward(storage)
+            store = Store(root, _reconcile(root, config, refresh))
+            done = None if refresh else _complete_result(store)
+            return done or work(store)
+    except ReadOnlyError:
+        done = None if refresh else _complete_result(Store(root, _reconcile(root, config, refresh)))
+        if done is None:
+            raise
+        return done
+
+
+def _asking_anew(run: Run) -> Run:
+    """Return the run for the stages of a build with ``refresh``: models are asked, whatever the call cache holds."""
     parts: dict[str, PartConfig] = {}
-    for group, name in (("policies", "policy"), ("teachers", "teacher")):
-        part: PartConfig = getattr(config, name)
-        if plugins.load(group, part.name).served:
+    for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
+        part: PartConfig = getattr(run.config, name)
+        if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return config.model_copy(update=parts)
+    return Run(run.config.model_copy(update=parts))
 
 
 def label_and_export(
@@ -153,9 +145,8 @@ def label_and_export(
 
     With ``refresh`` a teacher is asked anew, whatever the call cache holds.
     """
-    asking = _asking_anew(store.config) if refresh else None
-    teacher = plugins.load("teachers", store.config.teacher.name)
-    label = execute_with(InProcess()) if teacher.one_process else execute
+    asking = _asking_anew(store.run) if refresh else None
+    label = execute_with(InProcess()) if store.run.writer().one_process else execute
     results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
     sides = assign_sides(store)
 
@@ -171,16 +162,17 @@ def _episode_ids(store: Store, shard: Shard) -> list[str]:
     return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
 
 
-def plan(config: RunConfig, reporter: Reporter) -> dict[Shard, list[Task]]:
+def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     """Make the levels of a run and deal them to its shards."""
     stage = "plan"
-    reporter.start(stage, sum(run.tasks for run in config.environments.values()) * config.rollouts)
+    seed, rollouts = run.config.seed, run.config.rollouts
+    reporter.start(stage, sum(env.tasks for env in run.envs.values()) * rollouts)
     tasks: dict[str, list[Task]] = {}
-    for name, run in config.environments.items():
-        tasks[name] = plan_tasks(environment(name), env_config(name, run.settings), config.seed, run.tasks)
-        reporter.advance(stage, run.tasks * config.rollouts)
+    for name, env in run.envs.items():
+        tasks[name] = plan_tasks(env.type, env.config, seed, env.tasks)
+        reporter.advance(stage, env.tasks * rollouts)
     reporter.finish(stage)
-    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in config.shards()}
+    return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
 def _run_stage(
@@ -191,13 +183,13 @@ def _run_stage(
     reporter: Reporter,
     more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
     *,
-    asking: RunConfig | None = None,
+    asking: Run | None = None,
 ) -> list[ShardResult]:
-    config = asking or store.config
-    shards = config.shards()
+    run = asking or store.run
+    config, shards = run.config, run.config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
     results: list[ShardResult] = []
-    for result in execute(stage, call, [(store.root, config, shard, *more(shard)) for shard in shards]):
+    for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
@@ -209,21 +201,19 @@ def _in_order(config: RunConfig, results: list[ShardResult]) -> list[ShardResult
     return sorted(results, key=lambda result: order[result.shard])
 
 
-def _refuse_foreign_folder(root: Path) -> None:
+def _refuse_foreign_folder(storage: Storage) -> None:
     """Never write into a folder that holds something else."""
-    if root.exists() and not root.is_dir():
-        raise StoreError(f"{root} is a file; choose a folder with --out")
-    if root.is_dir() and not (root / RUN).exists():
-        foreign = [path.name for path in root.iterdir() if not path.name.startswith(".")]
-        if foreign:
-            raise StoreError(
-                f"{root} holds {foreign[0]!r} but no {RUN}, so it is no PIVOT store; choose an empty folder with --out"
-            )
+    foreign = [name for name in storage.entries() if not name.startswith(".")]
+    if foreign and RUN not in foreign:
+        raise StoreError(
+            f"{storage.address()} holds {foreign[0]!r} but no {RUN}, so it is no PIVOT store; "
+            "choose an empty folder with --out"
+        )
 
 
 def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
-    if refresh or not (root / RUN).exists():
+    if refresh or open_storage(root).stat(RUN) is None:
         return config
     old = Store.open(root, complete=False).config
     config = config.model_copy(update={"label_version": old.label_version})
@@ -262,57 +252,77 @@ def _deciding(value: Any) -> Any:
 
 def _complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
-    old = Store.open(store.root, complete=False).config if (store.root / DATABASE).is_file() else None
+    storage = store.storage
+    old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config
     if old is None or any(
         _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
     ):
         return None
     try:
-        manifest = store.manifest()
+        rest = store.manifest()
     except StoreError:
         return None  # missing or damaged: it is written anew
-    for name, record in manifest.items():
-        path = store.root / name
-        if not path.is_file() or path.stat().st_size != record.bytes:
-            return None
-    result = result_of(store)
-    return None if result is None or result.owed or result.unanswered else result
+    receipts = _receipts(store)
+    for _, _, receipt in receipts or ():
+        for made_as, record in receipt.files.items():
+            name = made_as.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1)
+            changed = receipt.changed.get(made_as)
+            if rest.pop(name, None) != record or not is_intact(storage, name, record, changed):
+                return None
+    # In no receipt: the card, run.json, older label versions.
+    if receipts is None or not all(is_intact(storage, name, record, None) for name, record in rest.items()):
+        return None
+    result = _summary(store, receipts)
+    return None if result.owed or result.unanswered else result
 
 
 def result_of(store: Store) -> BuildResult | None:
     """Summarise a finished store from its receipts; None when some are missing."""
-    results: list[ShardResult] = []
+    receipts = _receipts(store)
+    return None if receipts is None else _summary(store, receipts)
+
+
+StageReceipt = tuple[Shard, str, Receipt]
+
+
+def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
+    results = [ShardResult(shard, stage, True, receipt.files, receipt.facts) for shard, stage, receipt in receipts]
+    return summarise(store, results, already_complete=True)
+
+
+def _receipts(store: Store) -> list[StageReceipt] | None:
+    """Every receipt of a finished store; None when some are missing."""
+    found: list[StageReceipt] = []
     for shard in store.config.shards():
         receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}
         # A relabel leaves a staged export; a build after it, which then is the newer one, an export in place.
-        in_place, staged = (store.receipt(export_stage(store.config, staged=each), shard) for each in (False, True))
-        receipts[EXPORT] = in_place or staged
+        in_place = store.receipt(export_stage(store.config, staged=False), shard)
+        receipts[EXPORT] = in_place or store.receipt(export_stage(store.config, staged=True), shard)
         for stage, receipt in receipts.items():
             if receipt is None:
                 return None
-            results.append(ShardResult(shard, stage, True, receipt.files, receipt.facts))
-    return summarise(store, results, already_complete=True)
+            found.append((shard, stage, receipt))
+    return found
 
 
 def _begin(store: Store, refresh: bool) -> None:
     """Mark the store as unfinished and record its config; with ``refresh`` forget what was there."""
     for name in (MANIFEST, DATABASE):
-        (store.root / name).unlink(missing_ok=True)
+        store.storage.delete(name)
     if refresh:
-        folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER, RECEIPTS]
-        for folder in folders:
-            shutil.rmtree(store.root / folder, ignore_errors=True)
+        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):
+            store.storage.delete(folder)
     store.write_run()
 
 
 def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     """Manifest entries of older label versions that were kept."""
-    kept: list[Path] = []
+    beside = [name for folder in (PROMPTS.name, CALLS.name) for name in store.storage.listing(folder)]
+    kept: list[str] = []
     for version in range(1, store.config.label_version):
-        kept += (store.root / store.labels_folder(version)).glob("*/*.parquet")
-        for name in (PROMPTS.name, CALLS.name):
-            kept += (store.root / name).glob(f"*/*-labels-v{version}.parquet")
-    return scan_files(store, sorted(path.relative_to(store.root).as_posix() for path in kept))
+        kept += store.storage.listing(store.labels_folder(version))
+        kept += [name for name in beside if name.endswith(f"-labels-v{version}.parquet")]
+    return {name: store.storage.record(name) for name in kept}
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

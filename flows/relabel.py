@@ -1,21 +1,20 @@
 """Label a store again without new rollouts, and replace dataset and manifest in one step.
 
 The new labels and the new dataset are built beside the old ones under the next label version; readers see the old store
-until everything is in place, and a kill leaves the old store or the new one (see :mod:`.commit`).
+until everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
-from ..datasets.store import DATABASE, RUN, Store
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.views import write_database
 from ..errors import StoreError
-from ..storage.locks import exclusive
-from .commit import COMMIT, bind, roll_forward
+from ..storage import open_storage
+from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .stages import ROLLOUT, ShardResult
@@ -40,9 +39,10 @@ def relabel_store(
         StoreError: there is no finished store, or another run writes it.
         ConfigError: a change cannot be used.
     """
-    Store.open(root, complete=not (root / COMMIT).exists())
-    with exclusive(root):
-        finished_now = roll_forward(root)
+    storage = open_storage(root)
+    Store.open(root, complete=not storage.listing(COMMIT))
+    with storage.lock():
+        finished_now = roll_forward(storage)
         old = Store.open(root)
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
@@ -50,10 +50,9 @@ def relabel_store(
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
         store = Store(root, _next_version(old.config, changes))
-        staged = f".dataset-v{store.config.label_version}"
-        results = label_and_export(store, execute, reporter, staged)
-        _bind(old, store, staged, results, keep_old)
-        roll_forward(root)
+        results = label_and_export(store, execute, reporter, store.staged_folder)
+        _bind(old, store, results, keep_old)
+        roll_forward(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
 
 
@@ -67,9 +66,9 @@ def _rollout_results(store: Store) -> list[ShardResult]:
     return [ShardResult(shard, ROLLOUT, True, found.files, found.facts) for shard, found in receipts if found]
 
 
-def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], keep_old: bool) -> None:
+def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) -> None:
     """Prepare every file of the step and write its journal."""
-    root = store.root
+    staged = store.staged_folder
     beside = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
 
     def belongs_to_old_labels(name: str) -> bool:
@@ -78,13 +77,13 @@ def _bind(old: Store, store: Store, staged: str, results: list[ShardResult], kee
     files = {
         name: record
         for name, record in old.manifest().items()
-        if not name.startswith("dataset/") and (keep_old or not belongs_to_old_labels(name))
+        if not name.startswith(f"{DATASET_FOLDER}/") and (keep_old or not belongs_to_old_labels(name))
     }
-    made = {name: record for result in results for name, record in result.files.items()} | write_card(store, staged)
-    files |= {name.replace(f"{staged}/", "dataset/", 1): record for name, record in made.items()}
-    preparation = Store(root / COMMIT, store.config)
-    shutil.rmtree(preparation.root, ignore_errors=True)
-    files[RUN] = preparation.write_run()
-    write_database(store, preparation.root / DATABASE)
-    preparation.write_manifest(files)
-    bind(root, staged, [] if keep_old else [old.labels_folder(), *sorted(beside)])
+    made = {name: record for result in results for name, record in result.files.items()}
+    made |= write_card(store, staged, made)
+    files |= {name.replace(f"{staged}/", f"{DATASET_FOLDER}/", 1): record for name, record in made.items()}
+    files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
+    write_database(store, f"{COMMIT}/{DATABASE}")
+    store.write_manifest(files, f"{COMMIT}/{MANIFEST}")
+    obsolete = [] if keep_old else [old.labels_folder(), *sorted(beside)]
+    bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), obsolete)

@@ -9,18 +9,17 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .. import plugins
-from ..datasets.config import RunConfig, Shard, env_config, environment
-from ..datasets.parts import make_policy
+from ..datasets.config import Shard
 from ..datasets.progress import Reporter
+from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
-from ..rollouts.stream import Batch, run_batches
+from ..rollouts.loop import Batch, run_batches
 from .stages import ROLLOUT, RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
 def roll_out_served(
-    root: Path, config: RunConfig, tasks: Mapping[Shard, Sequence[Task]], reporter: Reporter
+    root: Path, run: Run, tasks: Mapping[Shard, Sequence[Task]], reporter: Reporter
 ) -> list[ShardResult]:
     """Roll out all shards; ``reporter`` hears of every episode.
 
@@ -29,28 +28,28 @@ def roll_out_served(
         StoreError: a shard cannot be written, or its stored rows cannot be read back.
         ConfigError, PluginError: the policy cannot work with these settings.
     """
-    policy = make_policy(config.policy)
-    settings = {name: env_config(name, run.settings) for name, run in config.environments.items()}
+    policy, rollouts_a_task = run.policy(), run.config.rollouts
     results: list[ShardResult] = []
-    episodes = {shard: (shard.stop - shard.first) * config.rollouts for shard in tasks}
+    episodes = {shard: (shard.stop - shard.first) * rollouts_a_task for shard in tasks}
     reporter.start(ROLLOUT, sum(episodes.values()))
 
     def batches() -> Iterator[Batch]:
         for shard, levels in tasks.items():
-            job = rollout_job(root, config, shard, levels, policy)
+            job = rollout_job(root, run, shard, levels, policy)
             if isinstance(job, ShardResult):
                 results.append(job)
                 reporter.advance(ROLLOUT, episodes[shard])
                 continue
             if job.owed is not None:
                 reporter.advance(ROLLOUT, episodes[shard] - len(job.owed))
-            prompt = plugins.load("prompts", shard.env)
-            env_type = environment(shard.env)
-            yield Batch(env_type, settings[shard.env], prompt, levels, config.rollouts, job.owed, job)
+            env = run.env(shard.env)
+            yield Batch(
+                env.type, env.config, levels, rollouts_a_task, job.owed, run.run_id, prompt=env.prompt, work=job
+            )
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
-        results.append(store_rollouts(root, config, job, policy, rollouts))
+        results.append(store_rollouts(root, run, job, rollouts))
 
     asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)

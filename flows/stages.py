@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, plugins
-from ..datasets.config import RunConfig, Shard, env_config, environment, make_solver
+from .. import __version__
+from ..datasets.config import RunConfig, Shard
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.parquet import read_table, write_tables
-from ..datasets.parts import make_filters, make_policy, make_teacher
 from ..datasets.proof.replay import KeptGuidance, stored_guidance
+from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store, shard_frames
 from ..datasets.tables import (
@@ -24,7 +24,6 @@ from ..datasets.tables import (
     label_prompt_table,
     label_table,
     rollout_tables,
-    shard_constants,
     stored_rollouts,
 )
 from ..environments.base import Task
@@ -33,11 +32,11 @@ from ..labeling.base import UNANSWERED, Guidance, Label
 from ..labeling.label import TEACHER, label_episodes
 from ..rollouts.base import Policy, Status, TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage.files import FileRecord
+from ..storage import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -68,71 +67,69 @@ class RolloutJob:
     """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
 
 
-def roll_out_shard(root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    policy = make_policy(config.policy)
-    job = rollout_job(root, config, shard, tasks, policy)
+    policy = run.policy()
+    job = rollout_job(root, run, shard, tasks, policy)
     if isinstance(job, ShardResult):
         return job
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts, only=job.owed)
-    return store_rollouts(root, config, job, policy, rollouts)
+    env, count = run.env(shard.env), run.config.rollouts
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, count, only=job.owed, run_id=run.run_id, prompt=env.prompt
+    )
+    return store_rollouts(root, run, job, rollouts)
 
 
-def rollout_job(
-    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], policy: Policy
-) -> RolloutJob | ShardResult:
+def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], policy: Policy) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
-    store = Store(root, config)
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
-    prompt = plugins.load("prompts", shard.env)
+    store, env = Store(root, run.config), run.env(shard.env)
     inputs = digest(
         {
             "format": STORE_FORMAT,
-            "run": config.run_id,
-            "env": [shard.env, env_type.profile.version, settings.decisive()],
+            "run": run.run_id,
+            "env": [shard.env, env.type.profile.version, env.config.decisive()],
             "policy": policy.config,
-            "prompt": [prompt.template, prompt.version],
+            "prompt": [env.prompt.template, env.prompt.version],
             "tasks": [asdict(task) for task in tasks],
         }
     )
     receipt = store.receipt(ROLLOUT, shard)
-    known = receipt if receipt is not None and receipt.holds(root, inputs) else None
+    known = receipt if receipt is not None and receipt.holds(store.storage, inputs) else None
     if known is not None and not known.facts["owed"]:
         return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(
-    root: Path, config: RunConfig, job: RolloutJob, policy: Policy, rollouts: list[TaskRollouts]
-) -> ShardResult:
+def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
         StoreError: the shard cannot be written, or its stored rows cannot be read back.
     """
-    store, shard = Store(root, config), job.shard
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    store, shard = Store(root, run.config), job.shard
     if job.owed is not None:
         old = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
         rollouts = [_merged(before, after, job.owed) for before, after in zip(old, rollouts, strict=True)]
-    tables = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
-    files = write_tables(root, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES))
+    tables = rollout_tables(rollouts)
+    named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
+    files = write_tables(store.storage, named)
     return _done(store, ROLLOUT, shard, job.inputs, files, _rollout_facts(rollouts))
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
+    place = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
+    calls = [call for call in before.calls if call.episode_id not in owed] + after.calls
     return TaskRollouts(
         task=before.task,
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
         frames=before.frames | after.frames,
         prompts=before.prompts | after.prompts,
-        calls=[call for call in before.calls if call["episode_id"] not in owed] + after.calls,
+        calls=sorted(calls, key=lambda call: place[call.episode_id]),
     )
 
 
@@ -149,16 +146,15 @@ def _rollout_facts(rollouts: Sequence[TaskRollouts]) -> dict[str, Any]:
 # Label
 
 
-def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
+def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     """Label the failed episodes of one shard.
 
     Raises:
         StoreError: the rollouts cannot be read, or the labels not written.
     """
-    store = Store(root, config)
-    solver = make_solver(shard.env, config.solvers.get(shard.env))
-    teacher = make_teacher(config.teacher)
-    filters = make_filters()
+    config, store = run.config, Store(root, run.config)
+    solver, teacher, filters = run.env(shard.env).solver(), run.writer(), run.filters()
+    prover = run.env(shard.env).prover(quick=True)
     inputs = digest(
         {
             "format": STORE_FORMAT,
@@ -167,20 +163,21 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
             "solver": [solver.name, solver.version, solver.config],
             "teacher": [teacher.name, teacher.config],
             "filters": [type(item).__qualname__ for item in filters],
+            "prover": None if prover is None else type(prover).__qualname__,
             "label_version": config.label_version,
             "target_vocabulary": config.target_vocabulary,
         }
     )
     stage = label_stage(config)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         if not receipt.facts[UNANSWERED]:
             return ShardResult(shard, stage, True, receipt.files, receipt.facts)
         teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     frames = shard_frames(store, shard) if teacher.needs_pictures else None
     labels = label_episodes(
-        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames
+        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames, prover
     )
     tables = [
         (store.table_file(LABELS, shard), LABELS, label_table(labels)),
@@ -189,7 +186,7 @@ def label_shard(root: Path, config: RunConfig, shard: Shard) -> ShardResult:
     calls = store.label_calls_file(shard)
     if calls is not None:
         tables.append((calls, CALLS, label_call_table(labels)))
-    files = write_tables(root, tables)
+    files = write_tables(store.storage, tables)
     return _done(store, stage, shard, inputs, files, _label_facts(labels))
 
 
@@ -198,7 +195,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
     calls = store.label_calls_file(shard)
     known = stored_guidance(
         store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else read_table(store.root / calls, CALLS).to_pylist(),
+        [] if calls is None else read_table(store.storage, calls, CALLS).to_pylist(),
     )
     return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
@@ -213,18 +210,19 @@ def _label_facts(labels: Sequence[Label]) -> dict[str, Any]:
         "labels": len(labels),
         "accepted": sum(label.accepted for label in labels),
         "rejected": sum(not label.accepted for label in labels),
+        "unproved": sum(label.proved is None and label.pivot_step is not None for label in labels),
         UNANSWERED: [label.episode_id for label in labels if _is_unanswered(label)],
     }
 
 
 def _is_unanswered(label: Label) -> bool:
-    return any(reason.name == TEACHER and reason.detail.startswith(f"{UNANSWERED}:") for reason in label.reject_reasons)
+    return any(reason.name == TEACHER and reason.kind == UNANSWERED for reason in label.reject_reasons)
 
 
 # Export
 
 
-def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
     ``sides`` maps the episode ids of the shard to their side of the split.
@@ -232,7 +230,7 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
     Raises:
         StoreError: the shard cannot be read or written.
     """
-    store = Store(root, config)
+    config, store = run.config, Store(root, run.config)
     inputs = digest(
         {
             "format": STORE_FORMAT,
@@ -241,17 +239,17 @@ def export_shard(root: Path, config: RunConfig, shard: Shard, sides: dict[str, s
             "labels": _file_digests(store, label_stage(config), shard, without=CALLS.name),
             "include_infeasible": config.include_infeasible,
             "sides": sorted(sides.items()),
+            "modes": run.failure_modes,
             "folder": folder,
         }
     )
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(root, inputs):
+    if receipt is not None and receipt.holds(store.storage, inputs):
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     tables = dataset_tables(store, shard, sides)
-    files = write_tables(
-        root, ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
-    )
+    named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
+    files = write_tables(store.storage, named)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 
@@ -264,7 +262,7 @@ def export_stage(config: RunConfig, *, staged: bool) -> str:
 def _done(
     store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
 ) -> ShardResult:
-    Receipt(inputs, files, facts).write(store.root, store.receipt_file(stage, shard))
+    Receipt(inputs, files, facts).write(store.storage, store.receipt_file(stage, shard))
     return ShardResult(shard, stage, False, files, facts)
 
 

@@ -14,9 +14,9 @@ from ..identity import digest
 from ..messages import PromptMessages
 from .action_log import action_log
 from .base import FailedEpisode
+from .domains import domain_of
 from .target import FIELDS
 from .vocabulary import Vocabulary, target_modes
-from .wording import wording
 
 VERSION = "1"
 """Version of the template; any change of its text or of the wording tables raises it."""
@@ -57,7 +57,7 @@ def how_to_read(profile: EnvProfile, num_steps: int) -> str:
 @lru_cache(maxsize=4096)
 def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: Vocabulary) -> str:
     """Everything above the log: equal for episodes of one length and instruction."""
-    words = wording(profile.name)
+    words = domain_of(profile.name)
     last = num_steps - 1
     modes = target_modes(profile, vocabulary)
     meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
@@ -119,7 +119,7 @@ def analyzer_prompt(
         {"type": "text", "text": analyzer_text(profile, episode, vocabulary)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
-    return PromptMessages(template_name(profile.name), VERSION, messages, digest(messages))
+    return PromptMessages(digest(messages), template_name(profile.name), VERSION, messages)
 
 
 def shown_frames(prompt: PromptMessages) -> tuple[str, ...]:

@@ -8,12 +8,15 @@ reasons, and counts are taken from the stored labels, never from the memory of a
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..messages import PromptMessages
+from ..messages import Call, PromptMessages
+from ..plugins import Plugin
+from ..records import Stored
 from ..solvers.base import Case, Certificate, Solver, Verdict
+from .replay import Replays
 from .vocabulary import Vocabulary
 
 
@@ -55,73 +58,67 @@ class FailedEpisode:
 
 
 @dataclass(frozen=True, slots=True)
+class Objection:
+    """What is wrong with a label or an answer."""
+
+    kind: str
+    """A word that can be counted and decided upon."""
+    detail: str
+    """What was found, for people."""
+
+    def __str__(self) -> str:
+        """Return both as one text."""
+        return f"{self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
 class RejectReason:
     """Why a label is not accepted."""
 
-    name: str
-    """The filter that said so, or the solver's reason for giving no verdict; what counts are taken over."""
-    detail: str
+    name: Annotated[str, Stored("The filter that said so, or the solver's reason for giving no verdict.")]
+    kind: Annotated[str, Stored("What of its kind the filter found.")]
+    detail: Annotated[str, Stored("What was found, for people.")]
+
+    def __str__(self) -> str:
+        """Return kind and detail as one text."""
+        return f"{self.kind}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
     """One row of the ``labels`` table (spec section 9). Without a verdict, everything the verdict decides is None."""
 
-    episode_id: str
-    label_version: str
-    pivot_step: int | None
-    failure_mode: str | None
-    secondary_modes: tuple[str, ...]
-    fallback: bool | None
-    infeasible_at_start: bool | None
-    certificate: Certificate | None
-    witness: tuple[str, ...] | None
-    feasible_actions: tuple[str, ...] | None
-    failure_reason: str | None
-    """The guidance text as it stands in the target; empty when no teacher wrote one."""
-    target: str | None
-    """JSON text of the training target."""
-    accepted: bool
-    reject_reasons: tuple[RejectReason, ...]
-    solver: str
-    solver_version: str
-    solver_config: str
-    """Canonical JSON of the solver's settings."""
-    teacher: str | None
-    """Who wrote the guidance; None when no teacher was asked."""
-    teacher_config: str | None
-    """Canonical JSON of what decides the guidance: version, model, revision, sampling, and whether it is a stand-in."""
-    teacher_prompt_hash: str | None
-    """Hash of what the teacher was shown; None for one that reads no prompt."""
-    prompt_hash: str
-    """Hash of the rendered Analyzer prompt."""
-    image_hashes: tuple[str, ...]
-    """Ids of the frames that the prompt shows: the tiles of the collage."""
+    episode_id: Annotated[str, Stored("Episode.")]
+    label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` counts on.")]
+    pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")]
+    failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")]
+    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also fit.")]
+    fallback: Annotated[bool | None, Stored("No action was fatal; t* = T-1 by convention.")]
+    infeasible_at_start: Annotated[bool | None, Stored("The goal was out of budget before any action.")]
+    certificate: Annotated[Certificate | None, Stored("The facts that prove the label.")]
+    witness: Annotated[
+        tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null where there is none.")
+    ]
+    feasible_actions: Annotated[tuple[str, ...] | None, Stored("Actions at s_{t*} that kept the goal within budget.")]
+    failure_reason: Annotated[str | None, Stored("Guidance r*; empty without any.")]
+    target: Annotated[str | None, Stored("The Analyzer's answer, JSON.")]
+    accepted: Annotated[bool, Stored("Whether the record passed every filter.")]
+    proved: Annotated[bool | None, Stored("Whether an independent prover agreed; null for an unproved label.")]
+    reject_reasons: Annotated[tuple[RejectReason, ...], Stored("Every reason against it: rule, kind and detail.")]
+    solver: Annotated[str, Stored("Solver that proved the label.")]
+    solver_version: Annotated[str, Stored("Its version.")]
+    solver_config: Annotated[str, Stored("Solver settings, JSON.")]
+    teacher: Annotated[str | None, Stored("Who wrote the guidance; `template` is an embedded stand-in. Null for none.")]
+    teacher_config: Annotated[str | None, Stored("Version, model, revision and sampling of the teacher, JSON.")]
+    teacher_prompt_hash: Annotated[str | None, Stored("What the teacher was shown; null for one that reads no prompt.")]
+    prompt_hash: Annotated[str, Stored("Digest of the Analyzer prompt with its collage.")]
+    image_hashes: Annotated[tuple[str, ...], Stored("Names of the pictures that the prompt shows: the collage.")]
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
-    calls: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Rows of the ``calls`` table: every request that the guidance took."""
-
-    def row(self) -> dict[str, Any]:
-        """Return the columns of the ``labels`` row as plain values; prompts and calls have tables of their own."""
-        row: dict[str, Any] = {name: getattr(self, name) for name in _ROW_COLUMNS}
-        certificate = self.certificate
-        if certificate is not None:
-            row["certificate"] = {name: getattr(certificate, name) for name in _CERTIFICATE_FIELDS}
-        row["reject_reasons"] = [{"name": reason.name, "detail": reason.detail} for reason in self.reject_reasons]
-        for name in _LIST_COLUMNS:
-            if row[name] is not None:
-                row[name] = list(row[name])
-        return row
-
-
-_ROW_COLUMNS = tuple(
-    column.name for column in fields(Label) if column.name not in ("prompt", "teacher_prompt", "calls")
-)
-_CERTIFICATE_FIELDS = tuple(column.name for column in fields(Certificate))
-_LIST_COLUMNS = ("secondary_modes", "witness", "feasible_actions", "image_hashes")
+    calls: tuple[Call, ...] = field(default=(), repr=False)
+    """Every request that the guidance took."""
 
 
 def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:
@@ -144,7 +141,7 @@ class GuidanceRequest:
 
 
 UNANSWERED = "unanswered"
-"""First word of the objection to a label whose teacher could not be asked; the next run asks again."""
+"""Kind of the objection to a label whose writer could not be asked; the next run asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,23 +149,21 @@ class Guidance:
     """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
 
     text: str
-    problem: str | None = None
-    """Why the answer gives no guidance, a typed word and a colon first; the label is then rejected by ``teacher``."""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the ``calls`` table: one a request to a model."""
+    problem: Objection | None = None
+    """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
+    calls: tuple[Call, ...] = ()
+    """The requests to a model that it took."""
 
 
-class Teacher(ABC):
+class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
-    name: ClassVar[str]
+    name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a teacher that waits for a model; the service settings of the config (address, limits, cache: what
-    decides no byte) are then passed to its constructor together with the options."""
-
-    one_process: ClassVar[bool] = False
+    """True for a writer that waits for a model; its calls are stored."""
+    one_process: bool = False
     """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to bring the frames of their episodes."""
@@ -178,7 +173,7 @@ class Teacher(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
 
-    def check(self) -> None:  # noqa: B027 - most teachers need nothing
+    def check(self) -> None:
         """See whether everything that the teacher needs is installed, before a long run starts.
 
         Raises:
@@ -211,9 +206,11 @@ class Draft:
     """The solver that gave the verdict, for rules that ask it about another state."""
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
+    replays: Replays = field(default_factory=Replays, repr=False, compare=False)
+    """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
 
 
-class Filter(ABC):
+class Filter(Plugin, ABC):
     """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
 
     name: ClassVar[str]
@@ -221,15 +218,15 @@ class Filter(ABC):
     """Environments that the rule speaks about; None for all."""
 
     @abstractmethod
-    def check(self, episode: FailedEpisode, draft: Draft) -> str | None:
-        """Return what is wrong with the label, starting with a typed word and a colon, or None when nothing is."""
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
+        """Return what is wrong with the label, or None when nothing is."""
 
     def judge(self, episode: FailedEpisode, draft: Draft) -> RejectReason | None:
         """Return the countable reason to reject the label, or None; a rule silent about an environment accepts it."""
         if self.environments is not None and episode.env not in self.environments:
             return None
-        detail = self.check(episode, draft)
-        return None if detail is None else RejectReason(self.name, detail)
+        objection = self.check(episode, draft)
+        return None if objection is None else RejectReason(self.name, objection.kind, objection.detail)
 
 
 def judge(episode: FailedEpisode, draft: Draft, filters: Sequence[Filter]) -> tuple[RejectReason, ...]:

@@ -12,11 +12,15 @@ from ..environments.base import EnvProfile
 from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
 from ..messages import PromptMessages
-from ..solvers.base import Solver, Unsolved, Verdict
+from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .analyzer import analyzer_prompt, shown_frames
-from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, Label, RejectReason, Teacher, judge
+from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
+from .replay import Replays
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
+
+PROVER = "prover"
+"""Name of the reason against a label that an independent prover refuted."""
 
 TEACHER = "teacher"
 """Name of the reason against a label whose teacher gave no usable guidance."""
@@ -25,11 +29,12 @@ TEACHER = "teacher"
 def label_episodes(
     episodes: Sequence[FailedEpisode],
     solver: Solver,
-    teacher: Teacher | None,
+    teacher: GuidanceWriter | None,
     filters: Sequence[Filter],
     label_version: str,
     vocabulary: Vocabulary = "certificate",
     frames: Mapping[str, bytes] | None = None,
+    prover: Prover | None = None,
 ) -> list[Label]:
     """Return one label per episode, in order.
 
@@ -41,6 +46,7 @@ def label_episodes(
         label_version: stored with every label.
         vocabulary: whose words for failure modes targets and prompts use; the labels keep the solver's.
         frames: encoded pictures by frame id, for a teacher that needs them.
+        prover: proves every label a second time; one that it refutes is rejected, without it all are unproved.
 
     Raises:
         StoreError: the rows of an episode do not belong together.
@@ -66,20 +72,29 @@ def label_episodes(
         ]
         shown = [teacher.prompt(request) for request in requests]
         guidance = dict(zip(solved, zip(teacher.write(requests), shown, strict=True), strict=True))
-    maker = _Maker(solver, teacher, label_version, vocabulary)
-    return [
-        maker.unsolved(episode, prompt, answer)
-        if isinstance(answer, Unsolved)
-        else maker.solved(episode, prompt, answer, guidance.get(index), filters)
-        for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
-    ]
+    maker = _Maker(solver, teacher, label_version, vocabulary, prover)
+    with Replays() as replays:
+        return [
+            maker.unsolved(episode, prompt, answer)
+            if isinstance(answer, Unsolved)
+            else maker.solved(episode, prompt, answer, guidance.get(index), filters, replays)
+            for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
+        ]
 
 
 class _Maker:
     """Assembles labels; holds the columns that are equal in one call."""
 
-    def __init__(self, solver: Solver, teacher: Teacher | None, label_version: str, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        solver: Solver,
+        teacher: GuidanceWriter | None,
+        label_version: str,
+        vocabulary: Vocabulary,
+        prover: Prover | None,
+    ) -> None:
         self._solver = solver
+        self._prover = prover
         self._vocabulary: Vocabulary = vocabulary
         self._constant: dict[str, Any] = {
             "label_version": label_version,
@@ -97,15 +112,19 @@ class _Maker:
         verdict: Verdict,
         answer: tuple[Guidance, PromptMessages | None] | None,
         filters: Sequence[Filter],
+        replays: Replays,
     ) -> Label:
         written, shown = answer or (None, None)
         guidance = None if written is None else _storable(written.text)
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
         target = build_target(verdict.pivot_step, mode, guidance or "")
-        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary)
+        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary, replays)
         reasons = judge(episode, draft, filters)
+        proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
+        if proof.problems:
+            reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
         if written is not None and written.problem is not None:
-            reasons = (RejectReason(TEACHER, _storable(written.problem)), *reasons)
+            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *reasons)
         return Label(
             episode_id=episode.episode_id,
             pivot_step=verdict.pivot_step,
@@ -119,6 +138,7 @@ class _Maker:
             failure_reason=guidance or "",
             target=target,
             accepted=not reasons,
+            proved=None if proof.undecided is not None else proof.holds,
             reject_reasons=reasons,
             teacher_prompt_hash=None if shown is None else shown.prompt_hash,
             prompt_hash=prompt.prompt_hash,
@@ -143,7 +163,8 @@ class _Maker:
             failure_reason=None,
             target=None,
             accepted=False,
-            reject_reasons=(RejectReason(answer.reason, answer.detail),),
+            proved=None,
+            reject_reasons=(RejectReason(answer.reason, answer.reason, answer.detail),),
             teacher_prompt_hash=None,
             prompt_hash=prompt.prompt_hash,
             image_hashes=shown_frames(prompt),
@@ -152,7 +173,7 @@ class _Maker:
         )
 
 
-def _teacher_config(teacher: Teacher) -> str:
+def _teacher_config(teacher: GuidanceWriter) -> str:
     return canonical_json({**teacher.config, "is_stand_in": teacher.is_stand_in})
 
 

@@ -1,18 +1,17 @@
 """Re-execute a logged episode from its initial state and say where the log disagrees with what happens.
 
 Only the stored row counts: the environment is built from its stored settings, started from the stored level text and
-given the logged actions. One environment serves all episodes of one configuration, and a frame is drawn and hashed once
-per distinct picture of a level, since pixels cost far more than stepping. An environment that breaks over an episode is
-a finding about that episode, and a new one goes on with the next.
+given the logged actions. One environment serves all episodes of one configuration in one call of the labeller, which
+owns it (:class:`Replays`), and a frame is drawn and hashed once per distinct picture of a level, since pixels cost far
+more than stepping. An environment that breaks over an episode is a finding about that episode, and a new one goes on
+with the next.
 """
 
-import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -22,7 +21,9 @@ from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
 from ..rollouts.base import INFO_KEYS
-from .base import FailedEpisode
+
+if TYPE_CHECKING:  # a draft holds the replays, so the module of episodes and drafts imports this one
+    from .base import FailedEpisode
 
 Result = TypeVar("Result")
 
@@ -35,7 +36,13 @@ TOLERANCE = 0.02
 
 
 class DisagreementError(Exception):
-    """The log does not fit what happens; the message starts with a typed word and a colon."""
+    """The log does not fit what happens."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        """Say what kind of difference it is, a word that can be counted, and what it is."""
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
 
 
 class Replayer:
@@ -48,7 +55,7 @@ class Replayer:
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
-    def check(self, episode: FailedEpisode) -> None:
+    def check(self, episode: "FailedEpisode") -> None:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
         Raises:
@@ -57,7 +64,7 @@ class Replayer:
         """
         self._guarded(self._check, episode)
 
-    def state_after(self, episode: FailedEpisode, steps: int) -> str:
+    def state_after(self, episode: "FailedEpisode", steps: int) -> str:
         """Return the state text after the first ``steps`` actions.
 
         Raises:
@@ -65,6 +72,10 @@ class Replayer:
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
         return self._guarded(self._state_after, episode, steps)
+
+    def close(self) -> None:
+        """Close the environment."""
+        _close(self._env)
 
     def _guarded(self, call: Callable[..., Result], *arguments: Any) -> Result:
         """Call; when the environment breaks, replace it and say so as a disagreement."""
@@ -75,56 +86,55 @@ class Replayer:
         except Exception as error:
             broken, self._env = self._env, type(self._env)(self._env.config)
             self._env.draw_frames = False
-            with suppress(Exception):
-                broken.close()
-            raise DisagreementError(f"broken: the environment raised {type(error).__name__}: {error}") from error
+            _close(broken)
+            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
 
-    def _check(self, episode: FailedEpisode) -> None:
+    def _check(self, episode: "FailedEpisode") -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
-            raise DisagreementError(f"horizon: the row says {episode.horizon}, its env_config {env.config.horizon}")
+            raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
         ids = self._ids_of(episode.initial_state)
         exact = env.config.repeats_exactly
         frame = self._start(episode)
         if exact and self._id(ids, frame) != frame_ids[0]:
-            raise DisagreementError("frame: the first frame is another one")
+            raise DisagreementError("frame", "the first frame is another one")
         last = episode.num_steps - 1
         ended = succeeded = False
         for t, action in enumerate(episode.actions):
             frame, reward, terminated, truncated, info = self._step(t, action, episode.payloads[t])
             if reward != rewards[t]:
-                raise DisagreementError(f"reward: step {t} gives {reward}, the log says {rewards[t]}")
+                raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
             found = info if exact else _settled(info, logged)
             if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
-                raise DisagreementError(f"info: step {t} {_first_difference(found, logged)}")
+                raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
-                raise DisagreementError(f"frame: the one after step {t} is another one")
+                raise DisagreementError("frame", f"the one after step {t} is another one")
             ended = terminated or truncated
             if env.profile.has_success_bit:
                 succeeded = bool(info.get("success"))
             else:
                 succeeded = ended and sum(rewards[: t + 1], 0.0) >= env.success_return
             if ended and t < last:
-                raise DisagreementError(f"end: the episode is over after step {t}, the log goes on")
+                raise DisagreementError("end", f"the episode is over after step {t}, the log goes on")
         if not ended:
-            raise DisagreementError(f"end: the episode is not over after step {last}, the log stops there")
+            raise DisagreementError("end", f"the episode is not over after step {last}, the log stops there")
         if succeeded:
-            raise DisagreementError("end: the episode ends in success, the row calls it failed")
+            raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
-    def _state_after(self, episode: FailedEpisode, steps: int) -> str:
+    def _state_after(self, episode: "FailedEpisode", steps: int) -> str:
         self._start(episode)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
         return self._env.state_text()
 
-    def _start(self, episode: FailedEpisode) -> Frame:
+    def _start(self, episode: "FailedEpisode") -> Frame:
         try:
             return self._env.reset(options={"state": episode.initial_state})[0]
         except (ConfigError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:
-            raise DisagreementError(f"state: {error}") from error
+            raise DisagreementError("state", f"{error}") from error
 
     def _step(self, t: int, action: str, payload: str | None) -> tuple[Frame, Any, bool, bool, dict[str, Any]]:
         encoded = self._encoded.get(action) if payload is None else None
@@ -132,13 +142,13 @@ class Replayer:
             try:
                 encoded = self._env.encode_action(action, payload)
             except ValueError as error:
-                raise DisagreementError(f"action: step {t}: {error}") from error
+                raise DisagreementError("action", f"step {t}: {error}") from error
             if payload is None:
                 self._encoded[action] = encoded
         try:
             return self._env.step(encoded)
         except ResetNeeded as error:
-            raise DisagreementError(f"end: the episode is over before step {t}, the log goes on") from error
+            raise DisagreementError("end", f"the episode is over before step {t}, the log goes on") from error
 
     def _ids_of(self, level: str) -> dict[Hashable, str]:
         ids = self._frame_ids.setdefault(level, {})
@@ -180,20 +190,46 @@ def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any]) -> str
     raise AssertionError("called for equal infos")
 
 
-@lru_cache(maxsize=8)
-def _replayer(env: str, settings: str) -> Replayer:
-    return Replayer(plugins.load("environments", env).from_settings(json.loads(settings)))
+def _close(env: PivotEnv) -> None:
+    with suppress(Exception):  # what it showed until now counts, not how it ends
+        env.close()
 
 
-def replayer_for(episode: FailedEpisode) -> Replayer:
-    """Return the replayer of the episode's environment and stored settings.
+MOST_REPLAYERS = 8
+"""Environments that are kept at a time; the rows of a shard have one configuration, those of an import perhaps more."""
 
-    Raises:
-        DisagreementError: the settings are not those of such an environment.
-        PluginError: the environment is not installed.
-    """
-    settings = canonical_json(episode.env_config)
-    try:
-        return _replayer(episode.env, settings)
-    except ValueError as error:  # pydantic's ValidationError is one
-        raise DisagreementError(f"settings: {error}") from error
+
+class Replays:
+    """The replayers of one call of the labeller. Whoever makes it owns their environments; no two threads share one."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._replayers: OrderedDict[tuple[str, str], Replayer] = OrderedDict()
+
+    def of(self, episode: "FailedEpisode") -> Replayer:
+        """Return the replayer of the episode's environment and stored settings.
+
+        Raises:
+            DisagreementError: the settings are not those of such an environment.
+            PluginError: the environment is not installed.
+        """
+        key = episode.env, canonical_json(episode.env_config)
+        if key not in self._replayers:
+            env_type = plugins.load("environments", episode.env)
+            try:
+                self._replayers[key] = Replayer(env_type.from_settings(dict(episode.env_config)))
+            except ValueError as error:  # pydantic's ValidationError is one
+                raise DisagreementError("settings", f"{error}") from error
+            if len(self._replayers) > MOST_REPLAYERS:
+                self._replayers.popitem(last=False)[1].close()
+        self._replayers.move_to_end(key)
+        return self._replayers[key]
+
+    def __enter__(self) -> Self:
+        """Return the replays, whose environments are closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all environments."""
+        while self._replayers:
+            self._replayers.popitem()[1].close()

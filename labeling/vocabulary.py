@@ -8,24 +8,21 @@ the prompt's list of modes and the dataset's completion say (spec section 3).
 from typing import Literal
 
 from ..environments.base import EnvProfile
+from .domains import domain_of
 
 Vocabulary = Literal["certificate", "paper"]
 
 PAPER_MODES = ("timeout", "deadlock")
-_PAPER_WORDS = {
-    "svg": {"format": "timeout", "regression": "timeout", "stagnation": "timeout", "mismatch": "timeout"},
-}
-"""Environments whose modes have other words in the paper's targets."""
 
 
 def is_translated(env: str, vocabulary: Vocabulary) -> bool:
     """Whether targets of an environment use other words than its labels."""
-    return vocabulary == "paper" and env in _PAPER_WORDS
+    return vocabulary == "paper" and bool(domain_of(env).paper_modes)
 
 
 def target_mode(env: str, mode: str, vocabulary: Vocabulary) -> str:
     """Return the word for ``mode`` in a target; a mode without a word of the paper's stays as it is."""
-    return _PAPER_WORDS[env].get(mode, mode) if is_translated(env, vocabulary) else mode
+    return domain_of(env).paper_modes.get(mode, mode) if vocabulary == "paper" else mode
 
 
 def target_modes(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, ...]:

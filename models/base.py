@@ -8,10 +8,14 @@ cache can stand between the two. What an answer cost is part of it and ends up i
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
 
 from ..errors import ConfigError
 from ..messages import EncodedFrame
+from ..plugins import Plugin, Settings
+from .extras import look_for
 
 Role = Literal["student", "teacher"]
 
@@ -96,6 +100,106 @@ class ChatAnswer:
     call: Mapping[str, Any] = field(default_factory=dict)
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
     cost, cache_hit, model_revision."""
+
+
+class ModelOptions(Settings):
+    """Which model, and how it draws its answers: all of it decides them, so all of it is part of ids and receipts."""
+
+    model: str = Field(default="", validate_default=True)
+    """Its name on the server, a folder, or a hub id."""
+    revision: str | None = None
+    """Revision of the model."""
+    temperature: float | None = None
+    """By default 1.0 for replies, as for training rollouts, and 0 for guidance."""
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = MAX_REPLY_TOKENS
+
+    @field_validator("model")
+    @classmethod
+    def _named(cls, model: str) -> str:
+        """Refuse the default: nobody knows which model is meant."""
+        if not model:
+            raise ValueError("no model named; give it with --model, or --teacher-model for guidance")
+        return model
+
+    def sampling(self, temperature: float) -> Sampling:
+        """Return how tokens are drawn, by default at ``temperature``.
+
+        Raises:
+            ConfigError: a number is out of range.
+        """
+        chosen = temperature if self.temperature is None else self.temperature
+        return Sampling(chosen, self.top_p, self.top_k, self.max_tokens)
+
+
+class Backend(Plugin, ABC):
+    """One way to run chat models, as a plugin: policies and guidance writers are made on it alike.
+
+    Two kinds of settings come in: *options* decide answers and are part of every id, *service* settings say where the
+    model is and how hard it may be driven.
+    """
+
+    name: ClassVar[str]
+    extra: ClassVar[str]
+    """Optional dependency that brings ``packages``."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Modules that have to be installed."""
+    service_type: ClassVar[type[Settings]]
+    one_process: ClassVar[bool] = False
+    """True for a model that is loaded into the process that asks."""
+    episode_seconds: float | None = None
+    """Longest time that all replies of one episode may take together; None for no limit."""
+
+    def __init__(self, options: Any, service: Any, role: Role) -> None:
+        """Take checked settings; nothing is connected or loaded yet."""
+        super().__init__(options)
+        self.service = service
+        self.role: Role = role
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class breaks its contract; see the base class."""
+        if problem := super().misfit():
+            return problem
+        if not issubclass(cls.config_type, ModelOptions):
+            return f"its config_type is {cls.config_type!r}, expected a subclass of ModelOptions"
+        service = getattr(cls, "service_type", None)
+        fits = isinstance(service, type) and issubclass(service, Settings)
+        return None if fits else f"its service_type is {service!r}, expected a subclass of pivot.plugins.Settings"
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """What decides the answers beside the request: model, revision, how it is run; never an address or limit."""
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Requests that keep the model busy."""
+
+    @property
+    def episodes_in_flight(self) -> int:
+        """Episodes that do."""
+        return self.in_flight
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether replies are asked for with token ids and log-probabilities."""
+        return True
+
+    def check(self) -> None:
+        """See whether everything that the model needs is installed, before a long run starts.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+        for package in self.packages:
+            look_for(package, self.extra)
+
+    @abstractmethod
+    def connect(self) -> "ChatModel":
+        """Connect to the model, or name the one that is loaded with the first request."""
 
 
 class ChatModel(ABC):

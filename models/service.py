@@ -5,10 +5,11 @@ They may differ between two runs of one store, and are the same for policies and
 """
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import ConfigError
+from pydantic import Field, field_validator
+
+from ..plugins import Settings
 from .address import URL_VARIABLE, bare_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -25,51 +26,45 @@ def default_cache() -> str:
     return str(Path(home) / "pivot" / "calls.sqlite")
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Service settings; times in seconds."""
+class Unserved(Settings):
+    """Service settings of a model that is loaded into this process."""
 
-    base_url: str = field(default_factory=default_url)
+    refresh: bool = False
+    """Ask the model whatever the cache holds; nothing is cached here."""
+
+
+class Service(Settings):
+    """Service settings of a model behind a server; times in seconds."""
+
+    base_url: str = Field(default_factory=default_url)
     """Where the server is, usually ending in ``/v1``."""
-    max_concurrency: int = 256
+    max_concurrency: int = Field(default=256, ge=1)
     """Most requests in flight. Below it the number adapts itself to what the server takes without complaint."""
-    request_seconds: float = 120.0
+    request_seconds: float = Field(default=120.0, gt=0)
     """Wall clock of one try, from the first byte sent to the last one received. A long reply takes 20 s."""
-    episode_seconds: float = 3600.0
+    episode_seconds: float = Field(default=3600.0, gt=0)
     """Wall clock of all replies of one episode, with all tries and pauses."""
-    tries: int = 12
+    tries: int = Field(default=12, ge=1)
     """Tries of one request while the server answers others; with the pauses below, about four minutes."""
-    pause_seconds: float = 0.5
+    pause_seconds: float = Field(default=0.5, gt=0)
     """First pause before another try; it doubles up to ``longest_pause``, shortened at random by up to a half."""
-    longest_pause: float = 30.0
-    patience_seconds: float = 180.0
+    longest_pause: float = Field(default=30.0, gt=0)
+    patience_seconds: float = Field(default=180.0, gt=0)
     """How long no request may succeed before the server counts as gone. A vLLM restart takes one to two minutes."""
-    cache: str = field(default_factory=default_cache)
+    cache: str = Field(default_factory=default_cache)
     """File of the call cache; empty for none."""
     refresh: bool = False
     """Ask the model whatever the cache holds, and cache the new answers. Set for a build with ``--refresh``."""
-    price_in: float | None = None
+    price_in: float | None = Field(default=None, ge=0)
     """Price of a million prompt tokens, for the ``cost`` column; any currency."""
-    price_out: float | None = None
+    price_out: float | None = Field(default=None, ge=0)
     """Price of a million reply tokens."""
 
-    def __post_init__(self) -> None:
-        """Check the ranges and take credentials out of the base URL.
-
-        Raises:
-            ConfigError: a setting cannot be used.
-        """
-        object.__setattr__(self, "base_url", bare_url(self.base_url))
-        for name in ("max_concurrency", "tries"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"service setting {name}: found {getattr(self, name)}, expected 1 or more")
-        for name in ("request_seconds", "episode_seconds", "pause_seconds", "longest_pause", "patience_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"service setting {name}: found {getattr(self, name)}, expected more than 0 seconds")
-        for name in ("price_in", "price_out"):
-            price = getattr(self, name)
-            if price is not None and price < 0:
-                raise ConfigError(f"service setting {name}: found {price}, expected 0 or more per million tokens")
+    @field_validator("base_url")
+    @classmethod
+    def _without_credentials(cls, url: str) -> str:
+        """Take credentials out of the address; they are kept beside it, for this process and its children only."""
+        return bare_url(url)
 
     def cost(self, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
         """Return the price of a call; None without prices or where the server counts no tokens."""

@@ -12,12 +12,16 @@ import threading
 from collections.abc import Coroutine
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from ..errors import ConfigError, PolicyError
 from ..identity import derive_seed
-from .base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
+from ..plugins import Settings
+from .base import CUT, FINISHED, Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, image_ids
 from .extras import need
+from .service import Unserved
 from .transformers.model import DType, picture_of, template_messages
 from .weights import is_local, revision_of
 
@@ -197,3 +201,41 @@ class VllmModel(ChatModel):
                 self._failure = error
                 raise
         return await engine.answer(request)
+
+
+class VllmOptions(ModelOptions):
+    """Options of a model in a vLLM engine of this process."""
+
+    dtype: DType = "auto"
+    """``auto`` is the checkpoint's own."""
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """More arguments of vLLM's engine, such as ``{"gpu_memory_utilization": 0.8}``."""
+
+
+class VllmBackend(Backend):
+    """A saved directory or hub id; structured output keeps every answer of a writer in shape."""
+
+    name: ClassVar[str] = "vllm"
+    extra: ClassVar[str] = EXTRA
+    packages: ClassVar[tuple[str, ...]] = (EXTRA,)
+    config_type: ClassVar[type[Settings]] = VllmOptions
+    service_type: ClassVar[type[Settings]] = Unserved
+    one_process: ClassVar[bool] = True
+    settings: VllmOptions
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """See the model; its name and content are read when it is asked for."""
+        return self._model().config
+
+    @property
+    def in_flight(self) -> int:
+        """vLLM's default number of sequences in one step."""
+        return 256
+
+    def connect(self) -> ChatModel:
+        """Return the model; its engine starts with the first request."""
+        return self._model()
+
+    def _model(self) -> VllmModel:
+        return VllmModel(self.settings.model, self.settings.revision, self.settings.dtype, self.settings.engine)

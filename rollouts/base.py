@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from ..environments.base import EnvProfile, Frame, PivotEnv, Task
-from ..messages import EncodedFrame, PromptMessages
+from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
+from ..messages import Call, EncodedFrame, PromptMessages
+from ..plugins import Plugin
+from ..records import Stored
 
 INFO_KEYS = (
     "moved",
@@ -84,16 +86,15 @@ class Reply:
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
 
 
-class Policy(ABC):
+class Policy(Plugin, ABC):
     """Answers turns. Episodes run concurrently in one event loop; a policy may batch the turns that wait together."""
 
-    name: ClassVar[str]
+    name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
     """True for a policy that waits for a model, in another process or on a device. All shards of a build are then
-    rolled out in one event loop, so that the model is kept busy across them, and the service settings of the config
-    (address, limits, cache: what decides no byte) are passed to the constructor together with the options."""
+    rolled out in one event loop, so that the model is kept busy across them."""
     episodes_in_flight: int = 64
     """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
     episode_seconds: float | None = None
@@ -104,11 +105,18 @@ class Policy(ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
 
-    def check(self) -> None:  # noqa: B027 - most policies need nothing
+    def check(self) -> None:
         """See whether everything that the policy needs is installed, before a long run starts.
 
         Raises:
             PluginError: something is missing; the message says how to get it.
+        """
+
+    def check_environment(self, env: str, config: EnvConfig) -> None:
+        """See whether the policy can play an environment with these settings, before a simulator starts for it.
+
+        Raises:
+            ConfigError: it cannot.
         """
 
     @abstractmethod
@@ -120,64 +128,101 @@ class Policy(ABC):
             ServerGoneError: nobody will get an answer; the run stops.
         """
 
-    async def aclose(self) -> None:  # noqa: B027 - most policies hold nothing
+    async def aclose(self) -> None:
         """Let go of connections and models when the last episode is over; called in the loop that ran them."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One row of the ``steps`` table (spec section 9), without the episode id."""
+    """One turn of an episode: one row of the ``steps`` table (spec section 9)."""
 
-    t: int
-    prompt_hash: str
-    observation_text: str
-    response: str
-    finish_reason: str
-    response_token_ids: tuple[int, ...] | None
-    response_logprobs: tuple[float, ...] | None
-    action: str
-    payload: str | None
-    action_valid: bool
-    moved: bool | None
-    reward: float
-    remaining_turns: int
-    frame_id: str
-    next_frame_id: str
-    info: dict[str, Any]
-    score_parts: str | None = None
-    """JSON of what the score of a submission is made of; None where nothing is scored."""
-    snapshot: bytes | None = None
+    episode_id: Annotated[str, Stored("Episode.")]
+    t: Annotated[int, Stored("Step index, 0-based.")]
+    prompt_hash: Annotated[str, Stored("Key into `prompts`.")]
+    observation_text: Annotated[str, Stored("Text part of the observation; empty where the image is all.")]
+    response: Annotated[str, Stored("The policy's raw reply.")]
+    finish_reason: Annotated[str, Stored("Why generation ended: `stop` or `length`.")]
+    response_token_ids: Annotated[tuple[int, ...] | None, Stored("Reply tokens; null where the engine gives none.")]
+    response_logprobs: Annotated[
+        tuple[float, ...] | None, Stored("Their log-probabilities; null where there are none.")
+    ]
+    action: Annotated[str, Stored("Normalised action, or the environment's word for an unusable reply.")]
+    payload: Annotated[str | None, Stored("Parsed arguments of the action, JSON.")]
+    action_valid: Annotated[bool, Stored("Whether the reply kept the whole format.")]
+    reply_outcome: Annotated[
+        ReplyOutcome,
+        Stored(
+            "What the reply grammar made of the reply: `ok`, `no_think` (the action ran), `no_answer`, `not_an_action` "
+            "or `tag_in_think`."
+        ),
+    ]
+    moved: Annotated[bool | None, Stored("Whether the action changed the agent's position, where that makes sense.")]
+    reward: Annotated[float, Stored("Reward of the step.")]
+    remaining_turns: Annotated[int, Stored("k_t: turns left after the step.")]
+    frame_id: Annotated[str, Stored("Frame before the action.")]
+    next_frame_id: Annotated[str, Stored("Frame after it.")]
+    info: Annotated[dict[str, Any], Stored("Log fields after the action, JSON.", json=True)]
+    submission_outcome: Annotated[
+        str | None,
+        Stored(
+            "What became of a submission: `ok`, or the environment's word for why it was rejected; null where actions "
+            "submit nothing."
+        ),
+    ] = None
+    score_parts: Annotated[
+        str | None,
+        Stored("What the score is made of, such as DINO and DreamSim apart, JSON; null where nothing was scored."),
+    ] = None
+    snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Episode:
-    """One rollout: the row of the ``episodes`` table and its steps."""
+    """One rollout: one row of the ``episodes`` table, and its steps."""
 
-    episode_id: str
-    group_id: str
-    sample_idx: int
-    task: Task
+    episode_id: Annotated[str, Stored("Versioned hash of the inputs of the episode, never of its results.")]
+    run_id: Annotated[str, Stored("Digest of seed, rollouts a task and policy: groups never cross it.")]
+    env: Annotated[str, Stored("Environment name, such as `sokoban`.")]
+    env_version: Annotated[str, Stored("Version of the environment's rules and pictures.")]
+    env_config: Annotated[
+        str,
+        Stored(
+            "Settings of the environment that decide its episodes (for svg the scorer, too), JSON; `run.json` has all."
+        ),
+    ]
+    backend: Annotated[str, Stored("`embedded`, or the simulator that ran.")]
+    task_id: Annotated[str, Stored("Level: environment, digest of its settings, seed.")]
+    goal_idx: Annotated[int, Stored("Which goal of the level.")]
+    eval_set: Annotated[str, Stored("Split of the task set, where there is one.")]
+    seed: Annotated[int, Stored("Seed that really made the level.", wide=True)]
+    group_id: Annotated[str, Stored("Equal for the rollouts of one prompt key under one policy.")]
+    sample_idx: Annotated[int, Stored("Index of the rollout within its task.")]
+    instruction: Annotated[str, Stored("What the agent was asked to do.")]
+    state_format: Annotated[str, Stored("How to read `initial_state`.")]
+    initial_state: Annotated[str, Stored("Level text; re-executing `actions` from it reproduces every state.")]
+    horizon: Annotated[int, Stored("T_max, the turn budget.")]
+    num_steps: Annotated[int, Stored("T, the realised number of steps.")] = 0
+    actions: Annotated[list[str], Stored("Normalised action names, one a step.")] = field(default_factory=list)
+    rewards: Annotated[list[float], Stored("Rewards, one a step.")] = field(default_factory=list)
+    episode_return: Annotated[float, Stored("Undiscounted sum of rewards.")] = 0.0
+    status: Annotated[Status, Stored("`complete`, `truncated` (imports) or `error`.")] = Status.COMPLETE
+    success: Annotated[bool | None, Stored("Success bit; null unless complete.")] = None
+    failed: Annotated[bool | None, Stored("Whether the episode failed; null unless complete.")] = None
+    stop_reason: Annotated[
+        StopReason | None, Stored("`success`, `lost`, `horizon`, `policy_error` or `env_error`.")
+    ] = None
+    error: Annotated[str | None, Stored("What went wrong, for status `error`.")] = None
+    policy: Annotated[str, Stored("Policy name; `scripted` is an embedded stand-in for a model.")]
+    policy_config: Annotated[str, Stored("Model, revision and sampling of the policy, JSON.")]
     steps: list[Step] = field(default_factory=list)
-    status: Status = Status.COMPLETE
-    stop_reason: StopReason | None = None
-    success: bool | None = None
-    failed: bool | None = None
-    error: str | None = None
 
-    @property
-    def actions(self) -> list[str]:
-        """Normalised action names, one a step."""
-        return [step.action for step in self.steps]
-
-    @property
-    def rewards(self) -> list[float]:
-        """Rewards, one a step."""
-        return [step.reward for step in self.steps]
-
-    @property
-    def episode_return(self) -> float:
-        """Undiscounted sum of rewards, summed in order (spec section 1)."""
-        return sum(self.rewards, 0.0)
+    def append(self, step: Step) -> None:
+        """Add the next step, and what the row says about it; rewards are summed in order (spec section 1)."""
+        self.steps.append(step)
+        self.num_steps += 1
+        self.actions.append(step.action)
+        self.rewards.append(step.reward)
+        self.episode_return += step.reward
 
 
 @dataclass(slots=True)
@@ -188,7 +233,7 @@ class TaskRollouts:
     episodes: list[Episode]
     frames: dict[str, EncodedFrame]
     prompts: dict[str, PromptMessages]
-    calls: list[dict[str, Any]]
+    calls: list[Call]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class FrameBook:
         if name not in self.frames:
             height, width = frame.shape[:2]
             image_format, image = env.encode_frame(frame)
-            self.frames[name] = EncodedFrame(name, width, height, image_format, image)
+            self.frames.setdefault(name, EncodedFrame(name, width, height, image_format, image))
         if key is not None:
             self._ids[key] = name
         return name

@@ -1,49 +1,51 @@
-"""The rollout loop: drive policies through environments and write down what happened.
+"""The scheduler of rollouts: one event loop that keeps a model busy from the first episode to the last.
 
-``concurrency`` episodes are in flight in one event loop, so that a served model can batch them; each has an environment
-of its own. Records hold nothing that depends on timing: order and content are equal for any concurrency. An episode
-that breaks, in the policy or in the environment, becomes a record with its steps so far, and the others go on.
+The episodes of all batches form one queue. As many as the policy can take are in flight, each with an environment of
+its own; the next begins when one ends, and a batch is handed on, in a thread beside the loop, when its last episode is
+over. Where an environment allows a few instances only, its episodes wait for them and those of others go first. Order
+and content of the records are equal for any number in flight.
 
-An environment may give a text observation as ``info["observation_text"]`` of ``reset`` and ``step``, and what a score
-is made of as JSON in ``info["score_parts"]`` of ``step``; beside them only :data:`~.base.INFO_KEYS` are stored.
+When the run has to stop, batches that hold finished episodes are handed on as they are, the rest of them marked as
+owed.
 """
 
 import asyncio
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from time import perf_counter
-from typing import Any
-
-import numpy as np
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from .. import plugins
-from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
-from ..errors import ConfigError, PluginError, PolicyError, ServerGoneError
-from ..messages import PromptMessages, cut_reply
-from .base import (
-    INFO_KEYS,
-    Episode,
-    HistoryEntry,
-    Policy,
-    Reply,
-    Status,
-    Step,
-    StopReason,
-    StudentPrompt,
-    TaskRollouts,
-    Turn,
-)
-from .frames import FrameBook
+from ..environments.base import EnvConfig, PivotEnv, Task
+from ..errors import ServerGoneError
+from .base import Policy, Status, StudentPrompt, TaskRollouts
+from .episode import ENDS_THE_RUN, TaskRun
 from .groups import GROUP_SIZE
-from .ids import episode_id, group_id, request_id, turn_seed
-from .parser import ParsedReply, parse_reply
-from .prompts.render import PromptCache
+from .pool import EnvPool
 
-ERROR_LIMIT_BYTES = 2000
-"""Longest stored error text; a server's error page may be of any length."""
 
-ENDS_THE_RUN = (ConfigError, PluginError, ServerGoneError)
-"""Errors that every other episode would meet too: the run has to stop and say so."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Episodes that are handed on together, such as a shard, or what it still owes."""
+
+    env_type: type[PivotEnv]
+    config: EnvConfig
+    tasks: Sequence[Task]
+    rollouts: int = GROUP_SIZE
+    """Samples a task, ``sample_idx`` 0 to ``rollouts - 1``."""
+    only: Collection[str] | None = None
+    """Ids of the episodes to run, None for all: how a later run makes the ones still owed."""
+    run_id: str = ""
+    prompt: StudentPrompt | None = None
+    """The Student prompt; by default the one registered for the environment."""
+    work: Any = None
+    """Whatever the receiver needs to know."""
+
+
+Receive = Callable[[Batch, list[TaskRollouts]], None]
+"""Gets a batch with one record a task in the order of ``tasks``, its episodes in the order of ``sample_idx``, frames
+and prompts in the order of their first use. A task none of whose episodes was to be run has no episodes."""
 
 
 def roll_out_tasks(
@@ -53,301 +55,197 @@ def roll_out_tasks(
     policy: Policy,
     rollouts: int = GROUP_SIZE,
     *,
-    concurrency: int = 64,
+    concurrency: int | None = None,
     only: Collection[str] | None = None,
+    run_id: str = "",
     prompt: StudentPrompt | None = None,
 ) -> list[TaskRollouts]:
-    """Roll out every task ``rollouts`` times; :func:`run_tasks` from synchronous code."""
-    return asyncio.run(
-        run_tasks(env_type, config, tasks, policy, rollouts, concurrency=concurrency, only=only, prompt=prompt)
-    )
+    """Roll out one batch, in a loop of its own, and return its records: one a task, as :data:`Receive` says.
+
+    The arguments are the fields of :class:`Batch` and those of :func:`run_batches`, which also says what is raised.
+    """
+    collected: list[TaskRollouts] = []
+    batch = Batch(env_type, config, tasks, rollouts, only, run_id, prompt)
+
+    def receive(_: Batch, records: list[TaskRollouts]) -> None:
+        collected.extend(records)
+
+    asyncio.run(run_batches([batch], policy, receive, concurrency=concurrency))
+    return collected
 
 
-async def run_task(
-    env_type: type[PivotEnv],
-    config: EnvConfig,
-    task: Task,
+async def run_batches(
+    batches: Iterable[Batch],
     policy: Policy,
-    rollouts: int = GROUP_SIZE,
+    receive: Receive,
     *,
-    concurrency: int = 64,
-    only: Collection[str] | None = None,
-    prompt: StudentPrompt | None = None,
-) -> TaskRollouts:
-    """Roll out one task ``rollouts`` times; see :func:`run_tasks`."""
-    return (
-        await run_tasks(env_type, config, [task], policy, rollouts, concurrency=concurrency, only=only, prompt=prompt)
-    )[0]
-
-
-async def run_tasks(
-    env_type: type[PivotEnv],
-    config: EnvConfig,
-    tasks: Sequence[Task],
-    policy: Policy,
-    rollouts: int = GROUP_SIZE,
-    *,
-    concurrency: int = 64,
-    only: Collection[str] | None = None,
-    prompt: StudentPrompt | None = None,
-) -> list[TaskRollouts]:
-    """Roll out every task ``rollouts`` times.
+    concurrency: int | None = None,
+    on_episode: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the episodes of all batches and hand each batch to ``receive`` when its last one is over.
 
     Args:
-        env_type: the environment.
-        config: its settings.
-        tasks: the levels.
-        policy: answers the turns of all episodes.
-        rollouts: samples a task, ``sample_idx`` 0 to ``rollouts - 1``.
-        concurrency: episodes in flight, fewer where the settings say so; each has its own environment instance.
-        only: ids of the episodes to run, None for all: how a later run makes the ones still owed.
-        prompt: the Student prompt; by default the one registered for the environment.
-
-    Returns:
-        One record a task in the order of ``tasks``, its episodes in the order of ``sample_idx``, frames and prompts in
-        the order of their first use. A task none of whose episodes is in ``only`` has no episodes.
+        batches: made one at a time, shortly before their episodes begin.
+        policy: answers all turns; it is closed at the end.
+        receive: called in another thread, one call at a time; an error of it ends the run.
+        concurrency: episodes in flight; by default what the policy can take, which may change while they run.
+        on_episode: called in the loop after every episode.
 
     Raises:
-        PluginError: no prompt is registered for the environment.
-        ConfigError: the policy or the environment cannot work with these settings.
+        ServerGoneError, ConfigError, PluginError: no episode can go on; see the module docstring for what is kept.
     """
-    student = prompt if prompt is not None else plugins.load("prompts", env_type.profile.name)
-    runs = [TaskRun(env_type, config, task, policy, student) for task in tasks]
-    wanted = [(run, sample) for run in runs for sample in range(rollouts) if only is None or run.id_of(sample) in only]
-    queue = iter(wanted)
-    in_flight = min(concurrency, len(wanted), config.most_instances or concurrency)
-    workers = [asyncio.create_task(_work(queue)) for _ in range(in_flight)]
+    scheduler = _Scheduler(policy, receive, concurrency, on_episode)
     try:
-        await asyncio.gather(*workers)
+        await scheduler.run(batches)
+    except BaseException as error:
+        await scheduler.abandon(error)
+        raise
     finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-    return [run.collected() for run in runs]
+        await scheduler.close()
+        await policy.aclose()
 
 
-async def _work(queue: Iterator[tuple["TaskRun", int]]) -> None:
-    """Run the next episode of the shared queue until there is none; keep the environment as long as it is sound."""
-    env: PivotEnv | None = None
-    try:
-        for run, sample in queue:
-            if env is None:
-                env = run.env_type(run.config)
-                env.draw_frames = False
-            episode = await run.run_episode(env, sample)
-            if episode.status is Status.ERROR:
-                env.close()
-                env = None
-    finally:
-        if env is not None:
-            env.close()
+class _OpenBatch:
+    """A batch in work."""
+
+    def __init__(self, batch: Batch, policy: Policy, pool: EnvPool) -> None:
+        self.batch, self.pool = batch, pool
+        prompt = batch.prompt or plugins.load("prompts", batch.env_type.profile.name)
+        self.runs = [TaskRun(batch.env_type, batch.config, task, policy, prompt, batch.run_id) for task in batch.tasks]
+        self.episodes = [
+            (run, sample)
+            for run in self.runs
+            for sample in range(batch.rollouts)
+            if batch.only is None or run.id_of(sample) in batch.only
+        ]
+        self.left = len(self.episodes)
+        self.complete = 0
+
+    def collected(self) -> list[TaskRollouts]:
+        """Return the records, in the order of tasks and samples."""
+        return [run.collected() for run in self.runs]
 
 
-class TaskRun:
-    """What the episodes of one task share, and how one of them is run."""
+class _Queued(NamedTuple):
+    """An episode that has not begun."""
+
+    batch: _OpenBatch
+    run: TaskRun
+    sample: int
+
+
+class _Scheduler:
+    """The state of one :func:`run_batches`."""
 
     def __init__(
-        self, env_type: type[PivotEnv], config: EnvConfig, task: Task, policy: Policy, prompt: StudentPrompt
+        self, policy: Policy, receive: Receive, concurrency: int | None, on_episode: Callable[[], None]
     ) -> None:
-        self.env_type = env_type
-        self.config = config
-        self.task = task
-        self.policy = policy
-        self.profile: EnvProfile = env_type.profile
-        self._policy_config = policy.config
-        self._group_id = group_id(
-            self.profile, config, task, policy_name=policy.name, policy_config=self._policy_config
-        )
-        self._history_in_prompt = not prompt.frame_only
-        self._prompts = PromptCache(prompt, self.profile, task)
-        self._frames = FrameBook()
-        self._episodes: dict[int, Episode] = {}
-        self._calls: dict[int, list[dict[str, Any]]] = {}
+        self._policy = policy
+        self._receive = receive
+        self._concurrency = concurrency
+        self._on_episode = on_episode
+        self._waiting: dict[EnvPool, deque[_Queued]] = {}  # of every pool, what there was no room for
+        self._open: list[_OpenBatch] = []
+        self._episodes: set[asyncio.Future[None]] = set()
+        self._handing_on: set[asyncio.Future[None]] = set()
+        self._writer = ThreadPoolExecutor(1, "pivot-batches")
+        self._changed = asyncio.Event()
+        self._error: BaseException | None = None
 
-    def id_of(self, sample: int) -> str:
-        """Return the episode id of one sample."""
-        return episode_id(
-            self.profile,
-            self.config,
-            self.task,
-            sample,
-            policy_name=self.policy.name,
-            policy_config=self._policy_config,
-        )
+    async def run(self, batches: Iterable[Batch]) -> None:
+        """Start episodes as policy and environments can take them, until all are over and handed on."""
+        queue = self._queue(batches)
+        while self._error is None:
+            while len(self._episodes) < max(1, self._concurrency or self._policy.episodes_in_flight):
+                item = self._next(queue)
+                if item is None:
+                    break
+                item.batch.pool.lent += 1
+                self._watch(asyncio.create_task(self._episode(item)), self._episodes)
+            if not self._episodes and not self._handing_on:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._error
 
-    async def run_episode(self, env: PivotEnv, sample: int) -> Episode:
-        """Run one episode to its end, whatever that is, and keep its record."""
-        episode = Episode(self.id_of(sample), self._group_id, sample, self.task)
-        self._episodes[sample] = episode
-        calls = self._calls[sample] = []
+    def _queue(self, batches: Iterable[Batch]) -> Iterator[_Queued]:
+        for batch in batches:
+            opened = _OpenBatch(batch, self._policy, self._pool_of(batch))
+            self._open.append(opened)
+            if not opened.episodes:
+                self._hand_on(opened)
+            for run, sample in opened.episodes:
+                yield _Queued(opened, run, sample)
+
+    def _pool_of(self, batch: Batch) -> EnvPool:
+        for pool in self._waiting:
+            if pool.env_type is batch.env_type and pool.config == batch.config:
+                return pool
+        pool = EnvPool(batch.env_type, batch.config)
+        self._waiting[pool] = deque()
+        return pool
+
+    def _next(self, queue: Iterator[_Queued]) -> _Queued | None:
+        """Return the first episode that may begin, None when there is none."""
+        for pool, items in self._waiting.items():
+            if items and pool.has_room:
+                return items.popleft()
+        for item in queue:
+            if item.batch.pool.has_room:
+                return item
+            self._waiting[item.batch.pool].append(item)
+        return None
+
+    async def _episode(self, item: _Queued) -> None:
+        opened, pool = item.batch, item.batch.pool
+        env = pool.take()
+        sound = False
         try:
-            outcome = await self._play(env, episode, calls)
-        except _PolicyFailedError as failure:
-            break_off(episode, StopReason.POLICY_ERROR, failure.cause)
-        except ENDS_THE_RUN:
-            raise
-        except Exception as error:  # noqa: BLE001 - a broken simulator is data: the record says what happened
-            break_off(episode, StopReason.ENV_ERROR, error)
-        else:
-            episode.stop_reason, episode.success = outcome
-            episode.failed = not episode.success
-        return episode
+            episode = await item.run.run_episode(env, item.sample, pool.call)
+            sound = episode.status is Status.COMPLETE
+        finally:
+            await pool.give_back(env, sound=sound)
+        opened.complete += sound
+        opened.left -= 1
+        self._on_episode()
+        if opened.left == 0:
+            self._hand_on(opened)
 
-    def give_up(self, sample: int, error: Exception) -> None:
-        """Make an error record of an episode that will not be finished, or was not begun; a finished one stays."""
-        episode = self._episodes.get(sample)
-        if episode is None:
-            episode = self._episodes[sample] = Episode(self.id_of(sample), self._group_id, sample, self.task)
-            self._calls[sample] = []
-        if episode.status is Status.COMPLETE and episode.stop_reason is None:
-            break_off(episode, StopReason.POLICY_ERROR, error)
-
-    async def _play(self, env: PivotEnv, episode: Episode, calls: list[dict[str, Any]]) -> tuple[StopReason, bool]:
-        """Append the steps of the episode; return why it ended and whether it succeeded."""
-        task, horizon = self.task, self.config.horizon
-        limit = self.policy.episode_seconds
-        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
-        frame, info = env.reset(options={"state": task.initial_state, "instruction": task.instruction})
-        frame_id = self._frames.id_of(env, frame)
-        history: list[HistoryEntry] = []
-        for t in range(horizon):
-            observation = str(info.get("observation_text", ""))
-            prompt = self._prompts.at(t, frame_id, history, observation)
-            reply, text, parsed = await self._ask(env, episode.episode_id, t, prompt, calls, deadline)
-            name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
-            payload = parsed.action.payload if parsed.action is not None else None
-            frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
-            next_frame_id = self._frames.id_of(env, frame)
-            stored = _stored_info(info)
-            episode.steps.append(
-                Step(
-                    t=t,
-                    prompt_hash=prompt.prompt_hash,
-                    observation_text=observation,
-                    response=text,
-                    finish_reason=reply.finish_reason,
-                    response_token_ids=reply.token_ids,
-                    response_logprobs=reply.logprobs,
-                    action=name,
-                    payload=payload,
-                    action_valid=parsed.action_valid,
-                    moved=stored.get("moved"),
-                    reward=float(reward),
-                    remaining_turns=horizon - 1 - t,
-                    frame_id=frame_id,
-                    next_frame_id=next_frame_id,
-                    info=stored,
-                    score_parts=info.get("score_parts"),
-                )
-            )
-            if terminated or truncated:
-                success = self._succeeded(env, episode, info)
-                return _stop_reason(success, terminated), success
-            if self._history_in_prompt:
-                history.append(HistoryEntry(t + 1, name, frame_id))
-            frame_id = next_frame_id
-        raise RuntimeError(f"the environment neither terminated nor truncated within its horizon of {horizon} turns")
-
-    async def _ask(
-        self,
-        env: PivotEnv,
-        episode: str,
-        t: int,
-        prompt: PromptMessages,
-        calls: list[dict[str, Any]],
-        deadline: float | None,
-    ) -> tuple[Reply, str, ParsedReply]:
-        """Return the reply, its text as it is stored, and what the grammar makes of it."""
-        turn = Turn(episode, t, turn_seed(episode, t), prompt, self._frames.frames, self.task, env)
-        started = perf_counter()
-        wall_clock = asyncio.timeout_at(deadline)
-        try:
-            async with wall_clock:
-                reply = await self.policy.reply(turn)
-            text = cut_reply(reply.text, self.profile.reply_limit)
-        except ENDS_THE_RUN:
-            raise
-        except Exception as error:
-            cause = error
-            if isinstance(error, TimeoutError) and wall_clock.expired():
-                cause = PolicyError(f"the episode took longer than {self.policy.episode_seconds:g} s (step {t})")
-            if isinstance(cause, PolicyError) and cause.call:
-                calls.append(_call_row(episode, t, perf_counter() - started, cause.call))
-            raise _PolicyFailedError(cause) from error
-        calls.append(_call_row(episode, t, perf_counter() - started, reply.call))
-        profile = self.profile
-        parsed = parse_reply(
-            text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
-        )
-        return reply, text, parsed
-
-    def _succeeded(self, env: PivotEnv, episode: Episode, info: Mapping[str, Any]) -> bool:
-        if self.profile.has_success_bit:
-            return bool(info["success"])
-        return episode.episode_return >= env.success_return
-
-    def collected(self) -> TaskRollouts:
-        """Return the record of the task; its order does not depend on the order in which episodes ran."""
-        samples = sorted(self._episodes)
-        episodes = [self._episodes[sample] for sample in samples]
-        steps = [step for episode in episodes for step in episode.steps]
-        frame_ids = dict.fromkeys(key for step in steps for key in (step.frame_id, step.next_frame_id))
-        hashes = dict.fromkeys(step.prompt_hash for step in steps)
-        return TaskRollouts(
-            task=self.task,
-            episodes=episodes,
-            frames={key: self._frames.frames[key] for key in frame_ids},
-            prompts={key: self._prompts.prompts[key] for key in hashes},
-            calls=[call for sample in samples for call in self._calls[sample]],
+    def _hand_on(self, opened: _OpenBatch) -> None:
+        self._open.remove(opened)
+        loop = asyncio.get_running_loop()
+        self._watch(
+            loop.run_in_executor(self._writer, self._receive, opened.batch, opened.collected()), self._handing_on
         )
 
+    def _watch(self, work: "asyncio.Future[None]", group: "set[asyncio.Future[None]]") -> None:
+        """Keep ``work`` in ``group`` until it has ended; its first error ends the run."""
 
-class _PolicyFailedError(Exception):
-    """Carries what a policy raised past the handler of the environment's errors."""
+        def ended(work: "asyncio.Future[None]") -> None:
+            group.discard(work)
+            error = None if work.cancelled() else work.exception()
+            self._error = self._error or error
+            self._changed.set()
 
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+        group.add(work)
+        work.add_done_callback(ended)
 
+    async def abandon(self, error: BaseException) -> None:
+        """Stop all episodes; hand on what is worth keeping."""
+        for task in self._episodes:
+            task.cancel()
+        await asyncio.gather(*self._episodes, *self._handing_on, return_exceptions=True)
+        if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
+            return  # the disk or the program is the trouble
+        reason = error if isinstance(error, ServerGoneError) else ServerGoneError("the run was stopped")
+        for opened in self._open:
+            if opened.complete:
+                for run, sample in opened.episodes:
+                    run.give_up(sample, reason)
+                self._receive(opened.batch, opened.collected())
 
-def break_off(episode: Episode, reason: StopReason, error: Exception) -> None:
-    """Turn the record into one of an episode that ended in ``error``."""
-    episode.status = Status.ERROR
-    episode.stop_reason = reason
-    episode.error = cut_reply(f"{type(error).__name__}: {error}", ERROR_LIMIT_BYTES)
-
-
-def _stop_reason(success: bool, terminated: bool) -> StopReason:
-    if success:
-        return StopReason.SUCCESS
-    return StopReason.LOST if terminated else StopReason.HORIZON
-
-
-def _stored_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the public keys as plain JSON values; a number that is not finite was not measured and becomes None."""
-    stored: dict[str, Any] = {}
-    for key in INFO_KEYS:
-        if key in info:
-            value = info[key]
-            if isinstance(value, np.generic):
-                value = value.item()
-            stored[key] = None if isinstance(value, float) and not math.isfinite(value) else value
-    return stored
-
-
-def _call_row(episode: str, t: int, latency: float, call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the ``calls`` table; what the policy knows better replaces what the loop measured."""
-    return {
-        "request_id": request_id(episode, t, "student"),
-        "episode_id": episode,
-        "t": t,
-        "role": "student",
-        "attempts": 1,
-        "latency": latency,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-        "cost": None,
-        "cache_hit": False,
-        "model_revision": None,
-        **call,
-    }
+    async def close(self) -> None:
+        """Wait for the last file and close the environments."""
+        self._writer.shutdown()
+        for pool in self._waiting:
+            await pool.close()

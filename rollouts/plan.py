@@ -1,4 +1,4 @@
-"""What a run is going to do, derived from its settings alone: which levels, and which episodes must then exist.
+"""What a run is going to do, derived from its settings alone: which levels.
 
 Level ``i`` comes from ``derive_seed(run_seed, env name, i)`` and from the levels before it, which it must not repeat.
 Usually a level is one task; with several evaluation sets it is one in each, side by side. A task
@@ -6,13 +6,9 @@ never depends on how many were asked for, so a store grows by planning again wit
 same plan from ``run.json`` and compares it with the rows it finds.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..errors import GenerationError
 from ..identity import derive_seed
-from .ids import episode_id
 
 MAX_DRAWS = 1000
 """Draws for one task. A level repeats with probability ``used / possible``; 1000 draws in vain mean that practically
@@ -69,20 +65,3 @@ def _task_key(task: Task) -> str:
 def _level_key(env_type: type[PivotEnv], task: Task) -> str:
     # One level may be two tasks when its goal or its evaluation set differs.
     return f"level:{task.eval_set}:{task.goal_idx}:{env_type.canonical_state(task.initial_state)}"
-
-
-def expected_episode_ids(
-    env_type: type[PivotEnv],
-    config: EnvConfig,
-    tasks: Sequence[Task],
-    rollouts: int,
-    *,
-    policy_name: str,
-    policy_config: Mapping[str, Any],
-) -> list[str]:
-    """Return the id of every episode that a finished run over ``tasks`` holds, by task, then by sample index."""
-    return [
-        episode_id(env_type.profile, config, task, sample, policy_name=policy_name, policy_config=policy_config)
-        for task in tasks
-        for sample in range(rollouts)
-    ]

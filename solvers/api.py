@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import plugins
-from ..errors import CertifyError
+from ..errors import CertifyError, ConfigError
 from .base import Case, Solver, Unsolved, Verdict
 
 
@@ -36,12 +36,12 @@ def certify(
         CertifyError: the episode succeeded, does not fit the level, or the search hit its state cap.
         PluginError: there is no such solver.
     """
-    kind = plugins.load("solvers", env)
+    kind: type[Solver] = plugins.load("solvers", env)
     try:
-        solver: Solver = kind(**settings)
-    except TypeError as error:
-        raise CertifyError(f"settings of solver {env!r} cannot be used: {error}") from error
-    answer = solver.certify([Case(initial_state, list(actions), horizon, steps, observations)])[0]
+        checked = plugins.read_settings(kind.config_type, settings, f"setting of solver {env}: ")
+    except ConfigError as error:
+        raise CertifyError(str(error)) from error
+    answer = kind(checked).certify([Case(initial_state, list(actions), horizon, steps, observations)])[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     return answer

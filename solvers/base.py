@@ -7,8 +7,13 @@ the first action after which the goal cannot be reached within the remaining tur
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import ConfigDict
+
+from ..plugins import WORD, Plugin, Settings
+from ..records import Stored
 
 FAILURE_MODES = (
     "timeout",
@@ -22,7 +27,8 @@ FAILURE_MODES = (
     "regression",
     "mismatch",
 )
-"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset."""
+"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset, and
+those of other environments follow it, sorted."""
 
 CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
 CertificateUnit = Literal["moves", "turns", "stages", "score"]
@@ -47,29 +53,34 @@ class Case:
 class Certificate:
     """The facts that prove ``(t*, m*)`` (spec section 3). ``None`` stands where a number makes no sense."""
 
-    kind: CertificateKind
-    unit: CertificateUnit
-    budget_before: int
-    """Turns left before the pivot action: ``T_max - t*``."""
-    budget_after: int
-    """Turns left after it: ``k_{t*} = T_max - 1 - t*``."""
-    before: float | None
-    """Needed amount at ``s_{t*}`` in ``unit``; None when the goal is out of reach from there."""
-    after: float | None
-    """Needed amount at ``s_{t*+1}``; None when the goal is out of reach from there."""
-    reachable_after: bool | None
-    """False for a deadlock; None where it makes no sense."""
-    raw_before: float | None = None
-    raw_after: float | None = None
-    reference_pivot: int | None = None
-    """The pivot by a better reference, where one exists beside an inexact certificate."""
-    reference_kind: str | None = None
-    """``exact``, or ``lower_bound``: no play takes fewer."""
-    reference_before: float | None = None
-    """Needed turns at ``s_{t*}`` by that reference, also where ``unit`` counts stages; None when the goal is out of
-    reach from there, or without a reference."""
-    reference_after: float | None = None
-    """Needed turns at ``s_{t*+1}`` by that reference; None likewise."""
+    kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.")]
+    unit: Annotated[CertificateUnit, Stored("Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.")]
+    budget_before: Annotated[int, Stored("Turns left before the pivot action: T_max - t*.")]
+    budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]
+    before: Annotated[
+        float | None,
+        Stored("Needed amount before the pivot action; null when the goal is out of reach there."),
+    ]
+    after: Annotated[float | None, Stored("Needed amount after it; null when the goal is out of reach from there.")]
+    reachable_after: Annotated[bool | None, Stored("False for a deadlock; null where it makes no sense.")]
+    raw_before: Annotated[
+        float | None, Stored("Measured amount behind `before` (metres, stages, score), where there is one.")
+    ] = None
+    raw_after: Annotated[float | None, Stored("The same after the action.")] = None
+    reference_pivot: Annotated[
+        int | None, Stored("Pivot step by a better reference, where one exists beside an inexact certificate.")
+    ] = None
+    reference_kind: Annotated[
+        str | None, Stored("Which reference that is: `exact`, or `lower_bound` (no play takes fewer).")
+    ] = None
+    reference_before: Annotated[
+        float | None,
+        Stored("Turns needed before the pivot action by that reference; null when out of reach there."),
+    ] = None
+    """In turns also where ``unit`` counts stages; None without a reference, too."""
+    reference_after: Annotated[
+        float | None, Stored("Turns needed after it by that reference; null when out of reach from there.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +108,40 @@ class Unsolved:
     detail: str
 
 
-@dataclass(frozen=True)
-class Solver(ABC):
-    """Certifies failed episodes of one environment. Subclasses are dataclasses whose fields are their settings."""
+def unfit_modes(modes: Any) -> str | None:
+    """Say why failure modes cannot be stored, or None: a mode is a word of a ClassLabel, a prompt and a target."""
+    if not isinstance(modes, tuple) or not modes:
+        return f"its failure modes are {modes!r}, expected a tuple of at least one word"
+    bad = [mode for mode in modes if not (isinstance(mode, str) and WORD.fullmatch(mode))]
+    return f"its failure mode {bad[0]!r} is no word; use lower-case letters, digits and underscores" if bad else None
+
+
+class SolverSettings(Settings):
+    """Settings of a solver: they decide labels, never episodes. A value of another type is refused, not converted."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Solver(Plugin, ABC):
+    """Certifies failed episodes of one environment."""
 
     name: ClassVar[str]
     version: ClassVar[str]
     modes: ClassVar[tuple[str, ...]]
     actions: ClassVar[tuple[str, ...]]
     """Usable action names in the public order; ties between plans are broken by it."""
+    kind: ClassVar[CertificateKind]
+    """The kind of all its certificates."""
+    unit: ClassVar[CertificateUnit]
+    """The unit of all its certificates."""
+
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Say what of the class the dataset could not store; see the base class."""
+        for name, allowed in (("kind", get_args(CertificateKind)), ("unit", get_args(CertificateUnit))):
+            if getattr(cls, name, None) not in allowed:
+                return f"its {name} is {getattr(cls, name, None)!r}, expected one of {', '.join(allowed)}"
+        return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
@@ -114,8 +150,7 @@ class Solver(ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The settings that decide the verdicts, as stored beside every label."""
-        names = (item.name for item in fields(self))
-        return {name: getattr(self, name) for name in names if not name.startswith("_")}
+        return self.settings.model_dump(mode="json")
 
 
 class DistanceMap(ABC):
@@ -156,8 +191,32 @@ class Proof:
     """The outcome of an independent re-check of a verdict (``verify``)."""
 
     problems: tuple[str, ...] = field(default=())
+    undecided: str | None = None
+    """Why nothing could be proved, such as a level that is too large to be searched a second time."""
 
     @property
     def holds(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
+        """Whether the label was proved."""
+        return not self.problems and self.undecided is None
+
+
+class Prover(Plugin, ABC):
+    """Proves the labels of one environment a second time, from stored rows alone.
+
+    A prover shares no code with the solver: what both get wrong nobody finds. Labels of an environment without one are
+    counted as unproved wherever labels are counted.
+    """
+
+    def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
+        """Prepare for labels that were made with the solver settings ``solver_config``; its defaults without."""
+        super().__init__(settings)
+        self.solver_config = dict(solver_config or {})
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Return the settings under which a label is proved while it is made; ``verify`` takes the defaults."""
+        return cls.config_type()
+
+    @abstractmethod
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or everything that is wrong with it. Never raises for a bad row."""

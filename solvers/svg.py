@@ -9,11 +9,11 @@ is rounded to nine decimals (half to even) before it is held against the limit, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from .base import Case, Certificate, Solver, Unsolved, Verdict
+from ..plugins import Settings
+from .base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
 
 EMPTY = "empty"
 """The word for a reply that held no document."""
@@ -23,7 +23,6 @@ LIMIT = Fraction(1, 100)
 DECIMALS = 9
 
 
-@dataclass(frozen=True)
 class SvgSolver(Solver):
     """Labels SVG episodes; see the module's docstring."""
 
@@ -31,6 +30,9 @@ class SvgSolver(Solver):
     version: ClassVar[str] = "1"
     modes: ClassVar[tuple[str, ...]] = ("format", "regression", "stagnation", "mismatch")
     actions: ClassVar[tuple[str, ...]] = ("svg",)
+    kind: ClassVar[CertificateKind] = "convention"
+    unit: ClassVar[CertificateUnit] = "score"
+    config_type: ClassVar[type[Settings]] = SolverSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`; reads ``valid_svg`` and ``average_score`` of every logged step."""

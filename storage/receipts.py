@@ -1,11 +1,10 @@
 """Receipts: proof that a shard's stage is done, and what resume reads."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .files import FileRecord, write_json_atomic
+from ..errors import StoreError
+from .base import FileRecord, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,28 +16,37 @@ class Receipt:
     files: dict[str, FileRecord]
     facts: dict[str, Any]
     """Small results that later stages need without reading the shard (counts, owed episodes)."""
+    changed: dict[str, str] = field(default_factory=dict, compare=False)
+    """When each file was written, as ``Stat.changed`` says: one that still says so is not hashed again."""
 
-    def write(self, root: Path, relative: str) -> None:
+    def write(self, storage: Storage, name: str) -> None:
         """Store the receipt; from now on the shard counts as done."""
-        write_json_atomic(root, relative, asdict(self))
+        changed = {path: status.changed for path in self.files if (status := storage.stat(path)) is not None}
+        storage.write_json(name, asdict(self) | {"changed": changed})
 
     @classmethod
-    def read(cls, root: Path, relative: str) -> "Receipt | None":
+    def read(cls, storage: Storage, name: str) -> "Receipt | None":
         """Read a receipt; None when there is none or it is unreadable (the shard is then made again)."""
         try:
-            raw = json.loads((root / relative).read_text(encoding="utf-8"))
+            raw = storage.read_json(name)
             files = {path: FileRecord(**entry) for path, entry in raw["files"].items()}
-            return cls(raw["inputs"], files, dict(raw["facts"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return cls(raw["inputs"], files, dict(raw["facts"]), dict(raw.get("changed", {})))
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def holds(self, root: Path, inputs: str) -> bool:
-        """Whether the shard was made from ``inputs`` and its files are still there in full length."""
-        return self.inputs == inputs and all(_has_size(root / path, entry.bytes) for path, entry in self.files.items())
+    def holds(self, storage: Storage, inputs: str) -> bool:
+        """Whether the shard was made from ``inputs`` and its files are still what was written."""
+        return self.inputs == inputs and all(
+            is_intact(storage, path, record, self.changed.get(path)) for path, record in self.files.items()
+        )
 
 
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
+def is_intact(storage: Storage, name: str, record: FileRecord, changed: str | None) -> bool:
+    """Whether an object is what ``record`` says; it is read only if it may have been written after ``changed``.
+
+    A length tells most damage, and hashing a whole store (about 1 GB/s) is worth it only where something was touched.
+    """
+    status = storage.stat(name)
+    if status is None or status.bytes != record.bytes:
         return False
+    return status.changed == changed or storage.record(name) == record

@@ -1,6 +1,10 @@
-"""What all tests share: small stores that are built once a test process, and property tests without a stop watch."""
+"""What all tests share: where they write, stores and a database that are made once a test process, no stop watch."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,42 @@ from pivot.tests.stores import Patient, build_small, build_tiny
 # A busy machine is slow now and then; a time limit for each example would fail by chance.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes; all tests together fill 0.5 GB, passed ones are cleared away at once."""
+
+
+def pytest_configure() -> None:
+    """Put temporary folders into memory where there is room: a store waits for the disk twice with every file."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share what their module makes once on one test worker; all others go where there is time."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
+            fixtures = [each for made in item._fixtureinfo.name2fixturedefs.values() for each in made]
+            if any(fixture.scope == "module" for fixture in fixtures):
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+collect_ignore = ["external/corridor"]
+"""The example of docs/extending.md: its tests run where it is installed, in `external/test_external.py`."""
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs with a cache folder two levels up keep Prefect's records, so that its database is set up once (10 s).
+
+    One server at a time may use it: the tests are in the group `prefect`, on one test worker.
+    """
+    home = tmp_path_factory.mktemp("cache") / "pivot" / f"prefect-{version('prefect')}"
+    home.mkdir(parents=True)
+    return home
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +74,21 @@ def patient(_tiny_copy: Patient) -> Iterator[Patient]:
     """A copy of the tiny store to damage; it is healed afterwards."""
     yield _tiny_copy
     _tiny_copy.heal()
+
+
+@pytest.fixture(scope="session")
+def _single_copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Patient]:
+    folder = tmp_path_factory.mktemp("single")
+    names = ("sokoban", "frozenlake")
+    return {name: Patient(build_tiny(folder / name, name), folder / f"{name} copy") for name in names}
+
+
+@pytest.fixture
+def patients(_single_copies: dict[str, Patient]) -> Iterator[dict[str, Patient]]:
+    """A tiny store of each environment alone, which is quicker to verify, to damage; they are healed afterwards."""
+    yield _single_copies
+    for patient in _single_copies.values():
+        patient.heal()
 
 
 @pytest.fixture(scope="session")

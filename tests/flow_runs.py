@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pivot.datasets.store import Store
-from pivot.storage.files import file_record
 
 CLI = [sys.executable, "-c", "from pivot.cli import main; main()"]
 """The ``pivot`` command, wherever this interpreter finds the package."""
@@ -46,8 +45,9 @@ def assert_nothing_is_torn(root: Path) -> None:
 
 def assert_whole(root: Path) -> None:
     """The manifest lists exactly the files of the store, and each as it is on disk."""
-    manifest = Store.open(root).manifest()
-    assert {name: file_record(root / name) for name in manifest} == manifest
+    store = Store.open(root)
+    manifest = store.manifest()
+    assert {name: store.storage.record(name) for name in manifest} == manifest
     own = {name for name in files_of(root) if not name.startswith(".")} - {"manifest.json", "pivot.duckdb"}
     assert own == set(manifest)
 

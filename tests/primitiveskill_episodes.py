@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pivot.environments.primitiveskill.actions import Primitive, join, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case
 
 STAGES = {"align": 2, "place": 3, "stack": 3, "drawer": 2}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
-from pivot.datasets.parquet import write_table
+from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store import DATASET_FOLDER, Store
-from pivot.storage.files import file_record
+from pivot.storage import LocalStorage
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows | None]
@@ -46,7 +46,7 @@ def rewrite_manifest(root: Path) -> None:
     store = Store.open(root)
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
     kept = [name for name in names if not name.startswith(".") and name not in ("manifest.json", "pivot.duckdb")]
-    store.write_manifest({name: file_record(root / name) for name in kept})
+    store.write_manifest({name: store.storage.record(name) for name in kept})
 
 
 def problems(root: Path) -> list[str]:
@@ -115,4 +115,4 @@ def change_rows(root: Path, name: str, change: Change) -> None:
     changed = change(rows)
     rows = rows if changed is None else changed
     is_dataset = name.startswith(f"{DATASET_FOLDER}/")
-    write_table(root, name, schema, schema.table(rows, features=is_dataset), repeats=schema is DATASET_EPISODES)
+    write_tables(LocalStorage(root), [(name, schema, schema.table(rows, features=is_dataset))])

@@ -2,10 +2,8 @@
 
 from functools import lru_cache
 
-from pivot.datasets.config import make_config
-from pivot.datasets.parts import make_policy
 from pivot.datasets.schema import EPISODES, STEPS
-from pivot.datasets.tables import failed_episodes, rollout_tables, shard_constants
+from pivot.datasets.tables import failed_episodes, rollout_tables
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.labeling.base import FailedEpisode
 from pivot.rollouts.base import TaskRollouts
@@ -23,7 +21,5 @@ def rollouts(count: int) -> list[TaskRollouts]:
 
 def failures(count: int = 9) -> list[FailedEpisode]:
     """The failed ones among eight rollouts of each of ``count`` tasks."""
-    config = make_config({"environments": {"svg": {"tasks": count, "settings": {}}}})
-    constants = shard_constants(config, SvgConfig(), make_policy(config.policy))
-    tables = rollout_tables(rollouts(count), SvgEnv.profile, constants)
+    tables = rollout_tables(rollouts(count))
     return failed_episodes(tables[EPISODES], tables[STEPS])

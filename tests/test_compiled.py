@@ -1,10 +1,56 @@
 """Compiled code is forgotten when something that it uses has changed, and only then."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import pivot
 from pivot.compiled import forget_stale
+
+COMPILED = """
+import pivot, sys
+from pivot.environments.navigation.view import kernel as rooms, surfaces
+from pivot.environments.primitiveskill.view import kernel as tabletop
+from pivot.solvers.frozenlake import kernel as frozenlake
+from pivot.solvers.sokoban import board, kernel, search
+from pivot import images
+from numba.core.dispatcher import Dispatcher
+import numpy as np
+assert pivot.__file__.startswith(sys.argv[1]), pivot.__file__
+modules = rooms, surfaces, tabletop, frozenlake, board, kernel, search, images
+functions = [value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)]
+assert len(functions) > 50, len(functions)
+assert not [function for function in functions if function._cache.cache_path], "something would be kept on disk"
+code, width, height, start, depths = frozenlake.read_map(np.frombuffer(b"SF\\nFG", np.uint8), -1, -1)
+print(code, width, height, start, depths.tolist())
+"""
+
+
+def test_compiled_code_works_where_nothing_can_be_kept_on_disk(tmp_path: Path) -> None:
+    """Files stand where cache folders would, which stops root too: an installation of another user without a home."""
+    package, source = tmp_path / "pivot", Path(str(pivot.__file__)).parent
+    for path in source.rglob("*.py"):
+        place = path.relative_to(source)
+        if not {"tests", "benchmarks"} & {*place.parts} and not any(part.startswith(".") for part in place.parts):
+            (package / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, package / place)
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").touch()
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    closed = {name: str(nowhere / "cache") for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILED, str(tmp_path)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), **closed},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.stdout == "0 2 2 0 [2, 1, 1, 0]\n", ran.stderr
 
 
 def test_only_older_indexes_of_the_file_are_removed(tmp_path: Path) -> None:

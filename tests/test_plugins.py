@@ -1,13 +1,21 @@
 """Plugins are found by name, and a broken one says whose it is and why."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from pivot import plugins
-from pivot.environments.base import PivotEnv
+from pivot.environments.base import EnvProfile, PivotEnv
+from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import PluginError
+from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
+from pivot.plugins import Settings
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.solvers.base import Solver
+from pivot.solvers.sokoban import SokobanSolver
 
 
 @pytest.fixture
@@ -38,9 +46,72 @@ def test_the_embedded_environments_are_registered(name: str) -> None:
 
 
 def test_a_third_party_environment_is_found(registered: list[EntryPoint]) -> None:
-    registered += [point("json:loads"), point("json:dumps", "another")]
+    registered += [point("pivot.environments.svg:SvgEnv"), point("json:dumps", "another")]
     assert plugins.names("environments") == ["another", "toy"]
-    assert plugins.load("environments", "toy")("[1]") == [1]
+    assert plugins.load("environments", "toy").profile.name == "svg"
+
+
+class _Modes(SokobanSolver):
+    modes = ("Falls Down",)
+
+
+class _Unit(SokobanSolver):
+    unit = "parsecs"  # pyright: ignore[reportAssignmentType]
+
+
+class _NoSettings(SokobanSolver):
+    config_type = dict  # pyright: ignore[reportAssignmentType]
+
+
+class _Undeclared(Filter):
+    name: ClassVar[str] = "undeclared"
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None: ...
+
+
+class _Half(Solver):
+    name: ClassVar[str] = "half"
+
+
+class _ProfileOfModes(SokobanEnv):
+    profile: ClassVar[EnvProfile] = replace(SokobanEnv.profile, failure_modes=("time-out",))
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "problem"),
+    [
+        ("environments", "json:loads", "expected a subclass of pivot.environments.base.PivotEnv"),
+        ("environments", "pivot.solvers.svg:SvgSolver", "expected a subclass of pivot.environments.base.PivotEnv"),
+        ("environments", f"{__name__}:_ProfileOfModes", "its failure mode 'time-out' is no word"),
+        ("solvers", f"{__name__}:_Modes", "its failure mode 'Falls Down' is no word"),
+        ("solvers", f"{__name__}:_Unit", "its unit is 'parsecs', expected one of moves, turns, stages, score"),
+        ("solvers", f"{__name__}:_NoSettings", "its config_type is <class 'dict'>"),
+        ("solvers", f"{__name__}:_Half", "it does not define certify of pivot.solvers.base.Solver"),
+        ("filters", f"{__name__}:_Undeclared", "it declares no config_type"),
+        ("prompts", "json:loads", "expected an instance of pivot.rollouts.base.StudentPrompt"),
+    ],
+)
+def test_what_breaks_its_contract_is_refused_at_the_door(
+    registered: list[EntryPoint], group: str, value: str, problem: str
+) -> None:
+    owned = EntryPoint(name="toy", value=value, group=f"pivot.{group}")
+    vars(owned)["dist"] = SimpleNamespace(name="toy-dist")
+    registered.append(owned)
+    with pytest.raises(PluginError) as caught:
+        plugins.load(group, "toy")
+    message = str(caught.value)
+    assert f"'toy' ({value}, from toy-dist) does not fit the group pivot.{group}: " in message
+    assert problem in message
+    assert message.endswith("fix or uninstall that package")
+
+
+def test_a_constructors_own_bug_stays_a_traceback() -> None:
+    class Buggy(ScriptedPolicy):
+        def __init__(self, settings: Settings | None = None, **values: Any) -> None:
+            raise TypeError("a bug of the plugin")
+
+    with pytest.raises(TypeError, match="a bug of the plugin"):
+        Buggy()
 
 
 @pytest.mark.parametrize(

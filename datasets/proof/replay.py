@@ -4,15 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PolicyError
-from ...labeling.base import Guidance, GuidanceRequest, Teacher
+from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
-from ...messages import PromptMessages
+from ...messages import Call, PromptMessages
+from ...plugins import Settings
+from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
 from ..tables import Rows
 
 
 class StoredReplies(Policy):
     """Gives the stored reply of every turn, under the name and config of the policy that gave it."""
+
+    config_type = Settings
 
     def __init__(self, policy: Policy, steps: Mapping[str, Rows]) -> None:
         """Repeat the replies in ``steps``, the step rows by episode."""
@@ -44,10 +48,12 @@ class StoredReplies(Policy):
         )
 
 
-class StoredGuidance(Teacher):
+class StoredGuidance(GuidanceWriter):
     """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
 
-    def __init__(self, teacher: Teacher, known: Mapping[str, Guidance]) -> None:
+    config_type = Settings
+
+    def __init__(self, teacher: GuidanceWriter, known: Mapping[str, Guidance]) -> None:
         """Repeat ``known``, the guidance by episode."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
@@ -86,12 +92,14 @@ def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
     """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
-    spent: dict[str, list[Mapping[str, Any]]] = {}
+    spent: dict[str, list[Call]] = {}
     for call in calls:
-        spent.setdefault(call["episode_id"], []).append(call)
+        spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
     found: dict[str, Guidance] = {}
     for row in labels:
-        problems = [reason["detail"] for reason in row["reject_reasons"] if reason["name"] == TEACHER]
+        problems = [
+            Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
+        ]
         episode = row["episode_id"]
         found[episode] = Guidance(
             row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))

@@ -18,15 +18,13 @@ from ...labeling.base import FailedEpisode
 from ...labeling.label import label_episodes
 from ...rollouts.base import Status, StopReason
 from ...rollouts.loop import roll_out_tasks
-from ...solvers.base import Certificate, Solver, Verdict
-from ...solvers.proofs.puzzles import prover
-from ..config import RunConfig, Shard, env_config, environment, make_solver
+from ...solvers.base import Certificate, Prover, Verdict
+from ..config import RunConfig, Shard
 from ..export import dataset_file, dataset_tables
 from ..parquet import read_table
-from ..parts import make_filters, make_policy, make_teacher
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, shard_constants, steps_by_episode
+from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
 from .compare import differences
 from .replay import StoredGuidance, StoredReplies, stored_guidance
 
@@ -38,6 +36,8 @@ class ShardReport:
     shard: Shard
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    unproved: int = 0
+    """Labels that no independent search could decide."""
 
 
 BROKEN_ROWS = (PivotError, KeyError, ValueError, TypeError, IndexError, AttributeError)
@@ -72,19 +72,20 @@ def verify_shard(
 
 
 def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: ShardReport) -> None:
-    config = store.config
-    env_type, settings = environment(shard.env), env_config(shard.env, config.environments[shard.env].settings)
+    run, env = store.run, store.run.env(shard.env)
     stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
     counts = {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
     report.checked |= counts
     report.problems += _frame_problems(stored[FRAMES])
-    if not settings.repeats_exactly:
+    if not env.config.repeats_exactly:
         return  # a simulator draws no picture twice: labels and dataset are derived from the stored rows alone
-    policy = make_policy(config.policy)
+    policy = run.policy()
     if not policy.is_stand_in:
         policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
-    rollouts = roll_out_tasks(env_type, settings, tasks, policy, config.rollouts)
-    derived = rollout_tables(rollouts, env_type.profile, shard_constants(config, settings, policy))
+    rollouts = roll_out_tasks(
+        env.type, env.config, tasks, policy, run.config.rollouts, run_id=run.run_id, prompt=env.prompt
+    )
+    derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
@@ -135,26 +136,27 @@ def _frame_problems(frames: pa.Table) -> list[str]:
 def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
     config = store.config
     stored = store.read(LABELS, shard)
-    teacher = make_teacher(config.teacher)
+    env, teacher = store.run.env(shard.env), store.run.writer()
     if not teacher.is_stand_in:
         teacher = StoredGuidance(teacher, stored_guidance(stored.to_pylist()))
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    solver = make_solver(shard.env, config.solvers.get(shard.env))
+    solver = env.solver()
     labels = label_episodes(
         episodes,
         solver,
         teacher,
-        make_filters(),
+        store.run.filters(),
         str(config.label_version),
         config.target_vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
+        env.prover(quick=True),
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
-    prompts = read_table(store.root / store.label_prompts_file(shard), PROMPTS)
+    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
     report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
     report.problems += _teacher_call_problems(store, shard, stored)
-    report.problems += _unproved(solver, stored.to_pylist(), episodes)
     report.checked["labels"] = stored.num_rows
+    _prove(env.prover(), stored.to_pylist(), episodes, report)
 
 
 def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list[str]:
@@ -165,23 +167,28 @@ def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list
     known = set(labels["episode_id"].to_pylist())
     return [
         f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
-        for call in read_table(store.root / path, CALLS).to_pylist()
+        for call in read_table(store.storage, path, CALLS).to_pylist()
         if call["role"] != "teacher" or call["episode_id"] not in known
     ]
 
 
-def _unproved(solver: Solver, labels: list[dict[str, Any]], episodes: list[FailedEpisode]) -> list[str]:
+def _prove(
+    prover: Prover | None, labels: list[dict[str, Any]], episodes: list[FailedEpisode], report: ShardReport
+) -> None:
     """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
     by_id = {episode.episode_id: episode for episode in episodes}
-    prove = prover(solver.name, solver.config)
-    problems = []
     for label in labels:
         episode = by_id.get(label["episode_id"])
-        if episode is None or label["pivot_step"] is None or prove is None:
+        if episode is None or label["pivot_step"] is None:
             continue
-        proof = prove(episode.case(), stored_verdict(label))
-        problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
-    return problems
+        if prover is None:
+            report.unproved += 1
+            continue
+        proof = prover.prove(episode.case(), stored_verdict(label))
+        report.unproved += proof.undecided is not None
+        # A label that is stored as refuted is known to be wrong, and no training data.
+        if label["proved"] is not False:
+            report.problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
 
 
 def stored_verdict(label: dict[str, Any]) -> Verdict:
@@ -203,7 +210,7 @@ def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: S
     rows = 0
     for (schema, side), derived in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
-        stored = read_table(store.root / path, schema)
+        stored = read_table(store.storage, path, schema)
         same = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0

@@ -17,9 +17,9 @@ from ...environments.base import Task
 from ...errors import StoreError
 from ...images import decode, frame_id
 from ...rollouts.plan import plan_tasks
-from ...storage.files import file_record, read_json
+from ...storage import Storage
 from ..card import CARD, PICTURE, card_text, example_picture
-from ..config import Shard, env_config, environment
+from ..config import Shard
 from ..export import assign_sides, dataset_file
 from ..progress import Reporter
 from ..schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STORE_TABLES
@@ -34,6 +34,8 @@ class Report:
 
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    unproved: int = 0
+    """Labels that hold as far as they were derived anew, but that no independent search could decide."""
 
     @property
     def holds(self) -> bool:
@@ -73,6 +75,7 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None) -
     progress.finish(STAGE)
     for shard in shards:
         report.problems += found[shard].problems
+        report.unproved += found[shard].unproved
         for name, number in found[shard].checked.items():
             report.checked[name] = report.checked.get(name, 0) + number
     report.problems += _card_problems(store)
@@ -86,8 +89,7 @@ def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any,
 
 def _planned(store: Store) -> dict[Shard, list[Task]]:
     tasks = {
-        name: plan_tasks(environment(name), env_config(name, run.settings), store.config.seed, run.tasks)
-        for name, run in store.config.environments.items()
+        name: plan_tasks(env.type, env.config, store.config.seed, env.tasks) for name, env in store.run.envs.items()
     }
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in store.config.shards()}
 
@@ -105,10 +107,9 @@ def _file_problems(store: Store) -> list[str]:
     made = _made_files(store)
     problems = []
     for name, record in manifest.items():
-        path = store.root / name
-        if not path.is_file():
+        if store.storage.stat(name) is None:
             problems.append(f"{name}: the file is missing")
-        elif (actual := file_record(path)) != record:
+        elif (actual := store.storage.record(name)) != record:
             what = "length" if actual.bytes != record.bytes else "sha256"
             problems.append(f"{name}: its {what} is not that of {MANIFEST}")
     version = store.config.label_version
@@ -141,23 +142,24 @@ def _labels_of(name: str) -> int:
 
 
 def _card_problems(store: Store) -> list[str]:
-    folder = store.root / DATASET_FOLDER
+    storage = store.storage
     try:
         picture = example_picture(store)
-        run = read_json(store.root / RUN)
+        run = storage.read_json(RUN)
+        card = card_text(store, DATASET_FOLDER, run, store.manifest(), picture is not None)
         problems = []
-        if (folder / CARD).read_text(encoding="utf-8") != card_text(store, DATASET_FOLDER, run, picture is not None):
+        if storage.read_bytes(f"{DATASET_FOLDER}/{CARD}").decode() != card:
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
-        if not _shows(folder / PICTURE, picture):
+        if not _shows(storage, f"{DATASET_FOLDER}/{PICTURE}", picture):
             problems.append(f"{DATASET_FOLDER}/{PICTURE}: it is not the picture that the tables give")
     except (*BROKEN_ROWS, OSError, pl.exceptions.PolarsError) as error:
         return [f"{DATASET_FOLDER}/{CARD}: it cannot be derived anew ({error})"]
     return problems
 
 
-def _shows(path: Path, picture: bytes | None) -> bool:
+def _shows(storage: Storage, name: str, picture: bytes | None) -> bool:
     """Whether a file shows the pixels of ``picture``; without a picture there must be no file."""
-    if picture is None or not path.is_file():
-        return picture is None and not path.exists()
-    found = path.read_bytes()
+    if picture is None or storage.stat(name) is None:
+        return picture is None and storage.stat(name) is None
+    found = storage.read_bytes(name)
     return found == picture or frame_id(decode(found)) == frame_id(decode(picture))

@@ -9,11 +9,8 @@ Frames are what a model sees: 255x255, by default the decoded JPEG. Pixels of th
 arithmetic and are equal on every machine; those of the JPEG also depend on the decoder that Pillow brings.
 """
 
-import json
 import math
-from collections.abc import Hashable
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
 
@@ -22,18 +19,16 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from pydantic import Field, model_validator
 
-from ...errors import ConfigError, LevelError
-from ...identity import canonical_json
-from ...images import decode
-from ..backends import EMBEDDED, BackendConfig, encoded
-from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ...errors import ConfigError
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
 from .rooms.things import base_instruction, common_sense_instruction
 from .state import THOR, NavigationState, Pose, parse_state
 from .tasks import draw_task
-from .thor.world import ThorWorld, check_health
+from .thor.world import ThorWorld
 from .view.scene import SIDE, draw_view
 from .world import ACTIONS, World
 
@@ -51,6 +46,9 @@ class NavigationConfig(BackendConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+    stand_in: ClassVar[str] = (
+        "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
+    )
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
@@ -83,20 +81,13 @@ class NavigationConfig(BackendConfig):
             if names:
                 raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
             return values
-        filled = {"thor_version": values.get("thor_version") or _installed_thor(), "task_files": names}
+        filled = {"thor_version": values.get("thor_version") or installed("ai2thor", THOR), "task_files": names}
         if names and not values.get("task_digest"):
             try:
                 filled["task_digest"] = files_digest(names)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        """The embedded rooms stand in for AI2-THOR's."""
-        if self.backend != EMBEDDED:
-            return ()
-        return ("the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes",)
 
     @model_validator(mode="after")
     def _check_range(self) -> "NavigationConfig":
@@ -108,7 +99,7 @@ class NavigationConfig(BackendConfig):
         return self
 
 
-class NavigationEnv(PivotEnv):
+class NavigationEnv(BackendEnv):
     """Search for a thing in a room; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     config: NavigationConfig
@@ -134,14 +125,7 @@ class NavigationEnv(PivotEnv):
         super().__init__(config, render_mode)
         self.action_space = spaces.Discrete(len(ACTIONS) + 1)
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
-        self.task_instruction = ""
-        self._world = self._make_world()
-        self._start: NavigationState | None = None
-        self._actions: list[str] = []
-        self._ended = True
-
-    def _make_world(self) -> World:
-        return RoomWorld() if self.config.backend == EMBEDDED else ThorWorld()
+        self._world: World = RoomWorld() if self.config.backend == EMBEDDED else ThorWorld()
 
     # --- levels ------------------------------------------------------------------------------------------------------
 
@@ -202,15 +186,9 @@ class NavigationEnv(PivotEnv):
         )
 
     @classmethod
-    def check_ready(cls, config: Any) -> None:
-        """Start AI2-THOR and look at a picture of it, once in a process; see the base class."""
-        if config.backend != EMBEDDED:
-            _check_thor()
-
-    @classmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the state as canonical JSON."""
-        return _checked_state(initial_state).text()
+        return cls._checked_state(initial_state).text()
 
     @classmethod
     def describe_state(cls, state: str) -> str:
@@ -234,11 +212,18 @@ class NavigationEnv(PivotEnv):
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
-        state = _checked_state(text)
+        state = self._checked_state(text)
         self._begin(state)
         self.task_instruction = instruction or base_instruction(state.target.type)
         info = {"dist": self._distance(), "remaining_turns": self.config.horizon, "success": self._is_near()}
         return self._frame(), info
+
+    @classmethod
+    def _checked_state(cls, text: object) -> NavigationState:
+        state = parse_state(text)
+        if state.backend == EMBEDDED:
+            check_room(state)
+        return state
 
     def _begin(self, state: NavigationState) -> None:
         self._world.load(state)
@@ -271,6 +256,9 @@ class NavigationEnv(PivotEnv):
         }
         return self._frame(), TURN_REWARD + (SOLVED_REWARD if near else 0.0), near, truncated, info
 
+    def _repeat(self, name: str) -> None:
+        self._take(self.encode_action(name))
+
     def _take(self, index: int) -> tuple[bool, bool]:
         """Execute a turn; return whether the agent changed place, and whether the action succeeded."""
         before = self._world.state.pose
@@ -279,14 +267,6 @@ class NavigationEnv(PivotEnv):
         self._actions.append(ACTIONS[index] if index != UNUSABLE_INDEX else UNUSABLE)
         self._ended = self._is_near() or len(self._actions) >= self.config.horizon
         return math.hypot(after.x - before.x, after.z - before.z) > STILL, worked
-
-    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the current frame."""
-        return self._new_frame() if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        """Release what the world holds."""
-        self._world.close()
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
@@ -312,59 +292,17 @@ class NavigationEnv(PivotEnv):
         """Return the current state as ``navigation-json-1``."""
         return self._world.state.text()
 
-    def snapshot(self) -> bytes:
-        """Return the first state and the actions since: going back is doing them again."""
-        start = None if self._start is None else self._start.text()
-        return canonical_json({"actions": self._actions, "start": start}).encode()
-
-    def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot; see the base class.
-
-        Raises:
-            LevelError: the bytes are not a snapshot of this environment.
-        """
-        try:
-            data = json.loads(snapshot)
-            actions, start = data["actions"], data["start"]
-            indices = [self.encode_action(name) for name in actions]
-        except (ValueError, KeyError, TypeError) as error:
-            raise LevelError(f"not a {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
-        if len(indices) > self.config.horizon:
-            raise LevelError(f"not a {self.profile.name} snapshot: {len(indices)} turns, at most {self.config.horizon}")
-        self._begin(_checked_state(start))
-        for index in indices:
-            self._take(index)
-        return self._frame()
-
-    def frame_key(self) -> Hashable | None:
-        """Return what the frame depends on within the level."""
-        return self._world.frame_key()
-
-    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
-        """Return format and bytes of the current frame, which decode to exactly ``frame``."""
-        return self.config.image_format, self._picture()
-
     def _picture(self) -> bytes:
-        """Return the encoded picture of the current state."""
         state = self._world.state
         if isinstance(self._world, RoomWorld) and state.room_json is not None:
             return _room_picture(state.room_json, state.pose, self.config.image_format)
-        return encoded(self._world.draw(), self.config.image_format)
+        return super()._picture()
 
     def _distance(self) -> float:
         return self._world.state.distance()
 
     def _is_near(self) -> bool:
         return self._distance() <= REACH
-
-    def _frame(self) -> Frame:
-        return self._new_frame() if self.draw_frames else NO_FRAME
-
-    def _new_frame(self) -> Frame:
-        """Return a new read-only frame, as the model sees it."""
-        frame = decode(self._picture())
-        frame.flags.writeable = False
-        return frame
 
 
 def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
@@ -373,29 +311,10 @@ def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
     return tuple(task for task in tasks if task.seed == number)
 
 
-@cache
-def _check_thor() -> None:
-    check_health()
-
-
-def _installed_thor() -> str:
-    try:
-        return version("ai2thor")
-    except PackageNotFoundError as error:
-        raise ValueError("the backend thor needs ai2thor; install it with: pip install 'pivot-vlm[thor]'") from error
-
-
 @lru_cache(maxsize=1024)
 def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
     """Draw and encode a view. Kept, because the splits share levels and eight rollouts come back to the same places."""
     return encoded(draw_view(room_json, pose)[0], image_format)
-
-
-def _checked_state(text: object) -> NavigationState:
-    state = parse_state(text)
-    if state.backend == EMBEDDED:
-        check_room(state)
-    return state
 
 
 __all__ = ["NavigationConfig", "NavigationEnv"]

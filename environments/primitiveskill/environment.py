@@ -11,10 +11,7 @@ the decoded JPEG.
 """
 
 import json
-from collections.abc import Hashable
-from functools import cache, lru_cache
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -25,12 +22,12 @@ from pydantic import Field, field_validator, model_validator
 
 from ...errors import LevelError
 from ...identity import canonical_json
-from ...images import decode
-from ..backends import EMBEDDED, BackendConfig, encoded
-from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, first_level
 from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
 from .levels import draw_level
+from .maniskill.world import ManiSkillWorld
 from .state import MANISKILL, SkillState, parse_state
 from .table.tabletop import TabletopWorld, check_rest
 from .tasks import CUBE, DRAWER_TRAVEL, KINDS, TARGETS, Scene, TaskKind, reached, tray_centre
@@ -46,6 +43,10 @@ STAGE_REWARD = 2.0
 class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
 
+    stand_in: ClassVar[str] = (
+        "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
+        "physics and renderer"
+    )
     horizon: int = Field(default=6, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -75,17 +76,7 @@ class PrimitiveSkillConfig(BackendConfig):
     def _complete(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
             return values
-        return values | {"maniskill_version": _installed_maniskill()}
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        """The embedded table stands in for ManiSkill."""
-        if self.backend != EMBEDDED:
-            return ()
-        return (
-            "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
-            "physics and renderer",
-        )
+        return values | {"maniskill_version": installed("mani_skill", MANISKILL)}
 
 
 class Primitives(gymnasium.Space[str]):
@@ -113,7 +104,7 @@ class Primitives(gymnasium.Space[str]):
         return False
 
 
-class PrimitiveSkillEnv(PivotEnv):
+class PrimitiveSkillEnv(BackendEnv):
     """Table-top manipulation; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     config: PrimitiveSkillConfig
@@ -139,15 +130,9 @@ class PrimitiveSkillEnv(PivotEnv):
         super().__init__(config, render_mode)
         self.action_space = Primitives()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
-        self.task_instruction = ""
-        self._world = self._make_world()
-        self._start: SkillState | None = None
+        embedded = self.config.backend == EMBEDDED
+        self._world: World = TabletopWorld() if embedded else ManiSkillWorld(self.config.physics)
         self._achieved: tuple[bool, ...] = ()
-        self._actions: list[str] = []
-        self._ended = True
-
-    def _make_world(self) -> World:
-        return TabletopWorld() if self.config.backend == EMBEDDED else _maniskill().ManiSkillWorld(self.config.physics)
 
     # --- levels ------------------------------------------------------------------------------------------------------
 
@@ -178,15 +163,9 @@ class PrimitiveSkillEnv(PivotEnv):
         )
 
     @classmethod
-    def check_ready(cls, config: Any) -> None:
-        """Start ManiSkill and look at a picture of it, once in a process; see the base class."""
-        if config.backend != EMBEDDED:
-            _check_maniskill(config.physics)
-
-    @classmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the layout alone, as a state of the embedded table with no stage achieved."""
-        state = _checked_state(initial_state)
+        state = cls._checked_state(initial_state)
         return SkillState(EMBEDDED, state.task, state.scene, (False,) * len(state.achieved)).text()
 
     @classmethod
@@ -214,10 +193,22 @@ class PrimitiveSkillEnv(PivotEnv):
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
-        state = _checked_state(text)
+        state = self._checked_state(text)
         self._begin(state)
         self.task_instruction = instruction or state.kind.instruction
         return self._frame(), self._info()
+
+    @classmethod
+    def _checked_state(cls, text: object) -> SkillState:
+        """Return a state that an episode can begin with: everything at rest, and with ManiSkill nothing held.
+
+        ManiSkill's own states are not whole in a text (it has no speeds and no turned things), but levels are.
+        """
+        state = parse_state(text)
+        if state.backend == MANISKILL and state.scene.held is not None:
+            raise LevelError(f"{state.scene.held} is held, but in ManiSkill an episode begins with an empty hand")
+        check_rest(state)
+        return state
 
     def _begin(self, state: SkillState) -> None:
         if state.backend != self.config.backend:
@@ -245,6 +236,9 @@ class PrimitiveSkillEnv(PivotEnv):
         reward = TURN_REWARD + STAGE_REWARD * (sum(self._achieved) - before) + (SOLVED_REWARD if success else 0.0)
         info = {"legal": bool(primitives), **self._info()}
         return self._frame(), reward, success, truncated, info
+
+    def _repeat(self, name: str) -> None:
+        self._take(name, read_primitives(name)[0])
 
     def _take(self, action: str, primitives: tuple[Primitive, ...]) -> bool:
         """Execute a turn; return whether the goal was reached in it."""
@@ -275,14 +269,6 @@ class PrimitiveSkillEnv(PivotEnv):
             "observation_text": observation_text(kind, scene),
         }
 
-    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the current frame."""
-        return self._new_frame() if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        """Release what the world holds."""
-        self._world.close()
-
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
@@ -308,55 +294,12 @@ class PrimitiveSkillEnv(PivotEnv):
         """Return the current state as ``primitiveskill-json-1``."""
         return self.state.text()
 
-    def snapshot(self) -> bytes:
-        """Return the first state and the actions since: going back is doing them again."""
-        start = None if self._start is None else self._start.text()
-        return canonical_json({"actions": self._actions, "start": start}).encode()
-
-    def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot; see the base class.
-
-        Raises:
-            LevelError: the bytes are not a snapshot of this environment.
-            SimulatorError: ManiSkill failed.
-        """
-        try:
-            data = json.loads(snapshot)
-            start = data["start"]
-            actions = [(self.encode_action(name), read_primitives(name)[0]) for name in data["actions"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise LevelError(f"not a {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
-        if len(actions) > self.config.horizon:
-            raise LevelError(f"not a {self.profile.name} snapshot: {len(actions)} turns, at most {self.config.horizon}")
-        self._begin(_checked_state(start))
-        for action in actions:
-            self._take(*action)
-        return self._frame()
-
-    def frame_key(self) -> Hashable | None:
-        """Return what the frame depends on within the level."""
-        return self._world.frame_key()
-
-    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
-        """Return format and bytes of the current frame, which decode to exactly ``frame``."""
-        return self.config.image_format, self._picture()
-
     def _picture(self) -> bytes:
-        """Return the encoded picture of the current state."""
         if isinstance(self._world, TabletopWorld):
             scene = self._world.scene
             places = tuple(scene.positions.items())
             return _tabletop_picture(self._kind.name, places, scene.held, scene.opening, self.config.image_format)
-        return encoded(self._world.draw(), self.config.image_format)
-
-    def _frame(self) -> Frame:
-        return self._new_frame() if self.draw_frames else NO_FRAME
-
-    def _new_frame(self) -> Frame:
-        """Return a new read-only frame, as the model sees it."""
-        frame = decode(self._picture())
-        frame.flags.writeable = False
-        return frame
+        return super()._picture()
 
 
 def observation_text(kind: TaskKind, scene: Scene) -> str:
@@ -396,43 +339,12 @@ def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
     return isinstance(data, dict) and payload == _payload(primitives, data.get("void")) and bool(primitives)
 
 
-@cache
-def _check_maniskill(physics: str) -> None:
-    _maniskill().check_health(physics)
-
-
-def _maniskill() -> Any:
-    """Return the module that drives ManiSkill; it is not needed, nor always usable, where the table is embedded."""
-    return import_module(".maniskill.world", __package__)
-
-
-def _installed_maniskill() -> str:
-    try:
-        return version("mani_skill")
-    except PackageNotFoundError as error:
-        raise ValueError(
-            "the backend maniskill needs mani_skill; install it with: pip install 'pivot-vlm[maniskill]'"
-        ) from error
-
-
 @lru_cache(maxsize=2048)
 def _tabletop_picture(
     kind: str, places: tuple[tuple[str, Any], ...], held: str | None, opening: float | None, image_format: str
 ) -> bytes:
     """Draw and encode a scene. Kept, because eight rollouts of a level start alike and often go on alike."""
     return encoded(draw_scene(KINDS[kind], Scene(dict(places), held, opening)), image_format)
-
-
-def _checked_state(text: object) -> SkillState:
-    """Return a state that an episode can begin with: everything at rest, and with ManiSkill nothing held.
-
-    ManiSkill's own states are not whole in a text (it has no speeds and no turned things), but levels are.
-    """
-    state = parse_state(text)
-    if state.backend == MANISKILL and state.scene.held is not None:
-        raise LevelError(f"{state.scene.held} is held, but in ManiSkill an episode begins with an empty hand")
-    check_rest(state)
-    return state
 
 
 __all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

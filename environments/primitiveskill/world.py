@@ -1,14 +1,13 @@
 """The seam between the tabletop environment and what runs behind it: an embedded table, or ManiSkill.
 
 :class:`~pivot.environments.primitiveskill.PrimitiveSkillEnv` keeps turns, stages, rewards and success; a world keeps
-where things are and what the camera sees. A world is made once an environment and serves all four tasks. Going back to
-an earlier moment is always "load the first state, do the same primitives again", so a world needs no snapshots.
+where things are and what the camera sees, a picture of :data:`SIDE` pixels square. A world is made once an environment
+and serves all four tasks.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from abc import abstractmethod
 
-from ...images import Frame
+from .. import backends
 from .actions import Primitive
 from .state import SkillState
 from .tasks import Scene
@@ -21,17 +20,8 @@ FIELD_OF_VIEW = 1.0
 """Radians, of the whole picture."""
 
 
-class World(ABC):
+class World(backends.World[SkillState]):
     """Executes primitives and shows what the camera sees."""
-
-    @abstractmethod
-    def load(self, state: SkillState) -> None:
-        """Go to a state, whatever was before.
-
-        Raises:
-            LevelError: the state cannot be loaded; the world is then as it was.
-            SimulatorError: the simulator failed.
-        """
 
     @property
     @abstractmethod
@@ -47,14 +37,3 @@ class World(ABC):
         Raises:
             SimulatorError: the simulator failed.
         """
-
-    @abstractmethod
-    def draw(self) -> Frame:
-        """Return what the camera sees now, :data:`SIDE` pixels square, RGB, lossless."""
-
-    @abstractmethod
-    def frame_key(self) -> Hashable | None:
-        """Return a key that is equal only for equal frames of a level, or None where frames may vary."""
-
-    def close(self) -> None:  # noqa: B027 - most worlds hold nothing
-        """Release what the world holds."""

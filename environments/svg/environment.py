@@ -144,7 +144,7 @@ class Documents(gymnasium.Space[str]):
 class SvgEnv(PivotEnv):
     """Reconstruction of a picture as SVG; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
-    blocks: ClassVar[bool] = True
+    blocks = True
     config: SvgConfig
     config_type: ClassVar[type[EnvConfig]] = SvgConfig
     instruction: ClassVar[str] = "Reproduce the target picture as one SVG document."
@@ -274,7 +274,7 @@ class SvgEnv(PivotEnv):
             "valid_svg": raster.outcome is Outcome.OK,
             "average_score": submitted.average,
             "remaining_turns": remaining,
-            "svg_outcome": raster.outcome.value,
+            "submission_outcome": raster.outcome.value,
             "score_parts": canonical_json(submitted.parts) if submitted.parts else None,
         }
         return self._frame(), self._score.average if self._ended else 0.0, terminated, truncated, info

@@ -6,6 +6,7 @@ Caching is left to the store's receipts: they also notice when an output file is
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -42,12 +43,19 @@ def run_shard(stage: str, shard: str, pool: WorkerPool, call: Call, arguments: t
 
 
 def execute_as_tasks(pool: WorkerPool) -> Execute:
+    """Run stages as tasks of the flow run, as many at a time as the pool has workers, whatever the task runner."""
+
     def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         # arguments[2] of every stage is the shard
-        futures = [run_shard.submit(stage, each[2].stem, pool, call, each) for each in arguments]
+        tasks = (run_shard.submit(stage, each[2].stem, pool, call, each) for each in arguments)
+        # A task runner may start any number of tasks at once, and the pool may be this process.
+        running = list(islice(tasks, pool.workers))
         try:
-            for future in as_completed(futures):
-                yield future.result()
+            while running:
+                ended = next(as_completed(running))
+                running.remove(ended)
+                running += islice(tasks, 1)
+                yield ended.result()
         except KeyboardInterrupt:
             pool.stop()  # before Prefect waits for the calls in work
             raise

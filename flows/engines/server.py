@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,9 +19,9 @@ import urllib.request
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
 
 from ...errors import ConfigError
+from ...processes import Child
 
 START_SECONDS = 120.0
 """Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""
@@ -62,9 +61,8 @@ class FlowServer:
     """The server that a run reports to."""
 
     url: str
-    process: subprocess.Popen[bytes] | None
+    process: Child | None
     """None for a server of the user."""
-    log: IO[bytes] | None
 
     def wait(self, limit: float = START_SECONDS) -> None:
         """Return as soon as the server answers.
@@ -79,21 +77,15 @@ class FlowServer:
                     f"no Prefect server answers at {self.url} (PREFECT_API_URL); start it with `prefect server start`, "
                     "or unset PREFECT_API_URL to run without one"
                 )
-            ended = self.process.poll() is not None
+            ended = self.process.status() is not None
             if ended or time.monotonic() > deadline:
                 what = "ended at once" if ended else f"does not answer after {limit:.0f} s"
+                said = self.process.last_words() or "it left no message"
                 raise ConfigError(
-                    f"the flow engine (a Prefect server on {_LOOPBACK}) {what}: {self._last_words()}; "
+                    f"the flow engine (a Prefect server on {_LOOPBACK}) {what}: {said}; "
                     f"check the folder PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} and run the same command again"
                 )
             time.sleep(0.05)
-
-    def _last_words(self) -> str:
-        if self.log is None:
-            return "it left no message"
-        self.log.seek(0)
-        lines = self.log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it left no message")
 
 
 def start_server() -> FlowServer:
@@ -108,27 +100,19 @@ def start_server() -> FlowServer:
 
     chosen = PREFECT_API_URL.value()
     if chosen:
-        return FlowServer(str(chosen), None, None)
+        return FlowServer(str(chosen), None)
     listener = socket.create_server((_LOOPBACK, 0))
     url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}/api"
-    # The writing end stays open as a bare descriptor, which no garbage collection closes, until this process is gone.
-    reading, _ = os.pipe()
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, str(listener.fileno())],
-        stdin=reading,
-        stdout=log,
-        stderr=log,
-        pass_fds=[listener.fileno()],
-        start_new_session=True,
-    )
-    os.close(reading)
+    command = [sys.executable, "-P", "-m", __name__, str(listener.fileno())]
+    process = Child(command, "the flow engine", ConfigError, answers=False, pass_fds=[listener.fileno()])
+    # Stays open as a bare descriptor, which no garbage collection closes, until this process is gone.
+    os.dup(process.requests)
     listener.close()
     os.environ["PREFECT_API_URL"] = url
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
     refresh_global_settings_context()
-    return FlowServer(url, process, log)
+    return FlowServer(url, process)
 
 
 def _answers(url: str) -> bool:

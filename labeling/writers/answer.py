@@ -64,10 +64,6 @@ class Unusable:
     detail: str
     """What was found and what was expected; also told to the model when it is asked again."""
 
-    def __str__(self) -> str:
-        """Return the objection as filters word theirs: a typed word, a colon, what was found."""
-        return f"{self.problem}: {self.detail}"
-
 
 def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
     """Return the guidance text of an answer, or why it has none."""

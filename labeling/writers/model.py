@@ -6,16 +6,15 @@ answer at all is ``unanswered`` and asked again by the next run. Guidance is nev
 """
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...errors import PolicyError
 from ...identity import derive_seed, digest
-from ...messages import EncodedFrame, PromptMessages
-from ...models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
+from ...messages import Call, EncodedFrame, PromptMessages
+from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...rollouts.ids import request_id
-from ..base import UNANSWERED, Guidance, GuidanceRequest, Teacher
+from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter, Objection
 from .answer import FINAL, Unusable, read_answer
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
@@ -26,37 +25,40 @@ ASKED_AGAIN = 1
 SHOWN_AGAIN_CHARS = 2000
 """How much of an unusable answer the model is shown when it is asked again."""
 
-MAX_ANSWER_TOKENS = 512
-"""Two fields of at most 600 characters are about 300 tokens."""
-
-TEACHER_SAMPLING = Sampling(temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
+TEMPERATURE = 0.0
 """Greedy: the facts are given, and the same label should get the same advice."""
 
 
-class ModelTeacher(Teacher):
+class ModelWriter(GuidanceWriter):
     """A teacher on a chat model."""
 
     served: ClassVar[bool] = True
     needs_pictures: ClassVar[bool] = True
 
-    def __init__(self, sampling: Sampling = TEACHER_SAMPLING, concurrency: int = 64) -> None:
-        """Draw answers by ``sampling``, with at most ``concurrency`` requests of a shard in flight."""
-        self.sampling = sampling
-        self._concurrency = concurrency
+    def __init__(self, backend: Backend) -> None:
+        """Write through a model of ``backend``.
 
-    @abstractmethod
-    def make_model(self) -> ChatModel:
-        """Connect to the model, or load it."""
+        Raises:
+            ConfigError: the sampling is out of range.
+        """
+        super().__init__(backend.settings)
+        self.name = backend.name
+        self.one_process = backend.one_process
+        self.sampling: Sampling = backend.settings.sampling(TEMPERATURE)
+        self._backend = backend
 
-    @property
-    @abstractmethod
-    def model_config(self) -> dict[str, Any]:
-        """What ``config`` of the model will say, without making it."""
+    def check(self) -> None:
+        """See whether everything that the model needs is installed.
+
+        Raises:
+            PluginError: something is missing.
+        """
+        self._backend.check()
 
     @property
     def config(self) -> dict[str, Any]:
         """Model, revision, sampling and the version of the prompt: all that decides the texts."""
-        return {**self.model_config, "sampling": self.sampling.row(), "prompt_version": VERSION}
+        return {**self._backend.config, "sampling": self.sampling.row(), "prompt_version": VERSION}
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages:
         """Return what the model is shown of a request at first."""
@@ -72,8 +74,8 @@ class ModelTeacher(Teacher):
         return asyncio.run(self._write(requests)) if requests else []
 
     async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        model = self.make_model()
-        places = asyncio.Semaphore(self._concurrency)
+        model = self._backend.connect()
+        places = asyncio.Semaphore(self._backend.in_flight)
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(self._guidance(model, request, places)) for request in requests]
@@ -85,7 +87,7 @@ class ModelTeacher(Teacher):
 
     async def _guidance(self, model: ChatModel, request: GuidanceRequest, places: asyncio.Semaphore) -> Guidance:
         """Ask about one label, once more when the answer cannot be used."""
-        calls: list[dict[str, Any]] = []
+        calls: list[Call] = []
         async with places:
             picture = collage_of(request)
             prompt = guidance_prompt(request, picture)
@@ -94,13 +96,13 @@ class ModelTeacher(Teacher):
                 try:
                     answer = await model.answer(chat)
                 except PolicyError as error:
-                    return Guidance("", f"{UNANSWERED}: {error}", (*calls, _call_row(chat, error.call)))
-                calls.append(_call_row(chat, answer.call))
+                    return Guidance("", Objection(UNANSWERED, str(error)), (*calls, _call(chat, error.call)))
+                calls.append(_call(chat, answer.call))
                 found = read_answer(answer, request)
                 if isinstance(found, str):
                     return Guidance(found, None, tuple(calls))
                 if found.problem in FINAL or sample == ASKED_AGAIN:
-                    return Guidance("", str(found), tuple(calls))
+                    return Guidance("", Objection(found.problem, found.detail), tuple(calls))
                 prompt = _with_objection(prompt, answer, found)
         raise AssertionError("unreachable: the last try returns")
 
@@ -134,7 +136,7 @@ def _with_objection(prompt: PromptMessages, answer: ChatAnswer, found: Unusable)
         {"role": "assistant", "content": [{"type": "text", "text": _shown(answer.text)}]},
         {"role": "user", "content": [{"type": "text", "text": objection}]},
     )
-    return PromptMessages(prompt.template, prompt.version, messages, digest(messages))
+    return PromptMessages(digest(messages), prompt.template, prompt.version, messages)
 
 
 def _shown(text: str) -> str:
@@ -142,19 +144,5 @@ def _shown(text: str) -> str:
     return text[:SHOWN_AGAIN_CHARS].encode("utf-8", "replace").decode("utf-8") or "(empty)"
 
 
-def _call_row(request: ChatRequest, call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the ``calls`` table; what the model knows replaces the defaults."""
-    return {
-        "request_id": request.request_id,
-        "episode_id": request.episode_id,
-        "t": None,
-        "role": ROLE,
-        "attempts": 1,
-        "latency": None,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-        "cost": None,
-        "cache_hit": False,
-        "model_revision": None,
-        **call,
-    }
+def _call(request: ChatRequest, report: Mapping[str, Any]) -> Call:
+    return Call(request.request_id, request.episode_id, None, ROLE).reported(report)

@@ -13,9 +13,8 @@ from ...messages import EncodedFrame, PromptMessages
 from ..action_log import action_log
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
-from ..manipulation import manipulation_facts
+from ..domains import domain_of
 from ..vocabulary import target_mode
-from ..wording import wording
 
 VERSION = "1"
 """Version of the template; any change of its text raises it."""
@@ -70,7 +69,7 @@ def guidance_prompt(request: GuidanceRequest, picture: EncodedFrame) -> PromptMe
             ],
         },
     )
-    return PromptMessages(template_name(request.episode.env), VERSION, messages, digest(messages))
+    return PromptMessages(digest(messages), template_name(request.episode.env), VERSION, messages)
 
 
 def guidance_text(request: GuidanceRequest) -> str:
@@ -124,7 +123,7 @@ def facts(request: GuidanceRequest) -> list[str]:
     certificate, step = verdict.certificate, verdict.pivot_step
     task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
     word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
-    words = wording(episode.env)
+    words = domain_of(episode.env)
     found = [f"Task: {task}"]
     if instruction and instruction != task:
         found.append(f"Instruction of this episode: {instruction}")
@@ -135,8 +134,7 @@ def facts(request: GuidanceRequest) -> list[str]:
         f"Action at step {step}: {_action(request)}.",
     ]
     found += _amounts(certificate.unit, certificate.before, certificate.after, request)
-    if episode.env == "primitiveskill":
-        found += manipulation_facts(episode, step)
+    found += words.facts(episode, step)
     if verdict.infeasible_at_start:
         found.append("No action at any step could have reached the goal in the turns that were given.")
     if verdict.fallback:

@@ -1,1 +1,5 @@
 """Models behind an OpenAI-compatible server."""
+
+from .backend import OpenAIBackend
+
+__all__ = ["OpenAIBackend"]

@@ -262,14 +262,3 @@ class TransformersModel(ChatModel):
         """Answer one request together with those that wait beside it."""
         thread = _thread(self._model, self._revision, self._dtype, self._device, self._batch_size)
         return await asyncio.wrap_future(thread.submit(request))
-
-
-def named(model: str, part: str) -> str:
-    """Return the name of a model, which has no default.
-
-    Raises:
-        ConfigError: it is empty.
-    """
-    if not model:
-        raise ConfigError(f"{part!r} needs a model: a hub id or the directory of a saved one; name it with --model")
-    return model

@@ -24,7 +24,7 @@ def render_student(
 ) -> PromptMessages:
     """Return the messages of turn ``t`` with their hash; the arguments are those of :meth:`StudentPrompt.render`."""
     messages = prompt.render(profile, task, t=t, frame_id=frame_id, history=history, observation=observation)
-    return PromptMessages(prompt.template, prompt.version, messages, digest(messages))
+    return PromptMessages(digest(messages), prompt.template, prompt.version, messages)
 
 
 class PromptCache:

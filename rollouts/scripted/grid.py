@@ -83,8 +83,8 @@ _CLOSING = ("", " I must watch the edges.", " There are few turns left.", " I am
 class GridPlayer(Player):
     """The noisy expert."""
 
-    habits_type: ClassVar[type[PlayerHabits]] = Habits
-    _habits: Habits
+    config_type: ClassVar[type[PlayerHabits]] = Habits
+    settings: Habits
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
         """Take the habits; see the base class."""
@@ -103,7 +103,7 @@ class GridPlayer(Player):
             ConfigError: the environment's solver offers no distances to play by.
         """
         profile = turn.env.profile
-        habits = self._habits
+        habits = self.settings
         level = self._level(profile, turn.task, turn.env.config.horizon)
         draws = uniforms(turn.seed)
         move = self._choose(level, habits, turn, draws)

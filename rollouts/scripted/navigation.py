@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...environments.backends import EMBEDDED
+from ...environments.base import EnvConfig
 from ...environments.navigation import (
     ACTIONS,
     TURNS,
@@ -69,13 +71,21 @@ class NavigationHabits(PlayerHabits):
 class NavigationPlayer(Player):
     """Walks badly; see the module docstring."""
 
-    habits_type: ClassVar[type[PlayerHabits]] = NavigationHabits
-    _habits: NavigationHabits
+    config_type: ClassVar[type[PlayerHabits]] = NavigationHabits
+    settings: NavigationHabits
 
     def __init__(self, env: str, changes: dict[str, float]) -> None:
         """Take the habits; see the base class."""
         super().__init__(env, changes)
         self._ways: dict[tuple[int, Cell, Cell], dict[Cell, int]] = {}
+
+    def check(self, config: EnvConfig) -> None:
+        """See whether there will be rooms to look into; see the base class."""
+        if config.simulator != EMBEDDED:
+            raise ConfigError(
+                "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
+                "--policy for other backends"
+            )
 
     def reply(self, turn: Turn) -> Reply:
         """Answer one turn.
@@ -83,13 +93,10 @@ class NavigationPlayer(Player):
         Raises:
             ConfigError: the level has no embedded room to look into.
         """
-        habits, tag = self._habits, turn.env.profile.answer_tag
+        self.check(turn.env.config)
+        assert isinstance(turn.env, NavigationEnv)
+        habits, tag = self.settings, turn.env.profile.answer_tag
         draws = uniforms(turn.seed)
-        if not isinstance(turn.env, NavigationEnv) or turn.env.state.room_json is None:
-            raise ConfigError(
-                "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
-                "--policy for other backends"
-            )
         state = turn.env.state
         fault = self._fault(turn)
         move = self._choose(state, turn, draws, fault)
@@ -102,7 +109,7 @@ class NavigationPlayer(Player):
         """Return the fault that the rollout has fallen into by this turn, if any."""
         draws = uniforms(derive_seed(turn.episode_id, "heart"))
         begins = 3 + int(draws[1] * turn.env.config.horizon)
-        if draws[0] >= self._habits.lost_heart or turn.t < begins:
+        if draws[0] >= self.settings.lost_heart or turn.t < begins:
             return None
         return pick(("format", "push", "turn", "back and forth"), draws[2])
 
@@ -118,19 +125,19 @@ class NavigationPlayer(Player):
             stuck[fault] = tuple(blocked)
         if fault in stuck:
             return pick(stuck[fault], draws[8])
-        if state.pose.horizon and draws[3] < self._habits.levelling:
+        if state.pose.horizon and draws[3] < self.settings.levelling:
             return _looks(state.pose.horizon)[0]
         if 2 * draws[7] < 1 + self._score(turn):
             return self._way_on(floor, state, here, arrivals, draws[8])
-        if draws[9] < self._habits.turning:
+        if draws[9] < self.settings.turning:
             return pick(_looks(state.pose.horizon), draws[8])
-        if blocked and draws[9] < self._habits.turning + self._habits.pushing:
+        if blocked and draws[9] < self.settings.turning + self.settings.pushing:
             return pick(blocked, draws[8])
         return pick(ACTIONS, draws[8])
 
     def _score(self, turn: Turn) -> float:
         """Return the skill of a rollout at a level, squeezed into (-1, 1)."""
-        habits = self._habits
+        habits = self.settings
         level = bell(uniforms(derive_seed("navigation difficulty", turn.task.initial_state)))
         form = bell(uniforms(derive_seed(turn.episode_id, "form")))
         score = habits.skill + habits.level_spread * level + habits.episode_spread * form

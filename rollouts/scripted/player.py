@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from ...errors import ConfigError
+from ...environments.base import EnvConfig
+from ...plugins import Plugin, Settings, read_settings
 from ..base import Reply, Turn
 
 _TEN_WORDS = struct.Struct("<10I")
@@ -19,16 +18,14 @@ _TEN_WORDS = struct.Struct("<10I")
 T = TypeVar("T")
 
 
-class PlayerHabits(BaseModel):
+class PlayerHabits(Settings):
     """Settings of a player; rates are probabilities a turn unless said otherwise."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-
-class Player(ABC):
+class Player(Plugin, ABC):
     """Plays one environment. One object serves all its levels and episodes."""
 
-    habits_type: ClassVar[type[PlayerHabits]]
+    config_type: ClassVar[type[PlayerHabits]]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
         """Take the default habits of the environment ``env``, changed where ``changes`` says so.
@@ -36,21 +33,22 @@ class Player(ABC):
         Raises:
             ConfigError: an unknown field, or a number out of range.
         """
+        habits = self.default_habits(env).model_dump() | dict(changes)
+        super().__init__(read_settings(self.config_type, habits, f"policy scripted, habits of {env}: "))
         self.env = env
-        try:
-            self._habits = self.habits_type(**self.default_habits(env).model_dump() | dict(changes))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise ConfigError(
-                f"policy scripted, habits of {env}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}; "
-                f"known fields: {', '.join(self.habits_type.model_fields)}"
-            ) from error
 
     @classmethod
     def default_habits(cls, env: str) -> PlayerHabits:
         """Return the habits for an environment without changes; those of one's own come with the policy's version."""
         del env
-        return cls.habits_type()
+        return cls.config_type()
+
+    def check(self, config: EnvConfig) -> None:
+        """See whether the player can play with these settings of its environment.
+
+        Raises:
+            ConfigError: it cannot.
+        """
 
     @abstractmethod
     def reply(self, turn: Turn) -> Reply:

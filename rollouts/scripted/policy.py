@@ -1,9 +1,12 @@
 """The policy behind the stand-in: hands every turn to the player of its environment."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from ... import plugins
+from ...environments.base import EnvConfig
+from ...plugins import Settings
 from ..base import Policy, Reply, Turn
 from .grid import GridPlayer
 from .player import Player
@@ -13,20 +16,29 @@ VERSION = "1"
 player for a new environment changes no reply of the others and leaves it as it is."""
 
 
+class ScriptedSettings(Settings):
+    """Settings of the stand-in."""
+
+    habits: dict[str, dict[str, int | float]] = Field(default_factory=dict)
+    """Changed habits: environment, field of its player, number."""
+
+
 class ScriptedPolicy(Policy):
     """The stand-in; an environment without a player of its own is played by exact distances."""
 
-    name: ClassVar[str] = "scripted"
+    name = "scripted"
     is_stand_in: ClassVar[bool] = True
+    config_type: ClassVar[type[Settings]] = ScriptedSettings
+    settings: ScriptedSettings
 
-    def __init__(self, habits: Mapping[str, Mapping[str, float]] | None = None) -> None:
-        """Take the default habits, changed where ``habits`` (environment -> field -> number) says so.
+    def __init__(self, settings: Settings | None = None, **values: Any) -> None:
+        """Make the players whose habits are changed, so that a mistake is found at once.
 
         Raises:
             ConfigError: an unknown field, or a number out of range.
         """
-        self._changes = {env: dict(changes) for env, changes in (habits or {}).items()}
-        self._players: dict[str, Player] = {env: self._make_player(env) for env in self._changes}
+        super().__init__(settings, **values)
+        self._players: dict[str, Player] = {env: self._make_player(env) for env in self.settings.habits}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -34,7 +46,11 @@ class ScriptedPolicy(Policy):
 
         The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
         """
-        return {"version": VERSION, "habits": self._changes}
+        return {"version": VERSION, "habits": self.settings.habits}
+
+    def check_environment(self, env: str, config: EnvConfig) -> None:
+        """See whether the player of an environment can play with these settings; see the base class."""
+        self._player(env).check(config)
 
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn; the same turn always gets the same answer.
@@ -42,11 +58,13 @@ class ScriptedPolicy(Policy):
         Raises:
             ConfigError: the environment has no player, and its solver offers no distances to play by.
         """
-        env = turn.env.profile.name
+        return self._player(turn.env.profile.name).reply(turn)
+
+    def _player(self, env: str) -> Player:
         if env not in self._players:
             self._players[env] = self._make_player(env)
-        return self._players[env].reply(turn)
+        return self._players[env]
 
     def _make_player(self, env: str) -> Player:
         kind: type[Player] = plugins.load("players", env) if env in plugins.names("players") else GridPlayer
-        return kind(env, self._changes.get(env, {}))
+        return kind(env, self.settings.habits.get(env, {}))

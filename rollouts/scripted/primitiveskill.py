@@ -1,6 +1,6 @@
 """How the stand-in commands the arm: it knows where everything is, and yet mixes up, misses, dawdles and babbles.
 
-What is right at any moment is known from the scene (``_primitiveskill_expert.py``). A rollout has a misconception that
+What is right at any moment is known from the scene (``primitiveskill_expert.py``). A rollout has a misconception that
 colours its turns: it takes one thing for another, confuses left and right, aims beside things or above them, forgets
 that something has to be grasped first, does one thing at a time, or answers with what is no command. Now and then it
 sees clearly for a turn. Levels differ in how often that is, and some baffle every rollout.
@@ -23,8 +23,8 @@ from ...environments.primitiveskill import (
 from ...errors import ConfigError
 from ...identity import derive_seed
 from ..base import Reply, Turn
-from ._primitiveskill_expert import expert_action
 from .player import Player, PlayerHabits, bell, pick, uniforms
+from .primitiveskill_expert import expert_action
 
 _LOOKING = (
     "I compare the list of positions with the picture.",
@@ -74,8 +74,8 @@ class PrimitiveSkillHabits(PlayerHabits):
 class PrimitiveSkillPlayer(Player):
     """Commands the arm badly; see the module docstring."""
 
-    habits_type: ClassVar[type[PlayerHabits]] = PrimitiveSkillHabits
-    _habits: PrimitiveSkillHabits
+    config_type: ClassVar[type[PlayerHabits]] = PrimitiveSkillHabits
+    settings: PrimitiveSkillHabits
 
     def reply(self, turn: Turn) -> Reply:
         """Answer one turn.
@@ -83,7 +83,7 @@ class PrimitiveSkillPlayer(Player):
         Raises:
             ConfigError: the environment is another one.
         """
-        habits, tag = self._habits, turn.env.profile.answer_tag
+        habits, tag = self.settings, turn.env.profile.answer_tag
         if not isinstance(turn.env, PrimitiveSkillEnv):
             raise ConfigError("this player of the scripted policy plays primitiveskill only; choose another --policy")
         draws = uniforms(turn.seed)
@@ -108,7 +108,7 @@ class PrimitiveSkillPlayer(Player):
         """Return the misconception of the rollout, and whether the level baffles every rollout."""
         level = uniforms(derive_seed("primitiveskill riddle", turn.task.initial_state))
         draws = uniforms(derive_seed(turn.episode_id, "misconception"))
-        if level[0] < self._habits.baffled:
+        if level[0] < self.settings.baffled:
             return pick(FRUITLESS, draws[1]), True
         left = draws[0] * sum(WEIGHTS)
         for fault, weight in zip(FAULTS, WEIGHTS, strict=True):
@@ -119,7 +119,7 @@ class PrimitiveSkillPlayer(Player):
 
     def _score(self, turn: Turn) -> float:
         """Return the skill of a rollout at a level, squeezed into (-1, 1)."""
-        habits = self._habits
+        habits = self.settings
         level = bell(uniforms(derive_seed("primitiveskill difficulty", turn.task.initial_state)))
         form = bell(uniforms(derive_seed(turn.episode_id, "form")))
         score = habits.skill + habits.level_spread * level + habits.episode_spread * form
@@ -130,7 +130,9 @@ class PrimitiveSkillPlayer(Player):
         shaken = []
         for number, primitive in enumerate(plan):
             noise = (
-                round(self._habits.shaking * bell(uniforms(derive_seed(turn.episode_id, "hand", turn.t, number, axis))))
+                round(
+                    self.settings.shaking * bell(uniforms(derive_seed(turn.episode_id, "hand", turn.t, number, axis)))
+                )
                 for axis in range(len(primitive.arguments))
             )
             shaken.append(Primitive(primitive.name, tuple(map(sum, zip(primitive.arguments, noise, strict=True)))))

@@ -98,8 +98,8 @@ class _Target:
 class SvgPlayer(Player):
     """Draws with faults; see the module docstring."""
 
-    habits_type: ClassVar[type[PlayerHabits]] = SvgHabits
-    _habits: SvgHabits
+    config_type: ClassVar[type[PlayerHabits]] = SvgHabits
+    settings: SvgHabits
 
     def reply(self, turn: Turn) -> Reply:
         """Answer one turn.
@@ -107,7 +107,7 @@ class SvgPlayer(Player):
         Raises:
             ConfigError: the level holds no target document.
         """
-        habits, tag = self._habits, turn.env.profile.answer_tag
+        habits, tag = self.settings, turn.env.profile.answer_tag
         target = _target_of(turn.task.initial_state)
         draws = uniforms(turn.seed)
         draft = self._draft(turn)
@@ -129,7 +129,7 @@ class SvgPlayer(Player):
 
     def _draft(self, turn: Turn) -> _Draft:
         """Plan the episode again up to this turn."""
-        habits = self._habits
+        habits = self.settings
         level = bell(uniforms(derive_seed("svg difficulty", turn.task.initial_state)))
         form = bell(uniforms(derive_seed(turn.episode_id, "form")))
         draft = _Draft(_share(habits.faults + habits.spread * (level + form)), 0, "draft")
@@ -138,7 +138,7 @@ class SvgPlayer(Player):
         return draft
 
     def _next(self, draft: _Draft, draws: Sequence[float]) -> _Draft:
-        habits, choice, step = self._habits, draws[7], 0.15 + 0.35 * draws[8]
+        habits, choice, step = self.settings, draws[7], 0.15 + 0.35 * draws[8]
         if choice < habits.better:
             return _Draft(_share(draft.faults * (1 - 2 * step)), draft.nudge, "better")
         if choice < habits.better + habits.worse:

@@ -8,9 +8,8 @@ found by one breadth-first search from the goals; holes and cells cut off have n
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
-from numba import njit
 
-from ...compiled import forget_stale
+from ...compiled import compiled, forget_stale
 from .. import rows
 from ..rows import (
     AFTER,
@@ -33,7 +32,7 @@ forget_stale(__file__, rows)
 OK, BAD_CHAR, RAGGED, BAD_START, NO_GOAL, OFF_MAP = range(6)
 
 
-@njit(cache=True)
+@compiled
 def measure(chars, row, column):
     """Return (problem code, width, height, start cell) of a map; the start is S unless ``row`` is given (not -1)."""
     width = height = at = 0
@@ -68,7 +67,7 @@ def measure(chars, row, column):
     return OK, width, height, start
 
 
-@njit(cache=True)
+@compiled
 def move(cell, direction, width, height):
     """Return the cell after one move; at the edge of the map it stays."""
     row, column = cell // width, cell % width
@@ -81,7 +80,7 @@ def move(cell, direction, width, height):
     return cell + 1 if column < width - 1 else cell
 
 
-@njit(cache=True)
+@compiled
 def distances(chars, width, height, depths, queue):
     """Fill ``depths`` with the distance of every cell, INFINITE where there is none."""
     last = 0
@@ -103,7 +102,7 @@ def distances(chars, width, height, depths, queue):
                 last += 1
 
 
-@njit(cache=True)
+@compiled
 def read_map(chars, row, column):
     """Return (problem code, width, height, start cell, distance of every cell)."""
     code, width, height, start = measure(chars, row, column)
@@ -113,7 +112,7 @@ def read_map(chars, row, column):
     return code, width, height, start, depths
 
 
-@njit(cache=True)
+@compiled
 def label_episodes(text, text_ends, starts, actions, ends, horizons):
     """Label a batch of failed episodes.
 

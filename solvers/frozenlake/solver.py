@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import LevelError
-from ..base import Case, DistanceMap, ExactSolver, Unsolved, Verdict
+from ...plugins import Settings
+from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
 from ..rows import ACTIONS, CODES, INVALID, LABELLED, PIVOT, PLAN_END, SOLVED, STATUS, bad_episode, verdict
 from . import kernel
 
@@ -110,7 +111,6 @@ class FrozenLakeDistances(DistanceMap):
         return tuple(self.depths[kernel.move(cell, direction, self.width, height)] for direction in range(4))
 
 
-@dataclass(frozen=True)
 class FrozenLakeSolver(ExactSolver):
     """Labels FrozenLake episodes; see the module's docstring and spec sections 1 and 3."""
 
@@ -118,6 +118,9 @@ class FrozenLakeSolver(ExactSolver):
     version: ClassVar[str] = "1"
     modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
     actions: ClassVar[tuple[str, ...]] = ACTIONS
+    kind: ClassVar[CertificateKind] = "exact"
+    unit: ClassVar[CertificateUnit] = "moves"
+    config_type: ClassVar[type[Settings]] = SolverSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`."""

@@ -12,11 +12,13 @@ is the witness.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from ...errors import CertifyError, LevelError
-from ..base import Case, Certificate, Solver, Unsolved, Verdict
+from ...plugins import Settings
+from ..base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
 from .room import TURN_OF_MOVE, Pose, Room, State, read_state
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
@@ -33,7 +35,23 @@ LOG_TOLERANCE = 0.01
 PivotRule = Literal["budget", "earliest_event"]
 
 
-@dataclass(frozen=True)
+class NavigationSettings(SolverSettings):
+    """Settings of the navigation solver."""
+
+    threshold: float = Field(default=1.5, ge=0)
+    """Distance from the target that counts as there, metres."""
+    step: float = Field(default=0.5, gt=0)
+    """Length of a translation, metres."""
+    window: int = Field(default=5, gt=0)
+    """``W``: steps over which progress is asked for."""
+    eps: float = Field(default=0.1, ge=0)
+    """Less progress than this over ``window`` steps is stagnation, metres."""
+    pivot_rule: PivotRule = "budget"
+    """``budget``: the bound alone decides. ``earliest_event``, the paper's words taken literally: the first blocked
+    translation, the first end of a stagnant window, or the first of the unusable replies that an episode ends with is
+    the pivot when it comes no later than the bound's."""
+
+
 class NavigationSolver(Solver):
     """Labels navigation episodes; see the module's docstring."""
 
@@ -41,39 +59,10 @@ class NavigationSolver(Solver):
     version: ClassVar[str] = "1"
     modes: ClassVar[tuple[str, ...]] = ("format", "blocked", "stagnation", "budget")
     actions: ClassVar[tuple[str, ...]] = ACTIONS
-
-    threshold: float = 1.5
-    """Distance from the target that counts as there, metres."""
-    step: float = 0.5
-    """Length of a translation, metres."""
-    window: int = 5
-    """``W``: steps over which progress is asked for."""
-    eps: float = 0.1
-    """Less progress than this over ``window`` steps is stagnation, metres."""
-    pivot_rule: PivotRule = "budget"
-    """``budget``: the bound alone decides. ``earliest_event``, the paper's words taken literally: the first blocked
-    translation, the first end of a stagnant window, or the first of the unusable replies that an episode ends with is
-    the pivot when it comes no later than the bound's."""
-
-    def __post_init__(self) -> None:
-        """Refuse settings that make no sense.
-
-        Raises:
-            CertifyError: a setting is not of its type or out of range.
-        """
-        checks = {
-            "threshold": _is_number(self.threshold) and self.threshold >= 0,
-            "step": _is_number(self.step) and self.step > 0,
-            "window": type(self.window) is int and self.window > 0,
-            "eps": _is_number(self.eps) and self.eps >= 0,
-            "pivot_rule": self.pivot_rule in ("budget", "earliest_event"),
-        }
-        for name, holds in checks.items():
-            if not holds:
-                raise CertifyError(
-                    f"{name} of the navigation solver cannot be {getattr(self, name)!r}; threshold and eps are metres "
-                    "from 0, step metres above 0, window a positive whole number, pivot_rule budget or earliest_event"
-                )
+    kind: ClassVar[CertificateKind] = "lower_bound"
+    unit: ClassVar[CertificateUnit] = "turns"
+    config_type: ClassVar[type[Settings]] = NavigationSettings
+    settings: NavigationSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`; reads ``dist``, ``moved`` and ``last_action_success`` of the logged steps.
@@ -84,11 +73,11 @@ class NavigationSolver(Solver):
 
     def turns(self, distance: float) -> int:
         """Return the least number of turns that ``distance`` metres take."""
-        return math.ceil(max(0.0, distance - self.threshold) / self.step - ROUNDING)
+        return math.ceil(max(0.0, distance - self.settings.threshold) / self.settings.step - ROUNDING)
 
     def _label(self, case: Case) -> Verdict | Unsolved:
         try:
-            state = read_state(case.initial_state, self.threshold)
+            state = read_state(case.initial_state, self.settings.threshold)
             steps = _checked_steps(case, state)
             poses = None if state.room is None else _poses(state.room, case.actions)
             distances = _distances(state.start_distance, steps)
@@ -96,7 +85,7 @@ class NavigationSolver(Solver):
                 _compare(state.room, poses, steps)
         except (LevelError, CertifyError) as error:
             return Unsolved("bad_episode", str(error))
-        reached = next((t for t, distance in enumerate(distances) if distance <= self.threshold), None)
+        reached = next((t for t, distance in enumerate(distances) if distance <= self.settings.threshold), None)
         if reached is not None:
             return Unsolved("not_a_failure", f"{distances[reached]:.2f} m from the target after {reached} actions")
         return self._verdict(case, steps, distances, state.room, poses)
@@ -112,7 +101,7 @@ class NavigationSolver(Solver):
         needed = [self.turns(distance) for distance in distances]
         fatal, fallback = _first_fatal(needed, case.horizon)
         pivot, event = fatal, None
-        if self.pivot_rule == "earliest_event":
+        if self.settings.pivot_rule == "earliest_event":
             first = min(self._events(case.actions, steps, distances), default=(case.horizon, None))
             if first[0] <= fatal:
                 pivot, event = first
@@ -163,7 +152,10 @@ class NavigationSolver(Solver):
 
     def _stagnates(self, distances: list[float], t: int) -> bool:
         """Whether the ``window`` steps up to ``t`` brought less than ``eps``; ``distances[t + 1]`` is after step t."""
-        return t >= self.window and round(distances[t + 1 - self.window] - distances[t + 1], DECIMALS) < self.eps
+        return (
+            t >= self.settings.window
+            and round(distances[t + 1 - self.settings.window] - distances[t + 1], DECIMALS) < self.settings.eps
+        )
 
     def _events(
         self, actions: Sequence[str], steps: Sequence[Mapping[str, Any]], distances: list[float]
@@ -178,10 +170,6 @@ class NavigationSolver(Solver):
             [self._stagnates(distances, t) for t in range(len(actions))],
         )
         return [(row.index(True), mode) for mode, row in enumerate(fires) if True in row]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _in_time(needed: int | None, budget: int) -> bool:

@@ -12,11 +12,11 @@ Beside it stands a sound bound on the turns that are needed, from what the obser
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import CertifyError, LevelError
-from ..base import Case, Certificate, Solver, Unsolved, Verdict
+from ...plugins import Settings
+from ..base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
 from .planner import THINGS, fewest_turns
 
 STAGES = {"align": 2, "place": 3, "stack": 3, "drawer": 2}
@@ -33,7 +33,6 @@ _INTEGER = "(?:0|-?[1-9][0-9]{0,8})"
 _CALL = re.compile(rf"(pick|place|push)\(({_INTEGER}(?:,{_INTEGER})*)\)")
 
 
-@dataclass(frozen=True)
 class PrimitiveSkillSolver(Solver):
     """Labels PrimitiveSkill episodes; see the module's docstring."""
 
@@ -41,6 +40,9 @@ class PrimitiveSkillSolver(Solver):
     version: ClassVar[str] = "1"
     modes: ClassVar[tuple[str, ...]] = ("timeout", "format", "wrong_target", "order_error")
     actions: ClassVar[tuple[str, ...]] = tuple(ARITY)
+    kind: ClassVar[CertificateKind] = "heuristic"
+    unit: ClassVar[CertificateUnit] = "stages"
+    config_type: ClassVar[type[Settings]] = SolverSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`; reads ``legal`` and ``remaining_stages`` of every logged step."""

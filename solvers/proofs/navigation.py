@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from ..base import Case, Proof, Verdict
+from ...plugins import Settings
+from ..base import Case, Proof, Prover, Verdict
 
 _DEFAULTS: Mapping[str, Any] = {"threshold": 1.5, "step": 0.5, "window": 5, "eps": 0.1, "pivot_rule": "budget"}
 _ORDER = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
@@ -34,16 +35,19 @@ Agent = tuple[Place, int]
 """Place and heading in quarter turns."""
 
 
-class NavigationProver:
+class NavigationProver(Prover):
     """Re-proves navigation labels that were made under one set of the solver's settings."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
         """Prepare for labels of a solver with these settings; the default ones without."""
-        self._config = {**_DEFAULTS, **(config or {})}
+        super().__init__(solver_config, settings)
+        self._config = {**_DEFAULTS, **self.solver_config}
         self._threshold = Fraction(self._config["threshold"])
         self._level = lru_cache(maxsize=4)(_Level)
 
-    def __call__(self, case: Case, verdict: Verdict) -> Proof:
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or everything that is wrong with it."""
         count = len(case.actions)
         strange = [action for action in case.actions if action not in (*_ORDER, *_NOTHING)]

@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
-from ..base import Case, Proof, Verdict
+from ...plugins import Settings
+from ..base import Case, Proof, Prover, Verdict
 
 _STAGES = {
     "align": ("red at 0", "green at 0"),
@@ -31,23 +32,27 @@ _TABLE, _HAND = "table", "hand"
 _REACH, _OVER = 150, 60
 _DONE = {"G": _TABLE, "R": "G", "P": "R"}
 
-Points = dict[str, tuple[int, int, int]]
 Bases = dict[str, str]
 """What each cube stands on or hangs in."""
 
 
-def prove_manipulation(case: Case, verdict: Verdict) -> Proof:
-    """Return the proof of a label, or everything that is wrong with it."""
-    try:
-        level = json.loads(case.initial_state)
-        task = level["task"]
-        log = _Log(case, _STAGES[task], list(level["achieved"]))
-        turns = _needed_turns(task, case)
-    except _UNREADABLE as error:
-        return Proof((f"level or log cannot be read: {type(error).__name__}: {error}",))
-    if not 0 <= verdict.pivot_step < len(case.actions):
-        return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
-    return Proof(tuple(_differences(log, turns, case.horizon, verdict)))
+class PrimitiveSkillProver(Prover):
+    """Re-proves labels of PrimitiveSkill episodes from log and observations."""
+
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or everything that is wrong with it."""
+        try:
+            level = json.loads(case.initial_state)
+            task = level["task"]
+            log = _Log(case, _STAGES[task], list(level["achieved"]))
+            turns = _needed_turns(task, case)
+        except _UNREADABLE as error:
+            return Proof((f"level or log cannot be read: {type(error).__name__}: {error}",))
+        if not 0 <= verdict.pivot_step < len(case.actions):
+            return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
+        return Proof(tuple(_differences(log, turns, case.horizon, verdict)))
 
 
 def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) -> list[str]:

@@ -1,40 +1,53 @@
-"""The second opinion behind ``verify``: prove a stored label again from its row alone (spec section 3).
+"""Proofs of puzzle labels, by a forward exploration of all states under rules written for this purpose only.
 
-A puzzle episode is replayed under rules written for this purpose only (``games.py``), a forward search gives
-the distances, and every field of the verdict is held against its definition: no earlier step was fatal, this one was,
-the witness solves the task in time and no plan is shorter or comes before it, and the numbers of the certificate are
-exact. Labels by convention or heuristic are read a second time from the log (``svg.py``,
-``primitiveskill.py``), and those by a bound are derived a second time from log and room
-(``navigation.py``).
+An episode is replayed (``games.py``), and every field of the verdict is held against its definition: no earlier step
+was fatal, this one was, the witness solves the task in time and no plan is shorter or comes before it, and the numbers
+of the certificate are exact.
 """
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from ...errors import CertifyError, LevelError
-from ..base import Case, Proof, Verdict
-from .games import GAMES, NOTHING, ORDER, Game
-from .navigation import NavigationProver
-from .primitiveskill import prove_manipulation
-from .svg import prove_submission
-
-LOG_CHECKS = {"primitiveskill": prove_manipulation, "svg": prove_submission}
-"""Environments whose labels follow from what was logged, without a model of the environment."""
+from ...plugins import Settings
+from ..base import Case, Proof, Prover, Verdict
+from .games import MAX_STATES, NOTHING, ORDER, BoxGame, Game, LakeGame
 
 
-class Prover:
-    """Re-proves the labels of one environment; the level proved last is kept, for its other rollouts."""
+class PuzzleSettings(Settings):
+    """Settings of a puzzle's prover."""
 
-    def __init__(self, env_name: str) -> None:
-        """Prepare for the environment ``env_name``, a key of ``GAMES``."""
-        self._game = lru_cache(maxsize=1)(GAMES[env_name])
+    max_states: int = Field(default=MAX_STATES, ge=1)
+    """A level with more reachable states than this is left undecided."""
 
-    def __call__(self, case: Case, verdict: Verdict) -> Proof:
+
+class PuzzleProver(Prover):
+    """Re-proves the labels of one puzzle; the level proved last is kept, for its other rollouts."""
+
+    config_type: ClassVar[type[Settings]] = PuzzleSettings
+    game_type: ClassVar[Callable[[str, int], Game]]
+    settings: PuzzleSettings
+
+    def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
+        """Take any settings of a solver: an exact label is the same under all of them."""
+        super().__init__(solver_config, settings)
+        self._game = lru_cache(maxsize=1)(type(self).game_type)
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Return a cap that costs a level a second at most."""
+        return PuzzleSettings(max_states=100_000)
+
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or everything that is wrong with it."""
         try:
-            game = self._game(case.initial_state)
-        except (LevelError, CertifyError) as error:
+            game = self._game(case.initial_state, self.settings.max_states)
+        except CertifyError as error:
+            return Proof(undecided=str(error))
+        except LevelError as error:
             return Proof((f"could not be re-proved: {error}",))
         unknown = [action for action in case.actions if action not in (*ORDER, NOTHING)]
         if unknown or not 0 < len(case.actions) <= case.horizon:
@@ -52,27 +65,16 @@ class Prover:
         return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
 
 
-def prover(env_name: str, solver_config: Mapping[str, Any] | None = None) -> Callable[[Case, Verdict], Proof] | None:
-    """Return the prover of an environment; None where labels cannot be proved a second time.
+class SokobanProver(PuzzleProver):
+    """Re-proves labels of Sokoban."""
 
-    ``solver_config`` holds the settings that the labels were made with, where they have a meaning of their own.
-    """
-    if env_name == "navigation":
-        return NavigationProver(solver_config)
-    return LOG_CHECKS.get(env_name) or (Prover(env_name) if env_name in GAMES else None)
+    game_type: ClassVar[Callable[[str, int], Game]] = BoxGame
 
 
-def prove(env_name: str, case: Case, verdict: Verdict, solver_config: Mapping[str, Any] | None = None) -> Proof:
-    """Re-prove one label; use :func:`prover` for many of them.
+class FrozenLakeProver(PuzzleProver):
+    """Re-proves labels of FrozenLake."""
 
-    Raises:
-        CertifyError: labels of this environment cannot be proved a second time.
-    """
-    check = prover(env_name, solver_config)
-    if check is None:
-        known = ", ".join((*GAMES, *LOG_CHECKS, "navigation"))
-        raise CertifyError(f"labels of {env_name!r} cannot be proved a second time; known: {known}")
-    return check(case, verdict)
+    game_type: ClassVar[Callable[[str, int], Game]] = LakeGame
 
 
 def _in_time(game: Game, state: object, budget: int) -> bool:

@@ -5,9 +5,10 @@ difference is cut to nine decimals (half to even) before it is compared with 0.0
 """
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import Any
+from typing import Any, ClassVar
 
-from ..base import Case, Proof, Verdict
+from ...plugins import Settings
+from ..base import Case, Proof, Prover, Verdict
 
 _HUNDREDTH = Decimal("0.01")
 _NINE_PLACES = Decimal("1E-9")
@@ -15,26 +16,33 @@ _EXACT = Context(prec=2500, rounding=ROUND_HALF_EVEN)
 """A double below 1 has at most 1074 decimals."""
 
 
-def prove_submission(case: Case, verdict: Verdict) -> Proof:
-    """Return the proof of a label, or everything that is wrong with it."""
-    turns = list(zip(case.actions, case.steps, strict=False))
-    if not turns or len(turns) != len(case.actions) or len(case.steps) > len(turns) or len(turns) > case.horizon:
-        return Proof((f"not an episode: {len(case.actions)} actions, {len(case.steps)} logged, {case.horizon} turns",))
-    try:
-        valid = [bool(info["valid_svg"]) and action == "svg" for action, info in turns]
-        scores = [Decimal(info["average_score"]) for _, info in turns]
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return Proof((f"the log cannot be read: {type(error).__name__}: {error}",))
-    wrong = [
-        f"step {t} is logged with score {score}, which its submission cannot have"
-        for t, (good, score) in enumerate(zip(valid, scores, strict=True))
-        if not score.is_finite() or not 0 <= score <= 1 or (score > 0 and not good)
-    ]
-    if wrong:
-        return Proof(tuple(wrong))
-    if scores[-1] == 1:
-        return Proof(("not a failed episode: the last submission has the full score",))
-    return Proof(tuple(_differences(verdict, case.horizon, valid, scores)))
+class SvgProver(Prover):
+    """Re-proves labels of SVG episodes against the log."""
+
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or everything that is wrong with it."""
+        turns = list(zip(case.actions, case.steps, strict=False))
+        if not turns or len(turns) != len(case.actions) or len(case.steps) > len(turns) or len(turns) > case.horizon:
+            return Proof(
+                (f"not an episode: {len(case.actions)} actions, {len(case.steps)} logged, {case.horizon} turns",)
+            )
+        try:
+            valid = [bool(info["valid_svg"]) and action == "svg" for action, info in turns]
+            scores = [Decimal(info["average_score"]) for _, info in turns]
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            return Proof((f"the log cannot be read: {type(error).__name__}: {error}",))
+        wrong = [
+            f"step {t} is logged with score {score}, which its submission cannot have"
+            for t, (good, score) in enumerate(zip(valid, scores, strict=True))
+            if not score.is_finite() or not 0 <= score <= 1 or (score > 0 and not good)
+        ]
+        if wrong:
+            return Proof(tuple(wrong))
+        if scores[-1] == 1:
+            return Proof(("not a failed episode: the last submission has the full score",))
+        return Proof(tuple(_differences(verdict, case.horizon, valid, scores)))
 
 
 def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list[Decimal]) -> list[str]:

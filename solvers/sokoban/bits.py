@@ -1,11 +1,11 @@
 """Compiled bitboard basics: words, bits, and moving a whole set of cells one step."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from ...compiled import forget_stale
+from ...compiled import compiled, forget_stale
 from . import layout
 from .layout import ARRIVE, STRIDE, WORDS
 
@@ -28,9 +28,7 @@ for _i in range(64):
 forget_stale(__file__, layout)
 
 # Only what Python calls gets a wrapper for it; that saves compile time.
-inner = njit(  # pyright: ignore[reportCallIssue] - the type stubs do not know the last two
-    cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+inner = partial(compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @inner

@@ -8,9 +8,8 @@ A set of cells is a *bitboard*: ``W`` words of 64 bits over the bounding box of 
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
-from numba import njit
 
-from ...compiled import forget_stale
+from ...compiled import compiled, forget_stale
 from . import bits, layout
 from .bits import inner
 from .layout import (
@@ -202,7 +201,7 @@ def _build(grid, lines, width, player, shape, masks, near, stack):
             masks[LIVE * words + (cell >> 6)] |= np.uint64(1) << np.uint64(cell & 63)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def parse_levels(text, ends, room_boxes):
     """Read the XSB texts that end at ``ends`` in ``text`` (ASCII codes) into :class:`Boards`.
 

@@ -7,9 +7,8 @@ The search itself is in ``search.py``; here is when to extend it, in which direc
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
-from numba import njit
 
-from ...compiled import forget_stale
+from ...compiled import compiled, forget_stale
 from .. import rows as label
 from . import bits, layout, search
 from .bits import LOW6, ONE, SHIFT_32, ZERO, copy_words, inner, longer
@@ -129,7 +128,7 @@ def find_pivot(back, board, keys, players, steps, horizon, max_states):
     return back, high
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def label_episodes(boards, actions, ends, horizons, max_states):
     """Label a batch of failed episodes.
 
@@ -240,7 +239,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
     return table, plans
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def explore(boards, depth_limit, max_states):
     """Search the one level of ``boards`` backward from its solved states.
 
@@ -256,7 +255,7 @@ def explore(boards, depth_limit, max_states):
     return space
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def depths_after(boards, space, all_actions):
     """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
     board = board_at(boards, 0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import CertifyError, LevelError
+from ...identity import below
 from ..base import DistanceMap
 from . import kernel
 from .board import parse_levels
@@ -127,13 +128,13 @@ def sample_level(
     ]
     if not depths:
         return None
-    depth = rng.choice(depths)
+    depth = depths[below(rng, len(depths))]
     entries = np.arange(starts[depth], starts[depth + 1])
     rows = (log[entries, words] >> 32) * (2 * words + 1)
     # The draw must not depend on the order in which the search met the states: a level belongs to its seed for good.
     entries = entries[np.lexsort([space.rows[rows + word] for word in range(words)])]
     ends = np.cumsum(bits[entries])
-    number = rng.randrange(int(ends[-1]))
+    number = below(rng, int(ends[-1]))
     place = int(np.searchsorted(ends, number, side="right"))
     number -= int(ends[place - 1]) if place else 0
     *player_words, link = log[entries[place]].tolist()

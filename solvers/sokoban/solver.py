@@ -8,13 +8,14 @@ one call, every episode on its own. Solved means every box on a target; there ma
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from ...errors import LevelError
-from ..base import Case, ExactSolver, Unsolved, Verdict
+from ...plugins import Settings
+from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, SolverSettings, Unsolved, Verdict
 from ..rows import ACTIONS, CODES, INVALID, LABELLED, PIVOT, PLAN_END, SOLVED, STATUS, bad_episode, verdict
 from . import kernel
 from .board import parse_levels
@@ -23,7 +24,13 @@ from .levels import MAX_STATES, SokobanDistances, sample_level
 from .text import SokobanLevel, clean_text, parse_level, parse_room
 
 
-@dataclass(frozen=True)
+class SokobanSettings(SolverSettings):
+    """Settings of the Sokoban solver."""
+
+    max_states: int = Field(default=MAX_STATES, ge=1)
+    """A search that meets more states than this gives up: the answer is ``solver_limit``, never a guess."""
+
+
 class SokobanSolver(ExactSolver):
     """Labels Sokoban episodes; see the module's docstring and spec sections 1 and 3."""
 
@@ -31,9 +38,10 @@ class SokobanSolver(ExactSolver):
     version: ClassVar[str] = "1"
     modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
     actions: ClassVar[tuple[str, ...]] = ACTIONS
-
-    max_states: int = MAX_STATES
-    """A search that meets more states than this gives up: the answer is ``solver_limit``, never a guess."""
+    kind: ClassVar[CertificateKind] = "exact"
+    unit: ClassVar[CertificateUnit] = "moves"
+    config_type: ClassVar[type[Settings]] = SokobanSettings
+    settings: SokobanSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`."""
@@ -53,7 +61,7 @@ class SokobanSolver(ExactSolver):
             np.frombuffer(actions, np.int8),
             np.cumsum([len(case.actions) for case in cases]),
             np.array([case.horizon for case in cases]),
-            self.max_states,
+            self.settings.max_states,
         )
         words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
         answers: list[Verdict | Unsolved] = []
@@ -67,14 +75,14 @@ class SokobanSolver(ExactSolver):
             elif row[STATUS] == SOLVED:
                 answers.append(Unsolved("not_a_failure", f"every box is on a target after {row[PIVOT]} actions"))
             else:
-                limit = f"a search met more than max_states = {self.max_states} states"
+                limit = f"a search met more than max_states = {self.settings.max_states} states"
                 answers.append(Unsolved("solver_limit", limit))
             begin = end
         return answers
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> SokobanDistances:
         """See :meth:`ExactSolver.distance_map`."""
-        return SokobanDistances.of(initial_state, depth_limit, self.max_states)
+        return SokobanDistances.of(initial_state, depth_limit, self.settings.max_states)
 
 
 def _malformed(text: str) -> Unsolved:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pivot
 import pytest
+from pivot import cli, plugins
 from pivot.errors import ConfigError, PivotError, PluginError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
-COMMANDS = ("build", "verify", "stats", "peek", "relabel", "doctor", "cache")
+COMMANDS = ("build", "verify", "stats", "peek", "relabel", "settings", "doctor", "cache")
+REGISTERED = ", ".join(plugins.names("environments"))
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,16 @@ def test_the_first_help_lists_the_commands_and_how_to_start() -> None:
     assert "pivot build sokoban frozenlake --out runs/first" in shown
 
 
+def test_settings_are_listed_with_type_default_and_help() -> None:
+    shown = run("settings", "frozenlake")
+    assert re.search(r"size +│ int +│ 4 +│", shown)
+    assert "--set frozenlake.KEY=VALUE" in shown
+    assert "solver frozenlake" in shown
+    assert "--policy openai, --teacher openai" in run("settings", "openai")
+    assert "environments │ frozenlake" in run("settings")
+    assert str(error_of("settings", "chess")).startswith("unknown plugin 'chess'; registered: frozenlake")
+
+
 def test_version() -> None:
     assert run("--version") == f"pivot {pivot.__version__}\n"
 
@@ -58,8 +70,8 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "named"),
     [
-        ((), ConfigError, "no environment named; give one or more of: frozenlake, navigation, primitiveskill, sokoban"),
-        (("chess", "--out", "x"), PluginError, "unknown environment 'chess'; registered: frozenlake, navigation"),
+        ((), ConfigError, f"no environment named; give one or more of: {REGISTERED}"),
+        (("chess", "--out", "x"), PluginError, f"unknown environment 'chess'; registered: {REGISTERED}"),
         (("sokoban",), ConfigError, "no folder given; say where the store goes with --out DIR"),
         (("sokoban", "--tasks", "many"), ConfigError, "--tasks many: found 'many'; expected a number, or ENV=N,ENV=N"),
         (("sokoban", "--tasks", "sokoban="), ConfigError, "found 'sokoban='"),
@@ -75,8 +87,8 @@ def test_version() -> None:
         (("sokoban", "--backend", "maniskill"), ConfigError, "'primitiveskill' is not part of this build (sokoban)"),
         (("primitiveskill", "--backend", "unity"), ConfigError, "setting primitiveskill.backend"),
         (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: openai, scripted"),
-        (("sokoban", "--teacher", "human"), PluginError, "unknown teacher 'human'; registered: openai, template"),
-        (("sokoban", "--split", "level"), ConfigError, "split: Input should be 'task' or 'episode' (found 'level')"),
+        (("sokoban", "--teacher", "human"), PluginError, "unknown writer 'human'; registered: openai, template"),
+        (("sokoban", "--split", "level"), ConfigError, "split: found 'level', expected one of 'task' or 'episode'"),
         (("--config", "missing.json", "--out", "x"), ConfigError, "cannot read config file missing.json: No such file"),
         (("--config", ".", "--out", "x"), ConfigError, "cannot read config file"),
     ],
@@ -98,7 +110,7 @@ def test_a_wrong_build_is_explained(
         ("[1]", "holds a list; expected an object such as run.json"),
         ('{"environments": {}}', "environments"),
         ('{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}', "unknown config field colour"),
-        ('{"environments": {"sokoban": {"settings": {}}}}', "environments.sokoban.tasks: Field required"),
+        ('{"environments": {"sokoban": {"settings": {}}}}', "environments.sokoban.tasks: found nothing"),
         ('{"environments": {"sokoban": {"tasks": 1, "settings": {"cell": 0}}}}', "setting sokoban.cell"),
     ],
 )
@@ -125,24 +137,40 @@ def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: P
 
 @pytest.mark.parametrize("name", ["verify", "stats", "peek", "relabel"])
 def test_commands_on_no_store_or_an_unfinished_one(store: Path, tmp_path: Path, name: str) -> None:
-    message = str(error_of(name, tmp_path / "nowhere"))
+    workers = ("--workers", "1") if name in ("verify", "relabel") else ()
+    message = str(error_of(name, tmp_path / "nowhere", *workers))
     assert "does not exist, so it is no PIVOT store; make one with: pivot build" in message
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "empty").mkdir()
-    assert "holds no run.json" in str(error_of(name, tmp_path / "empty"))
+    assert "holds no run.json" in str(error_of(name, tmp_path / "empty", *workers))
     (store / "manifest.json").unlink()
-    assert f"finish it with: pivot build --config {store}/run.json --out {store}" in str(error_of(name, store))
+    finish = f"finish it with: pivot build --config {store}/run.json --out {store}"
+    assert finish in str(error_of(name, store, *workers))
 
 
 def test_the_process_shows_one_line_and_status_1() -> None:
-    for arguments, status in ((("build", "chess", "--out", "x"), 1), (("build", "--nope"), 2), (("frob",), 2)):
-        shown = command(*arguments)
-        assert shown.returncode == status
-        assert "Traceback" not in shown.stderr
-        assert shown.stdout == ""
-    assert error_lines(command("peek", "/nowhere")) == [
+    shown = command("peek", "/nowhere")
+    assert shown.stdout == ""
+    assert error_lines(shown) == [
         "error: /nowhere does not exist, so it is no PIVOT store; make one with: pivot build sokoban --out /nowhere"
     ]
+
+
+def test_a_mistake_ends_the_program_with_its_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_exit: list[int] = []
+    monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
+    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
+    for arguments, status in (("build chess --out x", 1), ("build --nope", 2), ("frob", 2)):
+        monkeypatch.setattr(sys, "argv", ["pivot", *arguments.split()])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == at_exit.pop() == status
+        shown = capsys.readouterr()
+        assert shown.err
+        assert "Traceback" not in shown.err
+        assert shown.out == ""
 
 
 # Plans

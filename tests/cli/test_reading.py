@@ -48,6 +48,13 @@ def test_stats_shows_every_table(built: Path) -> None:
         assert mode in shown
 
 
+def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
+    lost = store / "episodes/sokoban/00001.parquet"
+    lost.unlink()
+    for more in ((), ("--sql", "select count(*) from episodes")):
+        assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to make it anew"
+
+
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
     sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
     assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))
@@ -141,7 +148,7 @@ def test_relabel_from_the_command_line(store: Path) -> None:
     assert_whole(store)
     assert Store.open(store).config.split == "episode"
     assert "holds: " in run("verify", store, "--workers", "1")
-    assert "unknown teacher 'human'" in str(error_of("relabel", store, "--teacher", "human"))
+    assert "unknown writer 'human'" in str(error_of("relabel", store, "--teacher", "human"))
 
 
 def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:
@@ -164,7 +171,7 @@ def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -
     load = plugins.load
 
     def broken(group: str, name: str) -> object:
-        if (group, name) == ("teachers", "template"):
+        if (group, name) == ("writers", "template"):
             raise PluginError("teacher 'template' failed to import: ImportError: no such library; fix that package")
         return load(group, name)
 

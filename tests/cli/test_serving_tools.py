@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from pivot import plugins
 from pivot.cli import app
 from pivot.cli.server_check import check_server
 from pivot.cli.serving import Gpu, billions, gpus, serve_line, tensor_parallel
+from pivot.datasets.config import make_config
+from pivot.datasets.run import Run
 from pivot.errors import ConfigError, PluginError
 from pivot.models.extras import install_line, look_for, need
 from pivot.tests.models.chat_server import MODEL, served
@@ -210,8 +211,10 @@ def test_a_model_whose_extra_is_missing_is_refused_before_the_run(name: str, mon
         return None
 
     monkeypatch.setattr("pivot.models.extras.find_spec", nothing)
-    for group in ("policies", "teachers"):
+    environments = {"sokoban": {"tasks": 1, "settings": {}}}
+    for role in ("policy", "teacher"):
+        part = {"name": name, "options": {"model": "some/model"}}
         with pytest.raises(PluginError, match=re.escape(f"pip install 'pivot-vlm[{name}]'")):
-            plugins.load(group, name)(model="some/model").check()
-        with pytest.raises(ConfigError, match="needs a model"):
-            plugins.load(group, name)()
+            Run(make_config({"environments": environments, role: part})).check_parts()
+        with pytest.raises(ConfigError, match="no model named"):
+            Run(make_config({"environments": environments, role: {"name": name}}))

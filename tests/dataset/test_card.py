@@ -10,7 +10,7 @@ from pivot.datasets.describe import certificate_text, find_episode, reference_te
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.labeling.base import Guidance
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.tests.stores import build_tiny, problems, read_rows, table_files
 
 
@@ -73,7 +73,7 @@ def test_stand_ins_settings_and_columns_are_named(small_store: Path) -> None:
 
 def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher that has nothing to say: every label is kept, none is trained on."""
-    monkeypatch.setattr(TemplateTeacher, "write", lambda self, requests: [Guidance("") for _ in requests])
+    monkeypatch.setattr(TemplateWriter, "write", lambda self, requests: [Guidance("") for _ in requests])
     root = build_tiny(tmp_path / "store", "frozenlake")
     labels = _rows(root, "frozenlake", "labels")
     assert labels

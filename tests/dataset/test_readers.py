@@ -17,8 +17,8 @@ from pivot.datasets.schema import LABELS
 from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PivotError, PluginError, StoreError
-from pivot.storage.files import write_json_atomic
-from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
+from pivot.storage import LocalStorage
+from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
 
 TABLES = {
     "episodes": "episodes/sokoban/00001.parquet",
@@ -71,9 +71,9 @@ def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Pa
             pivot.load_store(damaged)
         _says(raised.value, path, what)
         with pytest.raises(StoreError) as raised:
-            read_table(path, schema_of(TABLES[table]))
+            read_table(LocalStorage(damaged), TABLES[table], schema_of(TABLES[table]))
         _says(raised.value, path, what)
-        if table in VIEW_OF and damage != "missing":
+        if table in VIEW_OF:
             with pytest.raises(StoreError) as raised:
                 query(damaged, f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}")
             _says(raised.value, path, what)
@@ -109,10 +109,10 @@ def test_a_wrong_type_names_the_column(
 
 def test_more_columns_are_allowed_and_all_missing_ones_named() -> None:
     more = LABELS.arrow.append(pa.field("more", pa.int8()))
-    check_columns(Path("a.parquet"), LABELS, more)
+    check_columns("a.parquet", LABELS, more)
     with pytest.raises(StoreError, match="lacks columns pivot_step, witness of table labels"):
         less = [field for field in LABELS.arrow if field.name not in ("pivot_step", "witness")]
-        check_columns(Path("a.parquet"), LABELS, pa.schema(less))
+        check_columns("a.parquet", LABELS, pa.schema(less))
 
 
 OPENERS: dict[str, Callable[[Path], object]] = {
@@ -153,7 +153,7 @@ def _changed_config(**fields: Any) -> Callable[[dict[str, Any]], Any]:
     [
         (lambda raw: [raw], StoreError, "has no field 'config'"),
         (lambda raw: {}, StoreError, "has no field 'config'"),
-        (lambda raw: {"config": 5}, ConfigError, "dictionary"),
+        (lambda raw: {"config": 5}, ConfigError, "expected an object"),
         (_changed_config(rollout=8), ConfigError, "unknown config field rollout; known: environments, rollouts"),
         (_changed_config(rollouts=0), ConfigError, "config field rollouts"),
         (_changed_config(split="level"), ConfigError, "config field split"),
@@ -173,8 +173,9 @@ def _changed_config(**fields: Any) -> Callable[[dict[str, Any]], Any]:
 def test_a_damaged_run_json_is_named_with_its_field(
     change: Callable[[dict[str, Any]], Any], kind: type[PivotError], message: str, tiny_store: Path, tmp_path: Path
 ) -> None:
-    write_json_atomic(tmp_path, RUN, change(json.loads((tiny_store / RUN).read_text())))
-    write_json_atomic(tmp_path, MANIFEST, {"files": {}})
+    storage = LocalStorage(tmp_path)
+    storage.write_json(RUN, change(json.loads((tiny_store / RUN).read_text())))
+    storage.write_json(MANIFEST, {"files": {}})
     for opener in OPENERS.values():
         with pytest.raises(kind) as raised:
             opener(tmp_path)
@@ -211,7 +212,7 @@ def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
     assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
 
 
-@pytest.mark.parametrize("name", ["with space", "a,b", "it's", "a[1]b", "a*b", "what?", "ä", 'quo"te', "a%20b", "{}"])
+@pytest.mark.parametrize("name", ["it's, with space", "a[1]b", "a*b", 'what? ä "quote" %20 {}'])
 def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
     # A neighbour that a careless pattern would also match.
     for other in ("a1b", "axxb"):
@@ -246,22 +247,22 @@ def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
         data[len(data) - 1 - rng.randrange(reach)] ^= 1 << rng.randrange(8)
         (tmp_path / "flipped.parquet").write_bytes(data)
         try:
-            read_table(tmp_path / "flipped.parquet", schema_of(name))
+            read_table(LocalStorage(tmp_path), "flipped.parquet", schema_of(name))
         except StoreError as error:
             assert "flipped.parquet" in str(error)
 
 
-def test_verify_survives_flipped_bits(tiny_store: Path, tmp_path: Path) -> None:
-    root = copy_store(tiny_store, tmp_path / "store")
+def test_verify_survives_flipped_bits(patients: dict[str, Patient]) -> None:
+    source, root = patients["sokoban"].source, patients["sokoban"].root
     rng = random.Random(1)
     names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.parquet"))]
     for _ in range(8):
         name = rng.choice(names)
-        data = bytearray((tiny_store / name).read_bytes())
+        data = bytearray((source / name).read_bytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         (root / name).write_bytes(data)
         assert any(problem.startswith(name) for problem in problems(root))
         rewrite_manifest(root)
         problems(root)
-        shutil.copy(tiny_store / name, root / name)
-        shutil.copy(tiny_store / MANIFEST, root / MANIFEST)
+        shutil.copy(source / name, root / name)
+        shutil.copy(source / MANIFEST, root / MANIFEST)

@@ -28,17 +28,17 @@ PROMISED = {
         instruction state_format initial_state horizon num_steps actions rewards episode_return status success failed
         stop_reason error policy policy_config""",
     STEPS: """episode_id t prompt_hash observation_text response finish_reason response_token_ids response_logprobs
-        action payload action_valid moved reward remaining_turns frame_id next_frame_id info score_parts
-        snapshot""",
+        action payload action_valid moved reward remaining_turns frame_id next_frame_id reply_outcome info
+        submission_outcome score_parts snapshot""",
     FRAMES: "frame_id width height format byte_size image",
     PROMPTS: "prompt_hash template version messages",
     CALLS: "request_id episode_id t role attempts latency cost cache_hit model_revision",
     LABELS: """episode_id label_version pivot_step failure_mode secondary_modes fallback infeasible_at_start certificate
-        witness feasible_actions failure_reason target accepted reject_reasons solver solver_config teacher
+        witness feasible_actions failure_reason target accepted proved reject_reasons solver solver_config teacher
         prompt_hash""",
     DATASET: """episode_id env task_id goal_idx eval_set images panel prompt completion pivot_step failure_mode
         failure_mode_id failure_reason actions action_log initial_state horizon num_steps episode_return certificate
-        witness infeasible_at_start policy teacher solver prompt_hash""",
+        proved witness infeasible_at_start policy teacher solver prompt_hash""",
     DATASET_EPISODES: "episode_id env images actions responses rewards success",
 }
 """Column names written out by hand from spec section 9; they never go away."""
@@ -99,25 +99,25 @@ def test_the_types_that_readers_rely_on() -> None:
 
 
 def test_the_class_labels_keep_their_order() -> None:
-    features = Features.from_arrow_schema(DATASET.arrow_with_features)
+    features = Features.from_arrow_schema(DATASET.arrow_with_features())
     assert features["failure_mode_id"] == ClassLabel(names=MODES)
     assert features["failure_mode_id"].str2int("mismatch") == 9
 
 
 @pytest.mark.parametrize("schema", [DATASET, DATASET_EPISODES], ids=lambda schema: schema.name)
 def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: TableSchema) -> None:
-    features = Features.from_arrow_schema(schema.arrow_with_features)
-    assert features.arrow_schema.equals(schema.arrow_with_features, check_metadata=True)
-    assert features["images"] == List(Image())
+    features = Features.from_arrow_schema(schema.arrow_with_features())
+    assert features.arrow_schema.equals(schema.arrow_with_features(), check_metadata=True)
+    assert features["images"] == List(Image(mode="RGB"))
     assert features["actions"] == List(Value("string"))
     empty = Dataset.from_dict({name: [] for name in schema.names}, features=features)
-    assert empty.data.schema.equals(schema.arrow_with_features, check_metadata=True)
+    assert empty.data.schema.equals(schema.arrow_with_features(), check_metadata=True)
 
 
 @pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
 def test_an_empty_table_has_the_same_schema(schema: TableSchema) -> None:
     assert schema.table([]).schema.equals(schema.arrow, check_metadata=True)
-    assert schema.table([], features=True).schema.equals(schema.arrow_with_features, check_metadata=True)
+    assert schema.table([], features=True).schema.equals(schema.arrow_with_features(), check_metadata=True)
 
 
 def test_a_row_must_have_every_column() -> None:
@@ -146,7 +146,7 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
     for name in store.manifest():
         if name.endswith(".parquet"):
             schema = schema_of(name)
-            expected = schema.arrow_with_features if name.startswith("dataset/") else schema.arrow
+            expected = schema.arrow_with_features() if name.startswith("dataset/") else schema.arrow
             found = pq.read_schema(small_store / name)
             # Parquet calls the items of a list "element"; the types are equal nevertheless.
             assert found.equals(expected), name

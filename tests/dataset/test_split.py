@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pivot.datasets.config import make_config
 from pivot.datasets.export import assign_sides
-from pivot.datasets.parquet import write_table
+from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS
 from pivot.datasets.split import TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
 from pivot.datasets.store import Store
@@ -161,8 +161,8 @@ def test_whole_episodes_follow_their_level(tmp_path: Path, split: str) -> None:
         for row in episodes
         if "success" not in row["episode_id"]
     ]
-    write_table(tmp_path, store.table_file(EPISODES, shard), EPISODES, EPISODES.table(episodes))
-    write_table(tmp_path, store.table_file(LABELS, shard), LABELS, LABELS.table(labels))
+    tables = {EPISODES: EPISODES.table(episodes), LABELS: LABELS.table(labels)}
+    write_tables(store.storage, [(store.table_file(schema, shard), schema, table) for schema, table in tables.items()])
     sides = assign_sides(store)["frozenlake"]
     assert list(sides) == [row["episode_id"] for row in episodes]
     records = [side for episode, side in sides.items() if "record" in episode]

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import environment, make_solver
+from pivot.datasets.config import solver_type
 from pivot.datasets.export import FrameReader, dataset_tables
-from pivot.datasets.parquet import read_table, write_table
+from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.shard import stored_verdict
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from pivot.datasets.store import Store
@@ -18,21 +18,23 @@ from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables,
 from pivot.errors import PolicyError
 from pivot.images import Frame, decode, frame_id
 from pivot.messages import PromptMessages
+from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Verdict
+from pivot.storage import LocalStorage
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import read_rows
 
 CONFIG = CorridorConfig(length=9, horizon=6)
-CONSTANTS = {"run_id": "run", "env_config": "{}", "horizon": 6, "policy": "moody", "policy_config": "{}"}
 TEXTS = ("plain", "", "ünï\u0000 \U0001f600 line\nbreak", '{"json": 1}')
 
 
 class Moody(Policy):
     """Every kind of reply that a table must hold: with and without tokens, odd texts, and now and then none at all."""
 
+    config_type = Settings
     name = "moody"
 
     @property
@@ -54,13 +56,13 @@ class Moody(Policy):
 def rollouts() -> list[TaskRollouts]:
     """Ten tasks of six rollouts."""
     tasks = plan_tasks(CorridorEnv, CONFIG, 0, 10)
-    return roll_out_tasks(CorridorEnv, CONFIG, tasks, Moody(), 6, prompt=CorridorPrompt())
+    return roll_out_tasks(CorridorEnv, CONFIG, tasks, Moody(), 6, run_id="run", prompt=CorridorPrompt())
 
 
 @pytest.fixture(scope="module")
 def tables(rollouts: list[TaskRollouts]) -> dict[TableSchema, pa.Table]:
     """Their tables."""
-    return rollout_tables(rollouts, CorridorEnv.profile, CONSTANTS)
+    return rollout_tables(rollouts)
 
 
 def test_the_rollouts_hold_what_the_tests_are_about(rollouts: list[TaskRollouts]) -> None:
@@ -79,24 +81,22 @@ def test_tables_and_records_make_each_other(
 ) -> None:
     stored = {}
     for schema, table in tables.items():
-        write_table(tmp_path, f"{schema.name}.parquet", schema, table)
-        stored[schema] = read_table(tmp_path / f"{schema.name}.parquet", schema)
+        write_tables(LocalStorage(tmp_path), [(f"{schema.name}.parquet", schema, table)])
+        stored[schema] = read_table(LocalStorage(tmp_path), f"{schema.name}.parquet", schema)
     again = stored_rollouts(stored)
     assert [task.task for task in again] == [task.task for task in rollouts]
     for before, after in zip(rollouts, again, strict=True):
         assert after.episodes == before.episodes
         assert before.frames.items() <= after.frames.items()
         assert before.prompts.items() <= after.prompts.items()
-    assert rollout_tables(again, CorridorEnv.profile, CONSTANTS) == tables
+    assert rollout_tables(again) == tables
 
 
 def test_a_store_makes_its_own_rows_again(small_store: Path) -> None:
     store = Store.open(small_store)
     for shard in store.config.shards():
         stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
-        constants = {name: stored[EPISODES][name][0].as_py() for name in CONSTANTS}
-        env = stored[EPISODES]["env"][0].as_py()
-        assert rollout_tables(stored_rollouts(stored), environment(env).profile, constants) == stored
+        assert rollout_tables(stored_rollouts(stored)) == stored
 
 
 def test_rows_stand_in_the_order_of_tasks_samples_and_steps(
@@ -153,8 +153,8 @@ def test_steps_of_mixed_episodes_keep_their_order() -> None:
 
 
 def test_a_prompt_is_stored_once() -> None:
-    prompt = PromptMessages("t", "1", ({"role": "user", "content": []},), "hash")
-    other = PromptMessages("t", "1", (), "other")
+    prompt = PromptMessages("hash", "t", "1", ({"role": "user", "content": []},))
+    other = PromptMessages("other", "t", "1", ())
     assert prompt_table([prompt, other, prompt])["prompt_hash"].to_pylist() == ["hash", "other"]
 
 
@@ -170,7 +170,7 @@ def test_a_stored_label_is_the_verdict(small_store: Path, env: str) -> None:
         for label in labels:
             episode = episodes[label["episode_id"]]
             case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
-            (verdict,) = make_solver(env).certify([case])
+            (verdict,) = solver_type(env)().certify([case])
             assert isinstance(verdict, Verdict)
             assert stored_verdict(label) == verdict
             target = json.loads(label["target"])
@@ -242,9 +242,9 @@ def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path:
     broken, lost = tables[EPISODES][0]["episode_id"], tables[LABELS][-1]["episode_id"]
     copied = Store(tmp_path, store.config)
     for schema, rows in tables.items():
-        write_table(tmp_path, copied.table_file(schema, shard), schema, schema.table(rows))
-    prompts = read_table(small_store / store.label_prompts_file(shard), PROMPTS)
-    write_table(tmp_path, copied.label_prompts_file(shard), PROMPTS, prompts)
+        write_tables(copied.storage, [(copied.table_file(schema, shard), schema, schema.table(rows))])
+    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
+    write_tables(copied.storage, [(copied.label_prompts_file(shard), PROMPTS, prompts)])
 
     def exported(include_infeasible: bool) -> dict[str, list[str]]:
         config = store.config.model_copy(update={"include_infeasible": include_infeasible})

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
-from pivot.datasets.card import card_configs, row_counts
+from pivot.datasets.card import card_configs, contents, row_counts
 from pivot.datasets.schema import DATASET, DATASET_EPISODES
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
@@ -51,7 +51,7 @@ def _episode_files(root: Path, env: str) -> list[str]:
 def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
     loaded = _load(small_store, env)
     assert set(loaded) == {"train", "validation"}
-    assert loaded["train"].features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET.arrow_with_features())
     for side, rows in loaded.items():
         stored = _stored(small_store, env, str(side))
         assert len(rows) == len(stored) > 0
@@ -113,7 +113,7 @@ def test_streaming_gives_the_same_rows(small_store: Path, config: str) -> None:
 def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     loaded = _load(small_store, f"{env}_episodes")
     rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
-    assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features)
+    assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features())
     assert len(rows) == 24
     stored = {
         row["episode_id"]: row for name in _episode_files(small_store, env) for row in read_rows(small_store, name)
@@ -129,14 +129,16 @@ def test_rows_are_read_without_a_cache_too(small_store: Path) -> None:
     """`Dataset(table)` needs no copy: the schema metadata decodes images and labels by itself."""
     table = pq.read_table(small_store / "dataset/sokoban/train-00000.parquet")
     rows = Dataset(table)
-    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features)
+    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features())
     assert isinstance(rows[0]["panel"], Image.Image)
 
 
 def test_the_card_names_the_configs(small_store: Path) -> None:
     text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
     head = yaml.safe_load(text.split("---\n")[1])
-    assert head["configs"] == card_configs(ENVS, row_counts(Store.open(small_store), "dataset"))
+    store = Store.open(small_store)
+    parts = contents("dataset", store.manifest())
+    assert head["configs"] == card_configs(ENVS, row_counts(store, "dataset"), parts)
     names = [config["config_name"] for config in head["configs"]]
     assert names == ["all", "sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"]
     assert [config.get("default", False) for config in head["configs"]] == [True, False, False, False, False]
@@ -190,3 +192,13 @@ def test_empty_shards_between_full_ones_load(tmp_path: Path) -> None:
     loaded = _load(root, "frozenlake")
     assert sum(len(rows) for rows in loaded.values()) == sum(sizes)
     assert set(loaded) == {"train", "validation"}
+
+
+def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store: Path, tmp_path: Path) -> None:
+    """The library names its cache by what the card says, and every store's dataset lies in a folder of one name."""
+    for root in (small_store, tiny_store):
+        loaded = load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(tmp_path / "cache"))
+        stored = list((root / "dataset/sokoban").glob("*.parquet"))
+        assert sum(map(len, loaded.values())) == sum(pq.read_metadata(path).num_rows for path in stored)
+        ids = {episode for side in loaded.values() for episode in side["episode_id"]}
+        assert ids == {episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist()}

@@ -14,11 +14,11 @@ from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import PivotError, PolicyError
 from pivot.images import decode, encode_png
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.storage.files import write_json_atomic
+from pivot.storage import LocalStorage
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 BOTH = ("sokoban", "frozenlake")
@@ -34,7 +34,8 @@ def _one_pixel(image: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("env", BOTH)
-def test_an_added_episode_is_found(patient: Patient, env: str) -> None:
+def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> None:
+    patient = patients[env]
     """A ninth rollout with rows in every table, each of them right in itself."""
     names = {table: patient.file(env, table) for table in ("episodes", "steps", "calls", "labels")}
     labelled = read_rows(patient.source, names["labels"])[0]["episode_id"]
@@ -50,7 +51,8 @@ def test_an_added_episode_is_found(patient: Patient, env: str) -> None:
 
 
 @pytest.mark.parametrize("env", BOTH)
-def test_swapped_levels_are_found(patient: Patient, env: str) -> None:
+def test_swapped_levels_are_found(patients: dict[str, Patient], env: str) -> None:
+    patient = patients[env]
     name = patient.file(env, "episodes")
 
     def swap(rows: Rows) -> None:
@@ -65,7 +67,8 @@ def test_swapped_levels_are_found(patient: Patient, env: str) -> None:
 
 @pytest.mark.parametrize("env", BOTH)
 @pytest.mark.parametrize("suffix", ["", "_episodes"])
-def test_swapped_sides_are_found(patient: Patient, env: str, suffix: str) -> None:
+def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix: str) -> None:
+    patient = patients[env]
     train, validation = (
         patient.root / f"dataset/{env}{suffix}/{side}-00000.parquet" for side in ("train", "validation")
     )
@@ -79,14 +82,16 @@ def test_swapped_sides_are_found(patient: Patient, env: str, suffix: str) -> Non
         assert any(problem.startswith(place) and "does not make" in problem for problem in found)
 
 
-def test_a_record_on_both_sides_is_found(patient: Patient) -> None:
+def test_a_record_on_both_sides_is_found(patients: dict[str, Patient]) -> None:
+    patient = patients["sokoban"]
     train, validation = (f"dataset/sokoban/{side}-00000.parquet" for side in ("train", "validation"))
     leaked = read_rows(patient.source, train)[:1]
     change_rows(patient.root, validation, lambda rows: leaked + rows)
     assert any(problem.startswith(validation) and "does not make" in problem for problem in patient.found())
 
 
-def test_a_consistent_lie_is_found(patient: Patient) -> None:
+def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
+    patient = patients["sokoban"]
     """The label and the record agree on another pivot, everywhere where it is written."""
     episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
 
@@ -112,6 +117,7 @@ def test_a_consistent_lie_is_found(patient: Patient) -> None:
 EXTRA = {
     "episodes/sokoban/00001.parquet": "episodes/sokoban/00000.parquet",
     "dataset/sokoban/train-00007.parquet": "dataset/sokoban/train-00000.parquet",
+    "labels/v1/sokoban/00001.parquet": "labels/v1/sokoban/00000.parquet",
     "labels/v7/sokoban/00000.parquet": "labels/v1/sokoban/00000.parquet",
     "frames/chess/00000.parquet": "frames/sokoban/00000.parquet",
     "dataset/sokoban/notes.txt": RUN,
@@ -119,7 +125,8 @@ EXTRA = {
 
 
 @pytest.mark.parametrize("name", EXTRA)
-def test_a_file_too_many_is_found(patient: Patient, name: str) -> None:
+def test_a_file_too_many_is_found(patients: dict[str, Patient], name: str) -> None:
+    patient = patients["sokoban"]
     (patient.root / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(patient.source / EXTRA[name], patient.root / name)
     assert f"{name}: the file is not in {MANIFEST}" in problems(patient.root)
@@ -150,6 +157,17 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
     assert any("example.png" in problem or "README.md" in problem for problem in patient.found())
 
 
+def test_a_picture_of_nothing_is_found(tmp_path: Path) -> None:
+    """Where no label was accepted, there is no failure to show."""
+    root = build_tiny(tmp_path / "store", "sokoban", solvers={"sokoban": {"max_states": 3}})
+    picture = root / "dataset" / "example.png"
+    assert not picture.exists()
+    assert problems(root) == []
+    picture.write_bytes(encode_png(np.zeros((8, 8, 3), np.uint8)))
+    rewrite_manifest(root)
+    assert problems(root) == ["dataset/example.png: it is not the picture that the tables give"]
+
+
 # run.json
 
 FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -166,7 +184,6 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "horizon": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(horizon=10),
     "pictures": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(cell=16),
     "tries": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(max_tries=199),
-    "an environment less": lambda run: run["config"]["environments"].pop("sokoban"),
     "run id": lambda run: run.update(run_id="0"),
     "a version": lambda run: run["versions"].update(numpy="0"),
     "a field more": lambda run: run.update(note="hello"),
@@ -176,17 +193,32 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+UNUSABLE = {
+    "no such policy": "unknown policy 'nobody'",
+    "no such option": "policy scripted: unknown setting nothing",
+    "impossible levels": "setting sokoban.max_tries",
+}
+"""Fields that leave nothing to derive: they are named by the error that says so."""
+
+
 @pytest.mark.parametrize("field", FIELDS)
-def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
+def test_any_field_of_run_json_is_found(patients: dict[str, Patient], field: str) -> None:
+    patient = patients["sokoban"]
     run = json.loads((patient.root / RUN).read_text())
     FIELDS[field](run)
-    write_json_atomic(patient.root, RUN, run)
-    for look in (lambda: problems(patient.root), patient.found):
-        try:
-            assert look()
-        except PivotError as error:
-            assert field == "impossible levels"
-            assert f"{patient.root / RUN}: setting sokoban.max_tries" in str(error)
+    LocalStorage(patient.root).write_json(RUN, run)
+    try:
+        assert patient.found()
+    except PivotError as error:
+        assert f"{patient.root / RUN}: {UNUSABLE[field]}" in str(error)
+
+
+def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
+    run = json.loads((patient.root / RUN).read_text())
+    del run["config"]["environments"]["sokoban"]
+    LocalStorage(patient.root).write_json(RUN, run)
+    assert f"{RUN}: its " in "\n".join(problems(patient.root))
+    assert patient.found()
 
 
 # What a search that shares nothing with the solver adds, and what holds for real models
@@ -196,7 +228,7 @@ def test_any_field_of_run_json_is_found(patient: Patient, field: str) -> None:
 def test_a_wrong_solver_is_caught_by_the_second_search(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that confuses the modes agrees with itself; the independent search does not agree with it."""
+    """A solver that confuses the modes agrees with itself; the independent search refuses every label of it."""
     solver = plugins.load("solvers", env)
     certify = solver.certify
     confused = {"timeout": "deadlock", "deadlock": "timeout"}
@@ -206,19 +238,21 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
 
     monkeypatch.setattr(solver, "certify", wrong)
     root = build_tiny(tmp_path / "store", env)
-    found = problems(root)
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels
     for label in labels:
-        assert any(problem.startswith(f"labels {label['episode_id']}: failure_mode") for problem in found)
-    assert all(problem.startswith("labels ") for problem in found)
+        assert label["proved"] is False and not label["accepted"]
+        (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
+        assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
+    assert problems(root) == []
+    assert read_rows(root, f"dataset/{env}/train-00000.parquet") == []
 
 
 @pytest.fixture
 def real_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the stand-ins pass for real models, whose words cannot be derived anew."""
     monkeypatch.setattr(ScriptedPolicy, "is_stand_in", False)
-    monkeypatch.setattr(TemplateTeacher, "is_stand_in", False)
+    monkeypatch.setattr(TemplateWriter, "is_stand_in", False)
 
 
 @pytest.mark.usefixtures("real_model")

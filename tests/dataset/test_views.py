@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pivot.datasets.schema import ALL_TABLES, EPISODES, LABELS, PROMPTS, STEPS
 from pivot.datasets.table_docs import VIEW_DOCS, reference, with_reference
 from pivot.datasets.views import VIEWS, create_views, query
-from pivot.environments.base import Task
-from pivot.rollouts.base import Episode, Status, Step
+from pivot.records import from_row
+from pivot.rollouts.base import Episode
 from pivot.rollouts.groups import form_groups
 from pivot.tests.stores import read_rows, table_files
 
@@ -143,19 +143,6 @@ def test_zero_has_no_sign() -> None:
     assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": True}]
 
 
-STEP = {"prompt_hash": "", "observation_text": "", "response": "", "finish_reason": "", "response_token_ids": None}
-STEP |= {"response_logprobs": None, "action": "", "payload": None, "action_valid": True, "moved": None}
-STEP |= {"remaining_turns": 0, "frame_id": "", "next_frame_id": "", "info": {}}
-
-
-def _record(row: dict[str, Any]) -> Episode:
-    """The same episode as a record of the rollouts, whose own grouping is the oracle."""
-    step = Step(t=0, reward=row["episode_return"], **STEP)
-    status = Status(row["status"])
-    task = Task(row["task_id"], 0, "", "")
-    return Episode(row["episode_id"], row["group_id"], row["sample_idx"], task, [step], status, failed=row["failed"])
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(
@@ -169,7 +156,7 @@ def _record(row: dict[str, Any]) -> Episode:
 )
 def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]], random: Any) -> None:
     episodes = [_episode(number, value, group) for number, (group, value) in enumerate(drawn)]
-    expected = form_groups(map(_record, episodes))
+    expected = form_groups(from_row(Episode, each) for each in episodes)
     random.shuffle(episodes)
     planted = Planted(episodes)
     found = planted.rows("SELECT * FROM groups")
@@ -199,7 +186,7 @@ def _label(episode: str, mode: str | None, step: int | None, *reasons: str) -> d
         "failure_mode": mode,
         "pivot_step": step,
         "accepted": not reasons,
-        "reject_reasons": [{"name": reason, "detail": f"found {reason}"} for reason in reasons],
+        "reject_reasons": [{"name": reason, "kind": "planted", "detail": f"found {reason}"} for reason in reasons],
     }
 
 

@@ -10,7 +10,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
 from pivot.environments import grid
 from pivot.environments.frozenlake.environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
 from pivot.errors import ConfigError, GenerationError, LevelError
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 
 GOLDEN_MAP = "FFFF\nFFFF\nHGFF\nFSHH"
 MAP = "SFFF\nFHFH\nFFFH\nHFFG"

@@ -15,7 +15,7 @@ from pivot.environments.sokoban.sprites import CELL_CODES, PLAYER, WALL, tiles
 from pivot.errors import GenerationError, LevelError
 from pivot.identity import digest
 from pivot.solvers.sokoban.solver import SokobanDistances
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 
 LEVEL = "######\n#@   #\n# $. #\n#   $#\n#  . #\n######"
 GOLDEN_FRAME = "b3651af5ffc6dd7a"

@@ -1,6 +1,7 @@
 """A build is a function of its config: same bytes again, with more workers, after growth, and after every repair."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -98,6 +99,32 @@ def test_a_lost_or_short_file_is_made_again(built: Path, store: Path, name: str,
     assert path.stat().st_size > 0
     rolled_out_anew = name.split("/", maxsplit=1)[0] in ("episodes", "calls", "frames") or "/rollout/" in name
     assert result.reused_shards == 5 - rolled_out_anew
+
+
+def _flip(path: Path) -> None:
+    """Change a file at equal length."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["frames/sokoban/00001.parquet", "dataset/frozenlake_episodes/train-00000.parquet"])
+def test_a_file_that_was_changed_at_equal_length_is_made_again(built: Path, store: Path, name: str) -> None:
+    _flip(store / name)
+    _flip(store / "dataset/README.md")
+    assert not pivot.build(CONFIG, store).already_complete
+    assert fingerprint(store) == fingerprint(built)
+    assert_whole(store)
+    _flip(store / "dataset/README.md")
+    assert not pivot.build(CONFIG, store).already_complete
+    assert pivot.build(CONFIG, store).already_complete
+    assert fingerprint(store) == fingerprint(built)
+
+
+def test_a_file_that_was_only_touched_is_kept(store: Path) -> None:
+    for name in fingerprint(store):
+        os.utime(store / name)
+    assert pivot.build(CONFIG, store).already_complete
 
 
 def test_lost_views_are_written_again(built: Path, store: Path) -> None:

@@ -89,6 +89,29 @@ def test_a_read_only_disk_is_named(small_disk: Path, built: Path) -> None:
     assert len(pivot.load_store(small_disk / "store").episodes.collect()) == 16
 
 
+def test_a_complete_store_on_a_read_only_disk_is_complete(small_disk: Path, built: Path) -> None:
+    _remount(small_disk, "size=64m")
+    root = small_disk / "store"
+    shutil.copytree(built, root)
+    (root / ".lock").unlink()
+    _remount(small_disk, "ro")
+    assert pivot.build(CONFIG, root).already_complete
+    assert "(already complete)" in run("build", "--config", root / "run.json", "--out", root, "--workers", "1")
+    with pytest.raises(StoreError, match="holds a run with another config"):
+        pivot.build(CONFIG | {"seed": 1}, root)
+    # What needs a write is refused as before.
+    refused = pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable")
+    with refused:
+        pivot.build(CONFIG, root, refresh=True)
+    with refused:
+        pivot.build(config_of({"sokoban": 2, "frozenlake": 3}), root)
+    _remount(small_disk, "rw")
+    (root / "steps/sokoban/00000.parquet").unlink()
+    _remount(small_disk, "ro")
+    with refused:
+        pivot.build(CONFIG, root)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)

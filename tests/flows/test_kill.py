@@ -1,13 +1,15 @@
-"""SIGKILL at any moment: no torn file under a final name, nothing finished is made again, the same bytes in the end."""
+"""SIGKILL at any moment: no torn file under a final name, nothing finished is made again, the same bytes in the end.
+
+Runs are killed in forked children just before a chosen change on disk (see `victim`), which costs no start; one run is
+the command as a user starts it, with workers that are spawned.
+"""
 
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pivot
@@ -17,52 +19,57 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.errors import StoreError
+from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import (
     assert_nothing_is_torn,
     assert_whole,
     clean_environment,
     config_of,
-    error_lines,
+    files_of,
     fingerprint,
 )
-from pivot.tests.flow_runs import pivot as command
-from pivot.tests.flows.victim import Victim
+from pivot.tests.flows.victim import Victim, watch_changes
 
 SMALL = config_of({"sokoban": 1, "frozenlake": 1})
-MANY_SHARDS = config_of({"sokoban": 8, "frozenlake": 8})
+MANY_SHARDS = config_of({"sokoban": 4, "frozenlake": 4})
 
 SCRIPT = """
 import json, sys
 import pivot
 
 if __name__ == "__main__":
-    result = pivot.build(json.loads(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]))
-    sys.stdout.write(f"{result.reused_shards}\\n")
+    pivot.build(json.loads(sys.argv[1]), sys.argv[2], workers=2)
 """
+
+pytestmark = pytest.mark.xdist_group("kill")
 
 
 @pytest.fixture(scope="module")
-def victim() -> Iterator[Victim]:
-    """One process for all orders of this module."""
-    with Victim() as process:
-        yield process
+def undisturbed(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A store of `SMALL` that nobody disturbed, and the changes that made it."""
+    root = tmp_path_factory.mktemp("undisturbed") / "store"
+    return root, victim.run("build", root, SMALL)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of `MANY_SHARDS` that nobody disturbed, made by one process."""
+    root = tmp_path_factory.mktemp("many") / "store"
+    pivot.build(MANY_SHARDS, root)
+    return root
+
+
+def _receipts(root: Path, stage: str = "*") -> int:
+    return len(list(root.glob(f".receipts/{stage}/**/*.json")))
 
 
 # Just before any change on disk
 
 
-@pytest.fixture(scope="module")
-def undisturbed(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A store that nobody disturbed, and the changes that made it."""
-    root = tmp_path_factory.mktemp("undisturbed") / "store"
-    return root, victim.run("build", root, SMALL)
-
-
-@pytest.mark.xdist_group("kill")
 def test_killed_before_any_change_and_started_again(
     victim: Victim, undisturbed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    wanted, changes = undisturbed
+    whole, changes = undisturbed
     assert len(changes) > 25
     moments = {1, 2, len(changes) - 1, len(changes), *random.Random(3).sample(range(3, len(changes) - 1), 6)}
     for moment in sorted(moments):
@@ -73,114 +80,76 @@ def test_killed_before_any_change_and_started_again(
             with pytest.raises(StoreError, match=r"did not finish|holds no run\.json"):
                 Store.open(root)
         victim.run("build", root, SMALL)
-        assert fingerprint(root) == fingerprint(wanted), f"killed before: {changes[moment - 1]}"
+        assert fingerprint(root) == fingerprint(whole), f"killed before: {changes[moment - 1]}"
         assert_whole(root)
 
 
-@pytest.mark.xdist_group("kill")
-def test_killed_again_and_again_it_still_gets_there(victim: Victim, tmp_path: Path) -> None:
-    """Every run is killed early; each must keep what the ones before it finished."""
-    draw = random.Random(4)
-    done: list[int] = []
-    while len(victim.run("build", tmp_path, SMALL, die_at := draw.randint(9, 16))) == die_at:
-        assert_nothing_is_torn(tmp_path)
-        done.append(len(list((tmp_path / ".receipts").rglob("*.json"))))
-        assert len(done) < 60
-    assert done == sorted(done)
-    assert len(done) >= 3
-    pivot.build(SMALL, tmp_path / "undisturbed")
-    assert fingerprint(tmp_path / "undisturbed").items() <= fingerprint(tmp_path).items()
-
-
-# The whole process group, with workers
-
-
-def _start(root: Path, workers: int = 2) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, json.dumps(MANY_SHARDS), str(root), str(workers)],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _receipts(root: Path) -> int:
-    return len(list((root / ".receipts").rglob("*.json")))
-
-
-@pytest.mark.xdist_group("kill")
-@pytest.mark.timeout(300)
-def test_killed_with_its_workers_at_ten_random_moments(tmp_path: Path) -> None:
+def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, many: Path, tmp_path: Path) -> None:
+    """Each run dies with both of its workers, wherever they are; the next keeps what all before it finished."""
     draw = random.Random(5)
-    root = tmp_path / "killed"
-    kills = 0
-    for _ in range(10):
-        before, delay = _receipts(root), draw.uniform(0, 0.1)
-        enough = before + draw.randint(0, 3)
-        run = _start(root)
-        while _receipts(root) < enough and run.poll() is None:
+    kept: list[int] = []
+    while len(changes := victim.run("build", tmp_path, MANY_SHARDS, die_at := draw.randint(9, 40), workers=2)) == die_at:
+        assert_nothing_is_torn(tmp_path)
+        assert (tmp_path / "manifest.json").exists() == any(made.endswith("/manifest.json") for made in changes[:-1])
+        kept.append(_receipts(tmp_path))
+        assert len(kept) < 60
+    assert len(kept) >= 8
+    assert kept == sorted(kept)
+    assert len(set(kept)) >= 4
+    assert fingerprint(tmp_path) == fingerprint(many)
+    assert_whole(tmp_path)
+    assert verify_store(tmp_path, Silent()).problems == []
+
+
+# The command as a user starts it
+
+
+def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(MANY_SHARDS), str(tmp_path)]
+    with subprocess.Popen(command, env=clean_environment(), stderr=subprocess.PIPE, text=True) as run:
+        while _receipts(tmp_path) < 3:
+            assert run.poll() is None, run.communicate()
             time.sleep(0.005)
-        time.sleep(delay)
-        if run.poll() is not None:  # it was quicker than the kill
-            run.communicate()
-            break
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
-        kills += 1
-        assert_nothing_is_torn(root)
-        assert not (root / "manifest.json").exists()
-    assert kills >= 5
-    finished = len(list((root / ".receipts" / "rollout").rglob("*.json")))
+        children = psutil.Process(run.pid).children(recursive=True)
+        run.kill()
+        run.wait()
+        assert len(children) >= 2
+        gone, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+        assert len(gone) == len(children)
+    assert_nothing_is_torn(tmp_path)
+    assert not (tmp_path / "manifest.json").exists()
+    finished = _receipts(tmp_path, "rollout")
     assert finished > 0
-    last = _start(root)
-    reported, errors = last.communicate(timeout=120)
-    assert last.returncode == 0, errors
-    assert int(reported) == finished
-    pivot.build(MANY_SHARDS, tmp_path / "undisturbed")
-    assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
-    assert_whole(root)
-    assert verify_store(root, Silent()).problems == []
-
-
-@pytest.mark.xdist_group("kill")
-def test_workers_do_not_outlive_a_parent_that_was_killed_alone(tmp_path: Path) -> None:
-    run = _start(tmp_path)
-    while _receipts(tmp_path) < 3:
-        assert run.poll() is None, run.communicate()
-        time.sleep(0.005)
-    children = psutil.Process(run.pid).children(recursive=True)
-    assert len(children) >= 2
-    run.kill()
-    run.wait()
-    gone, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive
-    assert len(gone) == len(children)
-    for stream in (run.stdout, run.stderr):
-        if stream is not None:
-            stream.close()
+    assert pivot.build(MANY_SHARDS, tmp_path).reused_shards == finished
+    assert fingerprint(tmp_path) == fingerprint(many)
+    assert_whole(tmp_path)
 
 
 # Two runs at once
 
 
-@pytest.mark.xdist_group("kill")
-def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
+    undisturbed: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others come while the first writes its config, a receipt and its manifest."""
     root = tmp_path / "store"
-    first = _start(root)
-    while _receipts(root) < 1:
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.005)
-    os.killpg(first.pid, signal.SIGSTOP)  # so that it does not end before the others have come
-    try:
-        refused = error_lines(command("build", "sokoban", "--out", root))
-        assert len(refused) == 1
-        assert f"is being written by another run (process {first.pid})" in refused[0]
-        with pytest.raises(StoreError, match="is being written by another run"):
-            pivot.build(MANY_SHARDS, root, refresh=True)
-    finally:
-        os.killpg(first.pid, signal.SIGCONT)
-    _, errors = first.communicate(timeout=120)
-    assert first.returncode == 0, errors
+    moments = ["run.json", "rollout/sokoban/00000.json", "manifest.json"]
+
+    def come_in_between(change: str) -> None:
+        if not moments or not change.endswith(f"/{moments[0]}"):
+            return
+        moments.pop(0)
+        before = {name: (root / name).read_bytes() for name in files_of(root)}
+        refused = f"is being written by another run (process {os.getpid()})"
+        assert refused in str(error_of("build", "sokoban", "--out", root))
+        with pytest.raises(StoreError) as raised:
+            pivot.build(SMALL, root, refresh=True)
+        assert refused in str(raised.value)
+        assert {name: (root / name).read_bytes() for name in files_of(root)} == before
+
+    watch_changes(come_in_between, monkeypatch.setattr)
+    pivot.build(SMALL, root)
+    assert moments == []
+    assert fingerprint(root) == fingerprint(undisturbed[0])
     assert_whole(root)

@@ -17,16 +17,15 @@ from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes
-from pivot.environments.navigation import environment as navigation
+from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
-from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
-from pivot.environments.navigation.thor.world import ThorWorld, check_health
+from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.errors import ConfigError, GenerationError
 from pivot.flows.estimate import estimate_bytes
-from pivot.flows.pipeline import check_ready
 from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
@@ -167,16 +166,12 @@ def stumble(self: NavigationPlayer, turn: Turn) -> Reply:
 
 @pytest.fixture
 def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
-    monkeypatch.setenv(STEP_SECONDS, "0.2")
-    monkeypatch.setenv(START_SECONDS, "0.2")
-    monkeypatch.setattr("pivot.environments.navigation.thor.process.GRACE", 0.0)
     made = StandInUnity()
-    seam = "pivot.environments.navigation.environment"
-    monkeypatch.setattr(f"{seam}.ThorWorld", lambda: ThorWorld(lambda: ThorProcess(made)))
-    monkeypatch.setattr(f"{seam}.check_health", lambda: check_health(lambda: ThorProcess(made)))
+    monkeypatch.setattr(ThorWorld, "has_started", False)
+    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: ThorWorld(made))
+    monkeypatch.setattr(NavigationPlayer, "check", lambda self, config: None)
     monkeypatch.setattr(NavigationPlayer, "reply", stumble)
-    replay._replayer.cache_clear()
-    navigation._check_thor.cache_clear()
+    backends._check.cache_clear()
     return made
 
 
@@ -209,7 +204,6 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
 
 def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     build(files, tmp_path / "calm")
-    replay._replayer.cache_clear()
     unity.calls = 0
     unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 300: stand_in.died}
     result = build(files, tmp_path / "rough")
@@ -230,11 +224,10 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     episodes = rows(root, "episodes")
     broken = episodes.filter(pl.col("status") == "error")
     assert broken["stop_reason"].unique().to_list() == ["env_error"]
-    assert "given up after 3 controllers" in broken["error"][0]
+    assert "given up after 2 restarts" in broken["error"][0]
     assert max(broken["num_steps"].to_list()) > 3
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
-    replay._replayer.cache_clear()
     assert build(files, root).owed == 0
     assert verify_store(root, Silent()).problems == []
 
@@ -250,16 +243,26 @@ def test_an_unfit_simulator_stops_the_run_before_it_begins(
 
 def test_an_estimate_starts_no_simulator(unity: StandInUnity, files: list[str]) -> None:
     config = make_config({"environments": {"navigation": thor_run(files, 6)}, "rollouts": 2})
-    assert 12 * 50_000 < estimate_bytes(config, "navigation") < 12 * 2_000_000
+    assert 12 * 50_000 < estimate_bytes(Run(config), "navigation") < 12 * 2_000_000
     assert unity.controllers == []
 
 
 def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[str]) -> None:
     config = make_config({"environments": {"navigation": thor_run(files, 6)}})
-    check_ready(config)
-    check_ready(config)
+    Run(config).check()
+    Run(config).check()
     assert len(unity.controllers) == 1
     assert unity.alive == 0
+
+
+def test_a_policy_that_needs_our_rooms_is_refused_before_the_simulator_starts(
+    unity: StandInUnity, files: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: ThorWorld(unity))
+    with pytest.raises(ConfigError, match="the scripted policy plays navigation in embedded rooms"):
+        build(files, tmp_path / "store")
+    assert unity.controllers == []
 
 
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
@@ -272,14 +275,15 @@ def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[st
     shard = store.config.shards()[0]
     failures = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     failed = next(each for each in failures if each.episode_id == episode)
-    replay.replayer_for(failed).check(failed)
+    replays = replay.Replays()
+    replays.of(failed).check(failed)
     for off, holds in ((0.005, True), (0.3, False)):
         infos = [dict(info) for info in failed.infos]
         infos[2]["dist"] += off
         changed = replace(failed, infos=infos)
         if holds:
-            replay.replayer_for(changed).check(changed)
+            replays.of(changed).check(changed)
         else:
             with pytest.raises(replay.DisagreementError, match="info: step 2 gives dist"):
-                replay.replayer_for(changed).check(changed)
+                replays.of(changed).check(changed)
     assert table.height == 4 * 2 * 25

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 import yaml
 from pivot.datasets.config import make_config
@@ -19,12 +21,28 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.identity import derive_seed
-from pivot.tests.flow_runs import assert_whole, clean_environment
+from pivot.tests.flow_runs import assert_whole, clean_environment, config_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
 from prefect.cli.deploy._models import PrefectYamlModel
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+TEXT = (ROOT / "prefect.yaml").read_text(encoding="utf-8")
+FILE: dict[str, Any] = yaml.safe_load(TEXT)
+COMMAND_LINES = [line.removeprefix("#   prefect ") for line in TEXT.splitlines() if line.startswith("#   prefect ")]
+"""What the file's head tells to type: create a pool, deploy, start a worker."""
+
+COMMANDS = """
+import shlex, sys
+from prefect.cli import app
+
+for command in sys.argv[1:]:
+    sys.argv = ["prefect", "--no-prompt", *shlex.split(command)]
+    try:
+        app()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 
@@ -44,7 +62,7 @@ def test_the_deployment_builds_the_default_run_every_night() -> None:
 
 
 class Server:
-    """A Prefect server on loopback with a home of its own, and the command line of Prefect against it."""
+    """A Prefect server on loopback, and the command line of Prefect against it."""
 
     def __init__(self, home: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -84,16 +102,23 @@ class Server:
         self._log.close()
 
     def get(self, path: str, body: Any = None) -> Any:
-        """Ask the server's API; with a body, post it."""
+        """Ask the server's API; with a body, post it. While its database is busy it says 503, and is asked again."""
         request = urllib.request.Request(f"{self.url}/{path}", None if body is None else json.dumps(body).encode())
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)
+        for pause in (0.2, 1.0, 5.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or pause is None:
+                    raise
+                time.sleep(pause)
+        return None
 
-    def prefect(self, *arguments: str, cwd: Path) -> str:
-        """Run a command of Prefect."""
+    def prefect(self, commands: list[str], cwd: Path) -> str:
+        """Run commands of Prefect one after the other, as a shell would, in one process that imports Prefect once."""
         done = subprocess.run(
-            [sys.executable, "-m", "prefect", *arguments],
+            [sys.executable, "-c", COMMANDS, *commands],
             cwd=cwd,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -107,9 +132,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(prefect_home: Path) -> Iterator[Server]:
     """A running server."""
-    server = Server(tmp_path_factory.mktemp("prefect"))
+    server = Server(prefect_home)
     try:
         server.wait()
         yield server
@@ -124,16 +149,15 @@ def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_pat
     deployment["parameters"]["workers"] = 1
     (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(FILE))
 
-    # The three commands of the file's head, with a worker that does not stay.
-    server.prefect("--no-prompt", "work-pool", "create", "--type", "process", "pivot", cwd=tmp_path)
-    server.prefect("--no-prompt", "deploy", "--all", cwd=tmp_path)
+    create, deploy, work = COMMAND_LINES
+    server.prefect([create, deploy], cwd=tmp_path)
     known = server.get("deployments/name/nightly-build/nightly")
     (schedule,) = known["schedules"]
     assert (schedule["active"], schedule["schedule"]["cron"]) == (True, "0 2 * * *")
     assert known["concurrency_limit"] == 1 or known["global_concurrency_limit"]["limit"] == 1
     scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2026-01-05T02:00:00Z"}}
     run = server.get(f"deployments/{known['id']}/create_flow_run", {"state": scheduled})
-    log = server.prefect("worker", "start", "--pool", "pivot", "--run-once", cwd=tmp_path)
+    log = server.prefect([f"{work} --run-once"], cwd=tmp_path)  # a worker that does not stay
 
     state = server.get(f"flow_runs/{run['id']}")["state"]
     assert state["type"] == "COMPLETED", f"{state}\n{log}"
@@ -146,7 +170,9 @@ def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_pat
 
 
 def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> None:
-    arguments = (
+    builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
+    before = {run["id"] for run in server.get("flow_runs/filter", builds)}
+    arguments = [
         "build",
         "frozenlake",
         "--tasks",
@@ -157,10 +183,10 @@ def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> 
         "1",
         "--out",
         tmp_path / "store",
-    )
+    ]
     done = command(*arguments, env={"PREFECT_API_URL": server.url, "XDG_CACHE_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    runs = server.get("flow_runs/filter", {"flows": {"name": {"any_": ["build-dataset"]}}})
+    runs = [run for run in server.get("flow_runs/filter", builds) if run["id"] not in before]
     assert [run["state"]["type"] for run in runs] == ["COMPLETED"]
     tasks: list[dict[str, Any]] = []
     for _ in range(100):  # task runs reach the server's database a moment later
@@ -175,3 +201,43 @@ def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> 
     (artifact,) = server.get("artifacts/filter", {"artifacts": of_this_run})
     (row,) = json.loads(artifact["data"])
     assert (row["environment"], row["episodes"]) == ("frozenlake", 2)
+
+
+FLOW = """
+import json, sys, threading
+from pivot.flows.engines import local
+from pivot.flows.engines.server import quiet_prefect, start_server
+
+quiet_prefect()
+start_server().wait()
+submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
+
+def counted(pool, call, *arguments):
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    done = submit(pool, call, *arguments)
+    with lock:
+        at_work -= 1
+    return done
+
+local.InProcess.submit = counted
+
+from pivot.flows.deployments import build_dataset
+result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
+print(json.dumps([most, result["shards"], result["environments"]]))
+"""
+
+
+def test_a_flow_with_one_worker_runs_one_shard_at_a_time(server: Server, tmp_path: Path) -> None:
+    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 8}, rollouts=4)
+    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
+    run = subprocess.run(program, env=server.env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    most, shards, environments = json.loads(run.stdout)
+    assert (most, shards) == (1, 8)
+    assert environments["frozenlake"]["rejected"] == 0
+    pivot.build(config, tmp_path / "plain")
+    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")

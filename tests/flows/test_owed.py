@@ -17,7 +17,8 @@ from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 
-CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=8, policy={"name": "flaky"})
+ROLLOUTS = 4
+CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=ROLLOUTS, policy={"name": "flaky"})
 
 
 class FlakyPolicy(ScriptedPolicy):
@@ -42,7 +43,13 @@ def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_flaky(group: str, name: str) -> Any:
         return FlakyPolicy if (group, name) == ("policies", "flaky") else load(group, name)
 
+    names = plugins.names
+
+    def names_with_flaky(group: str) -> list[str]:
+        return [*names(group), "flaky"] if group == "policies" else names(group)
+
     monkeypatch.setattr(plugins, "load", with_flaky)
+    monkeypatch.setattr(plugins, "names", names_with_flaky)
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     monkeypatch.setattr(FlakyPolicy, "asked", set())
 
@@ -75,8 +82,15 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     assert broken == FlakyPolicy.asked
     assert (second.owed, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
+    assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")
+    assert verify_store(tmp_path / "store", Silent()).problems == []
     assert_whole(tmp_path / "store")
     assert pivot.build(CONFIG, tmp_path / "store").already_complete
+
+
+def _requests(root: Path) -> list[str]:
+    """Requests of a store in any order: what they cost differs between runs, so they are no part of a fingerprint."""
+    return sorted(load_store(root).calls.collect()["request_id"])
 
 
 def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
@@ -107,9 +121,9 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
 def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: True))
     result = pivot.build(CONFIG, tmp_path / "store")
-    assert result.owed == 5 * 8
+    assert result.owed == 5 * ROLLOUTS
     assert {counts["accepted"] for counts in result.environments.values()} == {0}
-    assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * 8
+    assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * ROLLOUTS
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     pivot.build(CONFIG, tmp_path / "faultless")
     assert pivot.build(CONFIG, tmp_path / "store").owed == 0
@@ -117,7 +131,7 @@ def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, mo
 
 
 def test_a_store_that_grows_makes_what_it_owes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fewer = config_of({"sokoban": 3}, rollouts=8, policy={"name": "flaky"})
+    fewer = config_of({"sokoban": 3}, rollouts=ROLLOUTS, policy={"name": "flaky"})
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
     assert pivot.build(fewer, tmp_path / "store").owed > 0
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))

@@ -1,5 +1,6 @@
 """The flow engine as the user meets it: nothing of it on the screen, Ctrl-C, failures, and the user's own server."""
 
+import json
 import os
 import pty
 import re
@@ -16,20 +17,21 @@ import psutil
 import pytest
 from pivot.errors import ConfigError
 from pivot.flows.engines.server import FlowServer, quiet_prefect
+from pivot.processes import Child
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, error_lines, fingerprint
 from pivot.tests.flow_runs import pivot as command
 
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 
 NOISE = re.compile(r"Traceback|Warning|WARNING|ERROR|Exception|nanobind|asyncio|prefect", re.IGNORECASE)
-BUILD = ("build", "sokoban", "--tasks", "64", "--workers", "2")
+CONFIG = config_of(20, rollouts=8, tasks_per_shard=5)
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One cache folder for all runs of this module, so that Prefect sets up its database once; and a dead proxy."""
-    cache = tmp_path_factory.mktemp("cache")
-    return {"XDG_CACHE_HOME": str(cache), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+def env(prefect_home: Path) -> dict[str, str]:
+    """One cache folder for all runs, and a dead proxy."""
+    cache = str(prefect_home.parents[1])
+    return {"XDG_CACHE_HOME": cache, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
 
 
 def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
@@ -52,8 +54,10 @@ def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, st
 
 def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_path: Path, env: dict[str, str]) -> None:
     root = tmp_path / "store"
+    (tmp_path / "run.json").write_text(json.dumps(CONFIG))
+    build = ["build", "--config", str(tmp_path / "run.json"), "--out", str(root)]
     run = subprocess.Popen(
-        [*CLI, *BUILD, "--out", str(root)],
+        [*CLI, *build, "--workers", "2"],
         env=clean_environment() | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,35 +66,37 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     )
     while not list((root / ".receipts").rglob("*.json")):
         assert run.poll() is None, run.communicate()
-        time.sleep(0.01)
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGSTOP)  # so that it does not go on while we look
     children = psutil.Process(run.pid).children(recursive=True)
     assert len(children) >= 3  # two workers and the engine's server
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    os.killpg(run.pid, signal.SIGCONT)
     shown, errors = run.communicate(timeout=30)
     assert run.returncode == 130
     assert shown.strip() == ""
     first, *others = errors.splitlines()
     assert first.startswith("starting the flow engine")
     assert others == [
-        "making levels: 512 episodes",
-        "rolling out: 512 episodes",
+        "making levels: 160 episodes",
+        "rolling out: 160 episodes",
         "interrupted; run the same command again to go on where it stopped",
     ]
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
-    status, screen = on_a_terminal([*BUILD, "--out", str(root)], env)
+    status, screen = on_a_terminal([*build, "--workers", "1"], env)
     assert status == 0, screen
     assert NOISE.search(screen) is None
     for stage in ("making levels", "rolling out", "labelling", "exporting"):
-        assert re.search(rf"{stage} .*512/512 +episodes", screen) is not None
+        assert re.search(rf"{stage} .*160/160 +episodes", screen) is not None
     assert "of 4 rollout shards were there already" in screen
     assert f"pivot verify {root}" in screen
     assert_whole(root)
-    pivot.build(config_of(64, rollouts=8, tasks_per_shard=16), tmp_path / "plain")
+    pivot.build(CONFIG, tmp_path / "plain")
     assert fingerprint(root) == fingerprint(tmp_path / "plain")
 
     started = time.monotonic()
-    again = command(*BUILD, "--out", root, env=env)
+    again = command(*build, env=env)
     assert again.returncode == 0
     assert "(already complete)" in " ".join(again.stdout.split())
     assert again.stderr == ""
@@ -122,28 +128,30 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, s
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in error
     assert "prefect server start" in error
     with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
-        FlowServer("nonsense", None, None).wait()
+        FlowServer("nonsense", None).wait()
 
 
 # The server of a run
 
 
-def test_a_server_that_ends_at_once_says_its_last_words(tmp_path: Path) -> None:
-    log = (tmp_path / "log").open("w+b")
-    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit('database is from the future')"], stderr=log)
-    process.wait()
-    with (
-        log,
-        pytest.raises(ConfigError, match="ended at once: database is from the future; check the folder PREFECT_HOME"),
-    ):
-        FlowServer("http://127.0.0.1:9/api", process, log).wait()
+def serving(code: str) -> Child:
+    return Child([sys.executable, "-c", code], "the flow engine", ConfigError, answers=False)
 
 
-def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
-        with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
-            FlowServer("http://127.0.0.1:9/api", process, None).wait(limit=0.2)
-        process.kill()
+def test_a_server_that_ends_at_once_says_its_last_words() -> None:
+    process = serving("raise SystemExit('database is from the future')")
+    assert process.status(30) == 1
+    words = "ended at once: database is from the future; check the folder PREFECT_HOME"
+    with pytest.raises(ConfigError, match=words):
+        FlowServer("http://127.0.0.1:9/api", process).wait()
+    process.end()
+
+
+def test_a_server_that_never_gets_ready_is_given_up() -> None:
+    process = serving("import time; time.sleep(60)")
+    with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
+        FlowServer("http://127.0.0.1:9/api", process).wait(limit=0.2)
+    process.end()
 
 
 @pytest.fixture

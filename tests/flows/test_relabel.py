@@ -1,7 +1,8 @@
 """Relabelling replaces labels and dataset in one step: killed anywhere, the store is the old one or the new one."""
 
+import hashlib
 import shutil
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store, load_store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, StoreError
-from pivot.flows import commit
-from pivot.flows.commit import settle
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
+from pivot.storage import LocalStorage, local
+from pivot.storage.commit import settle
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
 
 from datasets import load_dataset
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 1}, rollouts=3)
+SMALL = config_of({"sokoban": 1, "frozenlake": 1}, rollouts=3)
 BY_EPISODE = {"split": "episode"}
 COUNTS = "select (select count(*) from labels), (select count(*) from prompts), (select count(*) from failures)"
 
@@ -110,6 +112,17 @@ def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
     assert pivot.build(more, store).already_complete
 
 
+def test_a_damaged_file_of_the_new_version_is_noticed(store: Path) -> None:
+    relabel(store, BY_EPISODE)
+    assert pivot.build(CONFIG | BY_EPISODE, store).already_complete
+    path = store / "dataset/sokoban/train-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert not pivot.build(CONFIG | BY_EPISODE, store).already_complete
+    assert verify_store(store, Silent()).problems == []
+
+
 def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
     before = pivot.build(CONFIG, store)
     after = relabel(store, {"include_infeasible": True})
@@ -141,54 +154,84 @@ def test_a_change_that_cannot_be_used_leaves_the_store_alone(built: Path, store:
 
 
 @pytest.fixture(scope="module")
-def victim() -> Iterator[Victim]:
-    """One process for all orders of this module."""
-    with Victim() as process:
-        yield process
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of `SMALL`; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("small") / "store"
+    pivot.build(SMALL, root)
+    return root
 
 
-def _moments(changes: list[str]) -> list[int]:
-    """Two moments while the new version is prepared, every move from the journal on, and some of the removals."""
-    journal = next(number for number, change in enumerate(changes, 1) if "journal.json" in change)
-    later = range(journal, len(changes) + 1)
-    removals = [number for number in later if changes[number - 1].startswith(("unlink", "rmdir"))]
-    return sorted({1, journal // 2, *later, len(changes)} - set(removals) | set(removals[::5]))
+@dataclass(frozen=True)
+class Relabelling:
+    """One way to relabel `small`, undisturbed: what killed ones are held against."""
+
+    action: str
+    old: Path
+    new: Path
+    changes: list[str]
+
+    def moment(self, kind: str, name: str = "") -> int:
+        """Number of the last change of this kind to something of this name."""
+        return max(
+            number
+            for number, change in enumerate(self.changes, 1)
+            if change.startswith(kind) and change.endswith(f"/{name}" if name else "")
+        )
+
+    def moments(self) -> list[int]:
+        """Two moments while the new version is prepared, every move from the journal on, and some of the removals."""
+        journal = self.moment("replace", "journal.json")
+        later = range(journal, len(self.changes) + 1)
+        removals = [number for number in later if self.changes[number - 1].startswith(("unlink", "rmdir"))]
+        return sorted({1, journal // 2, *later, len(self.changes)} - set(removals) | set(removals[::5]))
+
+
+def _undisturbed(victim: Victim, action: str, old: Path, tmp_path: Path) -> Relabelling:
+    new = Path(shutil.copytree(old, tmp_path / "new"))
+    return Relabelling(action, old, new, victim.run(action, new, BY_EPISODE))
+
+
+def _content(root: Path) -> frozenset[tuple[str, str]]:
+    """Name and digest of every file but the views, whose bytes vary."""
+    names = [name for name in files_of(root) if name != "pivot.duckdb"]
+    return frozenset((name, hashlib.sha256((root / name).read_bytes()).hexdigest()) for name in names)
 
 
 @pytest.mark.xdist_group("kill")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("action", ["relabel", "relabel, keep old", "relabel without exchange"])
 def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
-    victim: Victim, built: Path, tmp_path: Path, action: str
+    victim: Victim, small: Path, tmp_path: Path, action: str
 ) -> None:
-    new = Path(shutil.copytree(built, tmp_path / "new"))
-    changes = victim.run(action, new, BY_EPISODE)
-    versions = {1: built, 2: new}
-    moments = _moments(changes) if action == "relabel" else _moments(changes)[2::2]
-    seen = set()
+    whole = _undisturbed(victim, action, small, tmp_path)
+    datasets = {1: _dataset(small), 2: _dataset(whole.new)}
+    labels, counts, done = _labels(small), query(small, COUNTS), fingerprint(whole.new)
+    moments = whole.moments() if action == "relabel" else whole.moments()[2::2]
+    seen, verified = set(), set()
     for moment in moments:
-        root = Path(shutil.copytree(built, tmp_path / "killed"))
+        root = Path(shutil.copytree(small, tmp_path / "killed"))
         victim.run(action, root, BY_EPISODE, die_at=moment)
-        place = f"killed before change {moment}: {changes[moment - 1]}"
+        place = f"killed before change {moment}: {whole.changes[moment - 1]}"
         assert_nothing_is_torn(root)
         # A trainer sees one dataset, whole, whatever happened.
-        datasets = [_dataset(built), _dataset(new)]
-        if action == "relabel without exchange":
-            datasets.append({})  # for a moment there is none, and then the next writer puts one in place
-        assert _dataset(root) in datasets, place
+        # Without an exchange there is none for a moment, and then the next writer puts one in place.
+        none = [{}] if action == "relabel without exchange" else []
+        assert _dataset(root) in [*datasets.values(), *none], place
         # So does a reader of the store, without any repair.
-        assert _labels(root).equals(_labels(built)), place
-        assert query(root, COUNTS) == query(built, COUNTS), place
+        assert _labels(root).equals(labels), place
+        assert query(root, COUNTS) == counts, place
         # And verify, which finishes what was bound.
-        settle(root)
+        settle(LocalStorage(root))
         version = Store.open(root).config.label_version
-        assert _dataset(root) == _dataset(versions[version]), place
-        assert verify_store(root, Silent()).problems == [], place
+        assert _dataset(root) == datasets[version], place
+        if _content(root) not in verified:
+            assert verify_store(root, Silent()).problems == [], place
+            verified.add(_content(root))
         seen.add(version)
         # The same command again ends as if nothing had happened.
         relabel(root, BY_EPISODE, keep_old=action == "relabel, keep old")
         if version == 1:
-            assert fingerprint(root) == fingerprint(new), place
+            assert fingerprint(root) == done, place
         assert_whole(root)
         shutil.rmtree(root)
     assert seen == {1, 2}
@@ -196,13 +239,11 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
 
 @pytest.mark.xdist_group("kill")
 def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
-    victim: Victim, built: Path, tmp_path: Path
+    victim: Victim, small: Path, tmp_path: Path
 ) -> None:
-    new = Path(shutil.copytree(built, tmp_path / "new"))
-    changes = victim.run("relabel", new, BY_EPISODE)
-    exchange = next(number for number, change in enumerate(changes, 1) if change.startswith("exchange"))
+    exchange = _undisturbed(victim, "relabel", small, tmp_path).moment("exchange")
     for later, version in ((BY_EPISODE, 2), ({}, 2), ({"include_infeasible": True}, 3)):
-        root = Path(shutil.copytree(built, tmp_path / "killed"))
+        root = Path(shutil.copytree(small, tmp_path / "killed"))
         victim.run("relabel", root, BY_EPISODE, die_at=exchange)
         relabel(root, later)
         config = Store.open(root).config
@@ -213,14 +254,12 @@ def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
 
 
 @pytest.mark.xdist_group("kill")
-def test_a_build_after_a_kill_finishes_the_bound_step_too(victim: Victim, built: Path, tmp_path: Path) -> None:
-    new = Path(shutil.copytree(built, tmp_path / "new"))
-    changes = victim.run("relabel", new, BY_EPISODE)
-    root = Path(shutil.copytree(built, tmp_path / "killed"))
-    moved = max(number for number, change in enumerate(changes, 1) if change.endswith("/manifest.json"))
-    victim.run("relabel", root, BY_EPISODE, die_at=moved)
-    assert pivot.build(CONFIG | BY_EPISODE, root).already_complete
-    assert fingerprint(root) == fingerprint(new)
+def test_a_build_after_a_kill_finishes_the_bound_step_too(victim: Victim, small: Path, tmp_path: Path) -> None:
+    whole = _undisturbed(victim, "relabel", small, tmp_path)
+    root = Path(shutil.copytree(small, tmp_path / "killed"))
+    victim.run("relabel", root, BY_EPISODE, die_at=whole.moment("replace", "manifest.json"))
+    assert pivot.build(SMALL | BY_EPISODE, root).already_complete
+    assert fingerprint(root) == fingerprint(whole.new)
     assert_whole(root)
 
 
@@ -234,8 +273,8 @@ def test_a_trainer_loads_the_dataset_on_either_side_of_the_exchange(
         real(first, second)
         counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
 
-    real = commit._exchange
-    monkeypatch.setattr(commit, "_exchange", exchange_and_look)
+    real = local._exchange
+    monkeypatch.setattr(local, "_exchange", exchange_and_look)
     relabel(store, BY_EPISODE)
     labels = load_store(built).labels.filter(pl.col("accepted") & ~pl.col("infeasible_at_start"))
     sokoban = load_store(built).episodes.filter(pl.col("env") == "sokoban")

@@ -1,9 +1,6 @@
 """A server that fails in every way it can: no episode is lost or made twice, and the data does not show it."""
 
-import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +13,7 @@ import pytest
 from pivot.datasets.store import load_store
 from pivot.errors import ServerGoneError
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.flows.victim import Victim
 from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, number_of, served
 
 QUICK: dict[str, Any] = {
@@ -115,13 +113,18 @@ def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> Non
 
 
 def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    tasks = {"sokoban": 9}
-    with served() as whole:
-        pivot.build(config_at(whole, tasks), tmp_path / "whole")
-    with served(latency=0.05, slots=16) as server:
-        config = config_at(server, tasks, patience_seconds=1.5, max_concurrency=16)
-        gone = threading.Timer(1.0, server.stop)
-        gone.start()
+    with served(slots=4) as server:
+        config = config_at(server, {"sokoban": 4}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
+        config |= {"tasks_per_shard": 1}
+        pivot.build(config, tmp_path / "whole")
+        half = server.log.answered * 3 // 2
+        gone = threading.Thread(target=server.stop)
+
+        def vanish(key: str, tried: int) -> None:
+            if server.log.answered >= half and gone.ident is None:
+                gone.start()
+
+        server.fault = vanish
         started = time.monotonic()
         with pytest.raises(
             ServerGoneError, match=r"no answer from http://127.* finished episodes are kept.*same command"
@@ -134,34 +137,31 @@ def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tm
         result = pivot.build(config, tmp_path / "store")
     assert result.owed == 0
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    steps = len(load_store(tmp_path / "store").steps.collect())
-    assert answered > 0
     # Only what was in flight when the server went away is asked again; without a call cache, too.
-    assert server.log.answered < steps + answered
+    steps = len(load_store(tmp_path / "store").steps.collect())
+    assert server.log.answered < answered + steps
 
 
+@pytest.mark.xdist_group("kill")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(tmp_path: Path, how: signal.Signals) -> None:
-    tasks = {"sokoban": 6}
-    with served(latency=0.02, slots=8) as server:
-        config = config_at(server, tasks, max_concurrency=8)
-        code = "import json, sys, pivot; pivot.build(json.loads(sys.argv[1]), sys.argv[2])"
-        root = tmp_path / "store"
-        child = subprocess.Popen([sys.executable, "-c", code, json.dumps(config), str(root)], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not list(root.glob(".receipts/**/*.json")):
-            time.sleep(0.02)
-        child.send_signal(how)
-        child.wait(30)
+def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
+    victim: Victim, tmp_path: Path, how: signal.Signals
+) -> None:
+    root = tmp_path / "store"
+    with served(slots=4) as server:
+        config = config_at(server, {"sokoban": 4}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
+        pivot.build(config, tmp_path / "whole")
+        steps = server.log.answered
+        # The first shard is written then, the second nearly, and others are in the making.
+        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00001.json", how=how)
+        assert (root / ".receipts/rollout/sokoban/00000.json").exists()
         assert not (root / "manifest.json").exists(), "it was too late to kill it"
         assert_nothing_is_torn(root)
         answered = server.log.answered
-        server.latency = 0.0
         assert pivot.build(config, root).owed == 0
         again = server.log.answered - answered
-        pivot.build(config, tmp_path / "whole")
     assert tables_of(root) == tables_of(tmp_path / "whole")
-    assert again < len(load_store(root).steps.collect())
+    assert 0 < again < steps
     assert_whole(root)
 
 

@@ -20,6 +20,7 @@ from pivot.datasets.describe import find_episode
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
+from pivot.environments.svg.sandbox.pool import Outcome
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
@@ -130,7 +131,7 @@ def test_an_unknown_vocabulary_is_refused() -> None:
 
 def test_card_and_rows_name_the_scorer(store: Path) -> None:
     opened = Store.open(store)
-    card = card_text(opened, "dataset", opened.run_record(), True)
+    card = card_text(opened, "dataset", opened.run_record(), opened.manifest(), True)
     (stand_ins,) = [line for line in card.splitlines() if "**Stand-ins**" in line]
     assert "scorer `pixel`" in stand_ins
     assert "in place of the perceptual scores of `dino+dreamsim`" in stand_ins
@@ -227,7 +228,9 @@ def test_what_a_score_is_made_of_is_stored_apart(store: Path) -> None:
     scored = 0
     for row in read_rows(store, f"steps/{SHARD}"):
         info = json.loads(row["info"])
-        assert "score_parts" not in info
+        assert not {"score_parts", "submission_outcome"} & info.keys()
+        assert (row["submission_outcome"] == Outcome.OK) is info["valid_svg"]
+        assert row["submission_outcome"] in set(Outcome)
         if row["score_parts"] is None:
             assert info["average_score"] == 0
             continue

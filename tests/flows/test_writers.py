@@ -59,7 +59,7 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
     assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "1", False)
     assert server.url not in labels["teacher_config"][0]
     rejected = labels.filter(~pl.col("accepted"))
-    reasons = {reason["detail"].split(":")[0] for row in rejected["reject_reasons"] for reason in row}
+    reasons = {reason["kind"] for row in rejected["reject_reasons"] for reason in row}
     assert 0 < rejected.height < labels.height
     assert reasons == {"not_json", "empty"}
     assert set(rejected["failure_reason"]) == {""}
@@ -138,9 +138,7 @@ def test_unanswered_labels_are_asked_for_again(tmp_path: Path) -> None:
         result = pivot.build(config, root)
         labels = load_store(root).labels.collect()
         before = {row["episode_id"]: row["failure_reason"] for row in labels.to_dicts()}
-        unanswered = sum(
-            any(reason["detail"].startswith("unanswered:") for reason in row) for row in labels["reject_reasons"]
-        )
+        unanswered = sum(any(reason["kind"] == "unanswered" for reason in row) for row in labels["reject_reasons"])
         assert result.unanswered == unanswered > 0
         assert problems(root) == []
         server.fault = lambda key, tried: None

@@ -1,16 +1,18 @@
-"""A process whose runs are killed by SIGKILL at a chosen moment: just before the n-th change that they make on disk.
+"""A process whose runs end by a signal at a chosen moment: just before the n-th change that they make on disk.
 
 Started once, it imports everything and then forks a child for each order that it reads, so that a kill costs no start.
-An order is a line of JSON: what to do, in which store, with which config or changes, and when to die.
+An order is a line of JSON: what to do, in which store, with which config or changes, and when to die of what. What a
+kill can leave is decided by the moves and removals of files: the content of a file is written under a temporary name,
+so between two changes a store looks the same.
 """
 
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +21,20 @@ from typing import Any
 import pivot
 from PIL import Image
 from pivot import plugins
+from pivot.collage import collage
+from pivot.datasets.config import env_config, environment
 from pivot.datasets.progress import Silent
-from pivot.flows import commit
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
+from pivot.rollouts.loop import roll_out_tasks
+from pivot.rollouts.plan import plan_tasks
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.storage import local
 
 NEVER = 1_000_000
 KILLED = "killed"
+INTERRUPTED = "interrupted"
+_FORK = multiprocessing.get_context("fork")
 
 
 class Victim:
@@ -39,77 +48,132 @@ class Victim:
     def __exit__(self, *_: object) -> None:
         self._process.communicate(timeout=60)
 
-    def run(self, action: str, root: Path, given: dict[str, Any], die_at: int = NEVER) -> list[str]:
-        """Carry out one order; return the changes that it made on disk, the last of which a kill prevented."""
+    def run(
+        self,
+        action: str,
+        root: Path,
+        given: dict[str, Any],
+        die_at: int | str = NEVER,
+        *,
+        workers: int = 1,
+        how: signal.Signals = signal.SIGKILL,
+    ) -> list[str]:
+        """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
+
+        Args:
+            action: "build", or one of the kinds of relabelling in :func:`_carry_out`.
+            root: the store.
+            given: the config of a build, the changes of a relabelling.
+            die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
+                the end of its path.
+            workers: processes of a build; all of them die together.
+            how: what the run dies of: a kill of all its processes, or Ctrl-C.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
-        order = {"action": action, "root": str(root), "given": given, "die_at": die_at}
-        self._process.stdin.write(json.dumps(order) + "\n")
+        order = {"action": action, "root": str(root), "given": given, "workers": workers}
+        self._process.stdin.write(json.dumps(order | {"die_at": die_at, "how": int(how)}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
-        assert answer["end"] == (KILLED if len(answer["changes"]) == die_at else "0"), answer
+        died = KILLED if how == signal.SIGKILL else INTERRUPTED
+        reached = any(_is_it(change, number, die_at) for number, change in enumerate(answer["changes"], 1))
+        assert answer["end"] == (died if reached else "0"), answer
         return answer["changes"]
+
+
+def _is_it(change: str, number: int, die_at: int | str) -> bool:
+    return number == die_at if isinstance(die_at, int) else change.endswith(die_at)
+
+
+def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Call ``before`` with the kind and place of every change on disk that this process makes from now on.
+
+    With the ``setattr`` of a monkeypatch as ``patch``, until the end of a test.
+    """
+
+    def watched(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+        def announced(*places: Any, **more: Any) -> Any:
+            before(f"{name} {places[0] if name == 'exchange' else places[-1]}")
+            return change(*places, **more)
+
+        return announced
+
+    for name in ("replace", "rename", "unlink", "rmdir"):
+        patch(os, name, watched(name, getattr(os, name)))
+    patch(local, "_exchange", watched("exchange", local._exchange))
 
 
 # The victim's side
 
 
-def _watch(report: int, die_at: int) -> None:
-    """Report every change on disk before it is made, and die instead of the ``die_at``-th."""
-    made = 0
-    one_at_a_time = threading.Lock()
+def _die_at(moment: int | str, how: signal.Signals, report: int) -> None:
+    """Report every change of this process and its workers before it is made, and die instead of one."""
+    made = _FORK.Value("q", 0)
 
-    def watched(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
-        def before(*places: Any, **more: Any) -> Any:
-            nonlocal made
-            with one_at_a_time:
-                made += 1
-                os.write(report, f"{name} {places[0] if name == 'exchange' else places[-1]}\n".encode())
-                if made == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return change(*places, **more)
+    def before(change: str) -> None:
+        with made.get_lock():
+            made.value += 1
+            os.write(report, f"{change}\n".encode())
+            if not _is_it(change, made.value, moment):
+                return
+            if how == signal.SIGKILL:
+                os.killpg(0, how)
+        os.kill(os.getpid(), how)
 
-        return before
-
-    for name in ("replace", "rename", "unlink", "rmdir"):
-        setattr(os, name, watched(name, getattr(os, name)))
-    commit._exchange = watched("exchange", commit._exchange)
+    watch_changes(before)
 
 
-def _carry_out(action: str, root: Path, given: dict[str, Any]) -> None:
+def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> None:
     if action == "build":
-        pivot.build(given, root)
+        # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
+        multiprocessing.get_context = lambda method=None: _FORK
+        pivot.build(given, root, workers=workers)
     else:
         if action == "relabel without exchange":
-            commit.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
+            local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
 def _get_ready() -> None:
-    """Import what a run needs, so that no child pays for it; without starting a thread, which a fork would lose."""
-    importlib.import_module("pandas")  # pyarrow does, at the first table
+    """Import, compile and draw what runs need, so that no child pays for it; without a thread, which a fork loses."""
+    for name in ("pandas", "pyarrow.pandas_compat", "aiohttp", "openai"):
+        importlib.import_module(name)
     Image.init()
     for group in plugins.GROUPS:
         for name in plugins.names(group):
             plugins.load(group, name)
-    pivot.certify("sokoban", "######\n#@$ .#\n######", ["invalid"], 1)
-    pivot.certify("frozenlake", "SFFG", ["invalid"], 1)
+    for name in ("sokoban", "frozenlake"):
+        env_type, config = environment(name), env_config(name, {})
+        tasks = plan_tasks(env_type, config, 0, 1)
+        roll_out_tasks(env_type, config, tasks, ScriptedPolicy(), 2)
+        pivot.certify(name, tasks[0].initial_state, ["invalid"], 1)
+        frame, _ = env_type(config).reset(seed=0)
+        collage([frame] * 25)
+
+
+def _child(order: dict[str, Any], report: int) -> int:
+    """Carry out an order in a process group of its own; return the exit status."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _die_at(order["die_at"], signal.Signals(order["how"]), report)
+    try:
+        _carry_out(order["action"], Path(order["root"]), order["given"], order["workers"])
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def _serve() -> None:
     _get_ready()
     for line in sys.stdin:
-        order = json.loads(line)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
             status = 1
             try:
-                _watch(writing, order["die_at"])
-                _carry_out(order["action"], Path(order["root"]), order["given"])
-                status = 0
+                status = _child(json.loads(line), writing)
             finally:
-                if status:
+                if status == 1:
                     traceback.print_exc()
                 os._exit(status)
         os.close(writing)
@@ -117,8 +181,10 @@ def _serve() -> None:
             changes = report.read().splitlines()
         _, wait_status = os.waitpid(child, 0)
         end = KILLED if os.WIFSIGNALED(wait_status) else str(os.WEXITSTATUS(wait_status))
+        end = INTERRUPTED if end == "130" else end
         sys.stdout.write(json.dumps({"changes": changes, "end": end}) + "\n")
         sys.stdout.flush()
+    os._exit(0)  # without the seconds that the libraries take to close down
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pivot import plugins
 from pivot.environments.base import PivotEnv
 from pivot.images import encode_png, frame_id
 from pivot.labeling.base import FailedEpisode
-from pivot.labeling.writers.model import ModelTeacher
-from pivot.models.base import ChatAnswer, ChatModel, ChatRequest
+from pivot.labeling.writers.model import ModelWriter
+from pivot.models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions
+from pivot.plugins import Settings
 
 Answers = Callable[[ChatRequest], ChatAnswer]
 
@@ -29,21 +30,36 @@ class PlantedModel(ChatModel):
         return self.answers(request)
 
 
-class PlantedTeacher(ModelTeacher):
-    """A teacher on a planted model."""
+class PlantedBackend(Backend):
+    """A planted model, as policies and writers are made on it."""
 
     name: ClassVar[str] = "planted"
+    config_type: ClassVar[type[Settings]] = ModelOptions
+    service_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self, answers: Answers) -> None:
-        super().__init__()
+        super().__init__(ModelOptions(model="planted"), Settings(), "teacher")
         self.model = PlantedModel(answers)
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         return self.model.config
 
-    def make_model(self) -> ChatModel:
+    @property
+    def in_flight(self) -> int:
+        return 64
+
+    def connect(self) -> ChatModel:
         return self.model
+
+
+class PlantedTeacher(ModelWriter):
+    """A writer on a planted model."""
+
+    def __init__(self, answers: Answers) -> None:
+        backend = PlantedBackend(answers)
+        super().__init__(backend)
+        self.model = backend.model
 
 
 def pictures(episodes: Sequence[FailedEpisode]) -> dict[str, bytes]:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import ConfigError
-from pivot.labeling import replay
 from pivot.labeling.base import count_reject_reasons
-from pivot.labeling.filters import FrozenLakeFactsFilter, ReplayFilter
+from pivot.labeling.domains.frozenlake import FrozenLakeFactsFilter
+from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
 from pivot.tests.labeling.episodes import random_failures
 
@@ -32,22 +32,21 @@ def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> 
 @pytest.mark.parametrize("method", ["reset", "step", "encode_action", "frame_key"])
 def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     episodes = random_failures("frozenlake", 5, seed=3, horizon=10)
-    replay._replayer.cache_clear()  # which may know encoded actions already
     monkeypatch.setattr(FrozenLakeEnv, method, breaks_at(method, [3], lambda: RuntimeError("the simulator is gone")))
-    labels = label_episodes(episodes, FrozenLakeSolver(), TemplateTeacher(), [ReplayFilter()], "1")
+    labels = label_episodes(episodes, FrozenLakeSolver(), TemplateWriter(), [ReplayFilter()], "1")
     rejected = [label for label in labels if not label.accepted]
     assert len(rejected) == 1
     assert count_reject_reasons(labels) == {"replay": 1}
-    detail = rejected[0].reject_reasons[0].detail
+    detail = str(rejected[0].reject_reasons[0])
     assert detail == "broken: the environment raised RuntimeError: the simulator is gone"
     # Without the fault all is well again: nothing of the broken environment is kept.
     monkeypatch.undo()
-    again = label_episodes(episodes, FrozenLakeSolver(), TemplateTeacher(), [ReplayFilter()], "1")
+    again = label_episodes(episodes, FrozenLakeSolver(), TemplateWriter(), [ReplayFilter()], "1")
     assert all(label.accepted for label in again)
 
 
 def test_rules_that_replay_for_a_fact_leave_it_to_the_replay_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Claims(TemplateTeacher):
+    class Claims(TemplateWriter):
         def write(self, requests: Any) -> Any:
             written = super().write(requests)
             return [type(each)(f"{each.text} It fell into a hole.") for each in written]

@@ -14,16 +14,19 @@ from pivot.labeling.base import (
     Filter,
     Guidance,
     GuidanceRequest,
+    GuidanceWriter,
     Label,
-    Teacher,
     count_reject_reasons,
     judge,
 )
 from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
-from pivot.labeling.filters import GuidanceFilter, SokobanDeadlockFilter
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
+from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
+from pivot.plugins import Settings
+from pivot.records import to_row
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 
@@ -38,10 +41,11 @@ def solver_of(env: str) -> Solver:
     return plugins.load("solvers", env)()
 
 
-class FixedTeacher(Teacher):
+class FixedTeacher(GuidanceWriter):
     """Always writes the same text."""
 
-    name: ClassVar[str] = "fixed"
+    config_type = Settings
+    name = "fixed"
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -58,7 +62,8 @@ class FixedTeacher(Teacher):
 class LyingSolver(Solver):
     """Gives one verdict to episodes with a pivot; tells the truth about plain states, as the deadlock rule asks it."""
 
-    name: ClassVar[str] = "lying"
+    config_type = Settings
+    name = "lying"
     version: ClassVar[str] = "1"
     verdict: Verdict
     honest: Solver
@@ -89,11 +94,16 @@ def lake_fall() -> FailedEpisode:
     return played("frozenlake", LAKE, "right", "down")
 
 
+def lake_last_fall() -> FailedEpisode:
+    """Beside the goal until the last turn, which ends in the hole below."""
+    return played("frozenlake", "SFG\nFHF", *["right", "left"] * 3, "right", "invalid", "down")
+
+
 def labels_of(
-    episode: FailedEpisode, teacher: Teacher | None = None, solver: Solver | None = None
+    episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
-    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateTeacher(), FILTERS, "1")
-    return label, [f"{reason.name}: {reason.detail}" for reason in label.reject_reasons]
+    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1")
+    return label, [f"{reason.name}: {reason}" for reason in label.reject_reasons]
 
 
 def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
@@ -108,7 +118,7 @@ def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 def test_clean_records_pass_every_filter(env: str) -> None:
     episodes = random_failures(env, 150, seed=3)
-    labels = label_episodes(episodes, solver_of(env), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of(env), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
     assert all(label.accepted for label in labels)
     assert {label.failure_mode for label in labels} == {"timeout", "deadlock"}
@@ -124,7 +134,7 @@ def test_clean_records_pass_every_filter(env: str) -> None:
 )
 def test_clean_sokoban_records_of_other_settings_pass(settings: dict[str, Any]) -> None:
     episodes = random_failures("sokoban", 40, seed=5, **settings)
-    labels = label_episodes(episodes, solver_of("sokoban"), TemplateTeacher(), FILTERS, "1")
+    labels = label_episodes(episodes, solver_of("sokoban"), TemplateWriter(), FILTERS, "1")
     assert count_reject_reasons(labels) == Counter()
 
 
@@ -182,7 +192,7 @@ def test_replay_finds_a_changed_action() -> None:
     clean = room("up", "right")
     label, reasons = labels_of(replace(clean, actions=at(clean.actions, 1, "down")))
     assert [reason.split(":")[0] for reason in reasons] == ["replay"]
-    assert label.reject_reasons[0].detail.startswith(("info: step 1", "frame: the one after step 1"))
+    assert str(label.reject_reasons[0]).startswith(("info: step 1", "frame: the one after step 1"))
 
 
 def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
@@ -199,7 +209,7 @@ def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
     verdict = solver_of("frozenlake").certify([Case(LAKE, fall.actions, 9)])[0]
     assert isinstance(verdict, Verdict)
     draft = Draft(verdict, None, build_target(verdict.pivot_step, verdict.failure_mode), solver_of("frozenlake"))
-    assert [(reason.name, reason.detail) for reason in judge(longer, draft, FILTERS)] == [
+    assert [(reason.name, str(reason)) for reason in judge(longer, draft, FILTERS)] == [
         ("replay", "end: the episode is over after step 1, the log goes on")
     ]
 
@@ -208,6 +218,25 @@ def test_an_environment_that_is_not_installed_is_an_error_not_a_reject() -> None
     episode = replace(lake_fall(), env="nowhere")
     with pytest.raises(PluginError, match="nowhere"):
         label_episodes([episode], solver_of("frozenlake"), None, FILTERS, "1")
+
+
+# Targets and modes
+
+
+@pytest.mark.parametrize("step", [9, 10])
+def test_a_step_that_the_episode_does_not_have_is_rejected(step: int) -> None:
+    """Also where target and label agree on it."""
+    episode, solver = lake_timeout(), solver_of("frozenlake")
+    verdict = Verdict(step, "timeout", Certificate("exact", "moves", 1, 0, 5, 6, True))
+    detail = TargetFilter().check(episode, Draft(verdict, None, build_target(step, "timeout"), solver))
+    assert str(detail) == f"out_of_range: pivot_step {step} is not in [0, 8]"
+
+
+def test_a_secondary_mode_of_another_environment_is_rejected() -> None:
+    episode = lake_timeout()
+    verdict = Verdict(0, "timeout", Certificate("exact", "moves", 9, 8, 5, 6, True), ("deadlock", "blocked"))
+    detail = ModeFilter().check(episode, Draft(verdict, None, "", solver_of("frozenlake")))
+    assert str(detail) == "unknown: 'blocked' is not a mode of frozenlake: timeout, deadlock"
 
 
 # Guidance
@@ -240,7 +269,7 @@ def test_guidance_names_the_step_or_the_action(action: str, text: str, accepted:
     detail = GuidanceFilter().check(episode, draft)
     assert (detail is None) == accepted
     if detail is not None:
-        assert detail.startswith("unrelated: " if text.strip() else "empty: ")
+        assert str(detail).startswith("unrelated: " if text.strip() else "empty: ")
 
 
 def test_no_teacher_means_no_guidance_and_no_objection() -> None:
@@ -282,7 +311,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     tired = plugins.load("solvers", "sokoban")(max_states=1)
     detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
     assert detail is not None
-    assert detail.startswith("unproved: the state after step 3: solver_limit")
+    assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
 # FrozenLake facts
@@ -295,6 +324,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
         (lake_timeout, "At step 1 it did not fall, but too few turns were left.", None),
         (lake_fall, "At step 1 it fell into a hole.", None),
         (lake_fall, "At step 1 it ran out of turns.", "claims_budget"),
+        (lake_last_fall, "At step 1 it ran out of turns.", None),
         (lake_fall, "At step 1 it never fell into a hole.", "denies_fall"),
     ],
 )
@@ -394,7 +424,7 @@ def test_counts_equal_what_was_planted() -> None:
     late = room("up", "right")
     fall = lake_fall()
     step, late_step = labels_of(fall)[0].pivot_step, labels_of(late)[0].pivot_step
-    planted: list[tuple[FailedEpisode, Teacher | None, Solver | None, list[str]]] = [
+    planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
         (dead, None, None, []),
         (fall, None, None, []),
         (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
@@ -431,8 +461,8 @@ def test_counts_equal_what_was_planted() -> None:
         "navigation_facts",
         "primitiveskill_facts",
     }
-    rejected = labels[-1].row()["reject_reasons"]
-    assert {tuple(reason) for reason in rejected} == {("name", "detail")}
+    rejected = to_row(labels[-1])["reject_reasons"]
+    assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
 
 
 def test_a_rule_is_silent_about_other_environments() -> None:

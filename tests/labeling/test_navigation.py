@@ -8,12 +8,12 @@ import pytest
 from pivot.environments.base import EnvProfile
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
-from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest
-from pivot.labeling.claims import claims_arrival
-from pivot.labeling.filters import GuidanceFilter, NavigationFactsFilter, TargetFilter
+from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest, Objection
+from pivot.labeling.domains.navigation import NavigationFactsFilter, claims_arrival
+from pivot.labeling.filters import GuidanceFilter, TargetFilter
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import target_modes
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
 from pivot.tests.navigation_episodes import printed_episode, thor_state, walks
@@ -61,10 +61,10 @@ def verdict(case: Case, **options: Any) -> Verdict:
 def guidance(case: Case, answer: Verdict) -> str:
     episode = failed(case)
     request = GuidanceRequest(PROFILE, episode, answer, analyzer_prompt(PROFILE, episode))
-    return TemplateTeacher().write([request])[0].text
+    return TemplateWriter().write([request])[0].text
 
 
-def objection(case: Case, answer: Verdict, text: str, rule: type = NavigationFactsFilter) -> str | None:
+def objection(case: Case, answer: Verdict, text: str, rule: type = NavigationFactsFilter) -> Objection | None:
     target = build_target(answer.pivot_step, answer.failure_mode, text)
     return rule().check(failed(case), Draft(answer, text, target, NavigationSolver()))
 
@@ -179,8 +179,8 @@ def test_a_claimed_arrival_is_refused(text: str) -> None:
     printed = printed_episode()
     found = objection(printed, verdict(printed), text)
     assert found is not None
-    assert found.startswith("claims_arrival: ")
-    assert "2.39 m" in found
+    assert found.kind == "claims_arrival"
+    assert "2.39 m" in found.detail
 
 
 @pytest.mark.parametrize("text", NO_ARRIVALS)

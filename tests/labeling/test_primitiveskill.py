@@ -10,13 +10,13 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
-from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest
-from pivot.labeling.filters import GuidanceFilter, OutcomeFilter, PrimitiveSkillFactsFilter, TargetFilter
-from pivot.labeling.manipulation import would_serve
+from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest, Objection
+from pivot.labeling.domains.primitiveskill import PrimitiveSkillFactsFilter, would_serve
+from pivot.labeling.filters import GuidanceFilter, OutcomeFilter, TargetFilter
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import PRINTED, SOME_ACTIONS, log, observation, printed_episode, random_log
@@ -68,10 +68,10 @@ def request(case: Case, task: str) -> GuidanceRequest:
 
 
 def guidance(case: Case, task: str) -> str:
-    return TemplateTeacher().write([request(case, task)])[0].text
+    return TemplateWriter().write([request(case, task)])[0].text
 
 
-def objection(case: Case, task: str, text: str, rule: type = PrimitiveSkillFactsFilter) -> str | None:
+def objection(case: Case, task: str, text: str, rule: type = PrimitiveSkillFactsFilter) -> Objection | None:
     answer = verdict(case)
     target = build_target(answer.pivot_step, answer.failure_mode, text)
     return rule().check(failed(case, task), Draft(answer, text, target, PrimitiveSkillSolver()))
@@ -265,7 +265,7 @@ NO_CLAIMS = [
 def test_what_the_log_denies_is_refused(case: Case, task: str, text: str, word: str) -> None:
     found = objection(case, task, text)
     assert found is not None
-    assert found.startswith(f"{word}: ")
+    assert found.kind == word
 
 
 @pytest.mark.parametrize(("case", "task", "text"), NO_CLAIMS)
@@ -279,7 +279,7 @@ def test_a_log_without_stages_or_task_denies_nothing() -> None:
     draft = Draft(verdict(NOTHING), text, "", PrimitiveSkillSolver())
     for strange in (replace(episode, infos=[{}] * 6), replace(episode, initial_state="[" * 100_000)):
         found = PrimitiveSkillFactsFilter().check(strange, draft)
-        assert found is None or found.startswith("claims_stages: ")
+        assert found is None or found.kind == "claims_stages"
 
 
 @pytest.mark.timeout(10)

@@ -5,19 +5,28 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import pytest
 from pivot import plugins
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
-from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, Label, Teacher, count_reject_reasons
-from pivot.labeling.claims import drawing_claims
+from pivot.labeling.base import (
+    FailedEpisode,
+    Filter,
+    Guidance,
+    GuidanceRequest,
+    GuidanceWriter,
+    Label,
+    count_reject_reasons,
+)
+from pivot.labeling.domains.svg import drawing_claims
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
-from pivot.labeling.writers.template import TemplateTeacher
+from pivot.labeling.writers.template import TemplateWriter
+from pivot.plugins import Settings
 from pivot.rollouts.base import HistoryEntry
 from pivot.rollouts.prompts.render import render_student
 from pivot.solvers.svg import SvgSolver
@@ -34,9 +43,9 @@ def episodes() -> list[FailedEpisode]:
 
 
 def label(
-    episodes: Sequence[FailedEpisode], vocabulary: Vocabulary = "certificate", teacher: Teacher | None = None
+    episodes: Sequence[FailedEpisode], vocabulary: Vocabulary = "certificate", teacher: GuidanceWriter | None = None
 ) -> list[Label]:
-    return label_episodes(episodes, SvgSolver(), teacher or TemplateTeacher(), FILTERS, "1", vocabulary)
+    return label_episodes(episodes, SvgSolver(), teacher or TemplateWriter(), FILTERS, "1", vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +162,11 @@ def test_template_phrases_for_a_single_submission(episodes: list[FailedEpisode])
         assert "At step 0, " in (made.failure_reason or "")
 
 
-class FixedTeacher(Teacher):
+class FixedTeacher(GuidanceWriter):
     """Always writes the same text."""
 
-    name: ClassVar[str] = "fixed"
+    config_type = Settings
+    name = "fixed"
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -194,7 +204,7 @@ def test_guidance_must_not_contradict_the_scores(
     assert [reason.name for reason in made.reject_reasons] == ([] if word is None else ["svg_facts"])
     assert made.accepted is (word is None)
     if word is not None:
-        assert made.reject_reasons[0].detail.startswith(f"{word}: ")
+        assert made.reject_reasons[0].kind == word
 
 
 # Replay

@@ -16,8 +16,8 @@ from pivot.labeling.action_log import action_log, log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, trl_completion, trl_prompt
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.claims import claims
+from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
-from pivot.labeling.wording import GENERAL_MEANINGS, WORDING, wording
 from pivot.solvers.base import FAILURE_MODES
 
 LOG_LINE = re.compile(r"step \d+: action=\S+( [a-z_]+=\S+)*")
@@ -209,7 +209,7 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     for field in FIELDS:
         assert field in text
     for mode in profile(env).failure_modes:
-        assert f"- {mode}: {wording(env).meaning(mode)}" in text
+        assert f"- {mode}: {domain_of(env).meaning(mode)}" in text
     others = set(FAILURE_MODES) - set(profile(env).failure_modes)
     assert not [mode for mode in others if re.search(rf"\b{mode}\b", text.partition("Failure modes:")[2])]
     log = text.rpartition("- Compact action log:\n")[2].split("\n")
@@ -220,7 +220,7 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
 def test_every_mode_and_environment_has_a_meaning() -> None:
     assert set(GENERAL_MEANINGS) == set(FAILURE_MODES)
     for env in ("sokoban", "frozenlake"):
-        assert set(WORDING[env].meanings) == set(profile(env).failure_modes)
+        assert set(domain_of(env).meanings) == set(profile(env).failure_modes)
 
 
 def test_environment_without_wording_gets_the_general_one() -> None:

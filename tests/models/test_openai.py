@@ -13,6 +13,7 @@ import pytest
 from pivot.cli.model_flags import Change
 from pivot.cli.settings import resolve_config
 from pivot.datasets.config import PartConfig, make_config
+from pivot.datasets.run import Run
 from pivot.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
 from pivot.models import address
 from pivot.models.address import authorization, bare_url, censored
@@ -21,7 +22,6 @@ from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
-from pivot.rollouts.policies.openai import OpenAIPolicy
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.test_call_cache import REQUEST
@@ -270,23 +270,24 @@ def test_an_address_that_is_none(url: str) -> None:
 def test_a_missing_extra_gives_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(PluginError, match=re.escape("pip install 'pivot-vlm[openai]'")):
-        OpenAIPolicy(MODEL).check()
+        Run(_config(options={"model": MODEL})).check()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "no model named; give it with --model"),
-        ({"model": MODEL, "temperature": -1}, "temperature: found -1"),
-        ({"model": MODEL, "max_tokens": 513}, "at most 512"),
-        ({"model": MODEL, "max_concurrency": 0}, "max_concurrency: found 0"),
-        ({"model": MODEL, "request_seconds": 0}, "request_seconds: found 0"),
-        ({"model": MODEL, "price_in": -1}, "price_in: found -1"),
+        ({"options": {}}, "no model named; give it with --model"),
+        ({"options": {"model": MODEL, "temperature": -1}}, "temperature: found -1"),
+        ({"options": {"model": MODEL, "max_tokens": 513}}, "at most 512"),
+        ({"options": {"model": MODEL, "temprature": 1}}, "policy openai: unknown setting temprature; known: model"),
+        ({"service": {"max_concurrency": 0}}, "max_concurrency: found 0"),
+        ({"service": {"request_seconds": 0}}, "request_seconds: found 0"),
+        ({"service": {"price_in": -1}}, "price_in: found -1"),
     ],
 )
 def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        OpenAIPolicy(**options)
+        Run(_config(**{"options": {"model": MODEL}} | options)).policy()
 
 
 # What is part of ids, and what is not
@@ -299,10 +300,10 @@ def _config(**policy: Any) -> Any:
 def test_what_decides_replies_is_in_the_run_id_and_nothing_else() -> None:
     base = _config(options={"model": "m"})
     same = _config(options={"model": "m"}, service={"base_url": "http://a/v1", "max_concurrency": 3})
-    assert base.run_id == same.run_id
+    assert Run(base).run_id == Run(same).run_id
     for options in ({"model": "n"}, {"model": "m", "temperature": 0.4}, {"model": "m", "revision": "1"}):
-        assert _config(options=options).run_id != base.run_id
-    assert Sampling().row() == OpenAIPolicy("m").config["sampling"]
+        assert Run(_config(options=options)).run_id != Run(base).run_id
+    assert Sampling().row() == Run(base).policy().config["sampling"]
 
 
 def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:

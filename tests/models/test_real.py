@@ -191,7 +191,7 @@ def test_the_pipeline_with_the_model_in_this_process(folder: Path, engine: Engin
     labels = assert_right_records(tmp_path / "store", engine.processor.tokenizer)
     # What a random model has to say about a failure is never guidance.
     assert not labels["accepted"].any()
-    reasons = {(reason["name"], reason["detail"].split(":")[0]) for row in labels["reject_reasons"] for reason in row}
+    reasons = {(reason["name"], reason["kind"]) for row in labels["reject_reasons"] for reason in row}
     assert {name for name, _ in reasons} == {"teacher", "guidance"}
     assert reasons & {("teacher", "truncated"), ("teacher", "not_json")}
     assert largest_difference(tmp_path / "store", engine) < 1e-3

@@ -74,6 +74,8 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
         action, outcome = expected[row["response"]]
         assert row["action"] == (action or "invalid")
         assert row["action_valid"] is (outcome is ReplyOutcome.OK)
+        assert row["reply_outcome"] == outcome.value
+        assert row["submission_outcome"] is None
         seen.add(row["response"])
     assert len(seen) == len(expected)
     assert set(frames.episodes.collect()["status"]) == {"complete"}

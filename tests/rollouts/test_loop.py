@@ -10,9 +10,10 @@ from pivot.environments.base import Task
 from pivot.errors import ConfigError, PolicyError
 from pivot.identity import derive_seed
 from pivot.images import decode, frame_id
-from pivot.rollouts.base import Policy, Reply, Status, StopReason, TaskRollouts, Turn
+from pivot.plugins import Settings
+from pivot.rollouts.base import INFO_KEYS, Policy, Reply, Status, StopReason, TaskRollouts, Turn
 from pivot.rollouts.ids import episode_id
-from pivot.rollouts.loop import INFO_KEYS, roll_out_tasks, run_task
+from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 
@@ -23,6 +24,7 @@ TASKS = plan_tasks(CorridorEnv, LONG, 0, 6)
 class Drifter(Policy):
     """Answers from the turn's seed alone; with a delay drawn from it, episodes overtake each other."""
 
+    config_type = Settings
     name = "drifter"
 
     def __init__(self, delay: bool = False) -> None:
@@ -48,6 +50,7 @@ class Drifter(Policy):
 class Fixed(Policy):
     """Answers with the given texts, turn by turn; an exception in their place is raised."""
 
+    config_type = Settings
     name = "fixed"
 
     def __init__(self, *replies: str | Exception) -> None:
@@ -79,8 +82,8 @@ def played(policy: Policy, state: str, **settings: Any) -> TaskRollouts:
 
 def without_latency(rollouts: list[TaskRollouts]) -> list[TaskRollouts]:
     for task in rollouts:
-        for call in task.calls:
-            assert call.pop("latency") >= 0
+        assert all(call.latency is not None and call.latency >= 0 for call in task.calls)
+        task.calls = [replace(call, latency=None) for call in task.calls]
     return rollouts
 
 
@@ -120,16 +123,16 @@ def test_records_are_complete_and_consistent() -> None:
                 assert step.remaining_turns == LONG.horizon - 1 - step.t == step.info["remaining_turns"]
                 assert step.action_valid is (step.action != "invalid")
         expected = [(episode.episode_id, step.t) for episode in rollouts.episodes for step in episode.steps]
-        assert [(call["episode_id"], call["t"]) for call in rollouts.calls] == expected
-        assert all(call["prompt_tokens"] == call["t"] and call["role"] == "student" for call in rollouts.calls)
-        assert len({call["request_id"] for call in rollouts.calls}) == len(rollouts.calls)
+        assert [(call.episode_id, call.t) for call in rollouts.calls] == expected
+        assert all(call.prompt_tokens == call.t and call.role == "student" for call in rollouts.calls)
+        assert len({call.request_id for call in rollouts.calls}) == len(rollouts.calls)
 
 
 def test_replay_reproduces_the_record() -> None:
     env = CorridorEnv(LONG)
     for rollouts in rolled(Drifter(), rollouts=4):
         for episode in rollouts.episodes:
-            frame, _ = env.reset(options={"state": episode.task.initial_state})
+            frame, _ = env.reset(options={"state": episode.initial_state})
             for step in episode.steps:
                 assert frame_id(frame) == step.frame_id
                 frame, reward, *_ = env.step(env.encode_action(step.action))
@@ -257,9 +260,7 @@ def test_success_by_return() -> None:
 
     for state, success in (("...A.G", True), ("..A..G", False)):
         task = Task("t", 0, state, "reach G")
-        rollouts = asyncio.run(
-            run_task(Scored, CorridorConfig(), task, Fixed(say("right")), 1, prompt=CorridorPrompt())
-        )
+        (rollouts,) = roll_out_tasks(Scored, CorridorConfig(), [task], Fixed(say("right")), 1, prompt=CorridorPrompt())
         (episode,) = rollouts.episodes
         assert episode.success is success
         assert episode.failed is not success

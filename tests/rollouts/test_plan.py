@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pivot.datasets.schema import EPISODES
 from pivot.environments.base import Task
 from pivot.errors import GenerationError
+from pivot.records import from_row
 from pivot.rollouts.base import Episode, Status
 from pivot.rollouts.groups import form_groups
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed
-from pivot.rollouts.plan import expected_episode_ids, plan_tasks
+from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
 
 PROFILE = CorridorEnv.profile
@@ -72,16 +74,10 @@ def test_levels_of_a_plan_are_distinct_down_to_the_last_one() -> None:
         plan_tasks(CorridorEnv, CONFIG, 0, 9)
 
 
-def test_expected_episodes() -> None:
-    tasks = plan_tasks(CorridorEnv, CONFIG, 0, 3)
-    ids = expected_episode_ids(CorridorEnv, CONFIG, tasks, 4, **POLICY)
-    assert ids == [episode_id(PROFILE, CONFIG, task, sample, **POLICY) for task in tasks for sample in range(4)]
-    assert len(set(ids)) == 12
-
-
 def test_groups_are_full_blocks_in_order_of_sample_index() -> None:
     def made(group: str, sample: int, status: Status = Status.COMPLETE) -> Episode:
-        return Episode(f"{group}{sample}", group, sample, TASK, status=status)
+        row = dict.fromkeys(EPISODES.names) | {"episode_id": f"{group}{sample}", "group_id": group}
+        return from_row(Episode, row | {"sample_idx": sample, "status": status})
 
     episodes = [made("a", sample) for sample in reversed(range(20))]
     episodes += [made("b", sample, Status.ERROR if sample == 2 else Status.COMPLETE) for sample in range(9)]

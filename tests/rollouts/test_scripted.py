@@ -61,7 +61,7 @@ def test_every_failure_mode_is_frequent(paper_sized: tuple[str, list[TaskRollout
     env, rollouts = paper_sized
     horizon = plugins.load("environments", env).config_type().horizon
     failed = [episode for task in rollouts for episode in task.episodes if episode.failed]
-    cases = [Case(episode.task.initial_state, episode.actions, horizon) for episode in failed]
+    cases = [Case(episode.initial_state, episode.actions, horizon) for episode in failed]
     modes: Counter[str] = Counter()
     for verdict in plugins.load("solvers", env)().certify(cases):
         assert isinstance(verdict, Verdict)
@@ -84,7 +84,7 @@ def test_stored_frames_are_what_the_environment_shows(paper_sized: tuple[str, li
     env = plugins.load("environments", name)()
     for task in rollouts[:6]:
         for episode in task.episodes:
-            frame, _ = env.reset(options={"state": episode.task.initial_state})
+            frame, _ = env.reset(options={"state": episode.initial_state})
             for step in episode.steps:
                 assert frame_id(frame) == step.frame_id
                 frame, reward, *_ = env.step(env.encode_action(step.action))
@@ -129,7 +129,7 @@ class Yielding(ScriptedPolicy):
 
 
 DIGEST = """
-from pivot.tests.test_rollout_scripted import *
+from pivot.tests.rollouts.test_scripted import *
 print(digest([texts(rolled(env, 3)) for env in sorted(TARGETS)]))
 """
 
@@ -144,19 +144,25 @@ def test_hash_randomisation_changes_no_reply() -> None:
 
 def test_habits_are_settings() -> None:
     perfect = {"skill": 1e9, "misread": 0, "bad_format": 0, "blunder": 0}
-    policy = ScriptedPolicy({"sokoban": perfect})
+    policy = ScriptedPolicy(habits={"sokoban": perfect})
     assert policy.config["habits"]["sokoban"]["skill"] == 1e9
     assert policy.config["habits"].keys() == {"sokoban"}, "other environments keep their ids"
     assert ScriptedPolicy().config["habits"] == {}
     assert all(episode.success for task in rolled("sokoban", 5, policy) for episode in task.episodes)
 
 
-@pytest.mark.parametrize("change", [{"skil": 1}, {"misread": 2}, {"blunder": "often"}, {"skill": float("nan")}])
-def test_bad_habits_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"habits of sokoban: (skill?|misread|blunder): .*known fields: skill, misread"
-    ):
-        ScriptedPolicy({"sokoban": change})
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"skil": 1}, "habits of sokoban: unknown setting skil; known: skill, misread"),
+        ({"misread": 2}, r"habits of sokoban: misread: found 2, expected at most 1\.0"),
+        ({"blunder": "often"}, r"habits\.sokoban\.blunder.*: found 'often', expected a whole number"),
+        ({"skill": float("nan")}, r"habits\.sokoban\.skill.*: found nan, expected a finite number"),
+    ],
+)
+def test_bad_habits_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ScriptedPolicy(habits={"sokoban": change})
 
 
 def test_plays_at_random_where_the_solver_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:

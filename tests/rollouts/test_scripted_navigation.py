@@ -83,9 +83,9 @@ def as_failed(episode: Episode) -> FailedEpisode:
         env="navigation",
         env_version=NavigationEnv.profile.version,
         env_config=NavigationConfig().model_dump(mode="json"),
-        task_id=episode.task.task_id,
-        instruction=episode.task.instruction,
-        initial_state=episode.task.initial_state,
+        task_id=episode.task_id,
+        instruction=episode.instruction,
+        initial_state=episode.initial_state,
         horizon=25,
         actions=episode.actions,
         payloads=[step.payload for step in steps],
@@ -131,7 +131,7 @@ def test_success_and_modes_are_those_of_a_weak_model() -> None:
     failures = [episode for episode in episodes if episode.failed]
     verdicts = NavigationSolver().certify(
         [
-            Case(episode.task.initial_state, episode.actions, 25, [step.info for step in episode.steps])
+            Case(episode.initial_state, episode.actions, 25, [step.info for step in episode.steps])
             for episode in failures
         ]
     )
@@ -160,14 +160,14 @@ def test_equal_turns_get_equal_replies() -> None:
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "lost_heart": 0, "bad_format": 0}
     [task] = roll_out_tasks(
-        NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy({"navigation": perfect}), 2
+        NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy(habits={"navigation": perfect}), 2
     )
     room = read_state(task.task.initial_state, 1.5).room
     assert room is not None
     assert all(episode.success for episode in task.episodes)
     assert {len(episode.steps) for episode in task.episodes} == {room.turns(room.start)}
     with pytest.raises(ConfigError, match="lost_heart"):
-        ScriptedPolicy({"navigation": {"lost_heart": 2}})
+        ScriptedPolicy(habits={"navigation": {"lost_heart": 2}})
 
 
 def test_other_environments_are_refused() -> None:

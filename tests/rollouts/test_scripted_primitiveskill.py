@@ -16,8 +16,8 @@ from pivot.rollouts.base import Episode, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
 from pivot.rollouts.scripted.primitiveskill import PrimitiveSkillPlayer
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import wild_action
@@ -49,12 +49,12 @@ def episodes() -> list[Episode]:
 
 
 def kind_of(episode: Episode) -> str:
-    return next(name for name, kind in KINDS.items() if kind.instruction == episode.task.instruction)
+    return next(name for name, kind in KINDS.items() if kind.instruction == episode.instruction)
 
 
 def verdicts(failures: list[Episode]) -> list[Verdict]:
     cases = [
-        Case(e.task.initial_state, e.actions, 6, [s.info for s in e.steps], [s.observation_text for s in e.steps])
+        Case(e.initial_state, e.actions, 6, [s.info for s in e.steps], [s.observation_text for s in e.steps])
         for e in failures
     ]
     found = PrimitiveSkillSolver().certify(cases)
@@ -107,7 +107,7 @@ def test_every_kind_of_reply_occurs() -> None:
 
 def test_equal_turns_get_equal_replies() -> None:
     config = PrimitiveSkillConfig()
-    tasks = [group[0].task for group in many()[:3]]
+    tasks = plan_tasks(PrimitiveSkillEnv, config, 1, 3)
     once, again = (roll_out_tasks(Blind, config, tasks, ScriptedPolicy(), 2, concurrency=count) for count in (1, 8))
     for first, second in zip(once, again, strict=True):
         assert [episode.steps for episode in first.episodes] == [episode.steps for episode in second.episodes]
@@ -115,13 +115,13 @@ def test_equal_turns_get_equal_replies() -> None:
 
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "bad_format": 0, "spoilt": 0, "shaking": 0}
-    policy = ScriptedPolicy({"primitiveskill": perfect | {"baffled": 0}})
-    tasks = [group[0].task for group in many()[:12]]
+    policy = ScriptedPolicy(habits={"primitiveskill": perfect | {"baffled": 0}})
+    tasks = plan_tasks(PrimitiveSkillEnv, PrimitiveSkillConfig(), 1, 12)
     for group in roll_out_tasks(Blind, PrimitiveSkillConfig(), tasks, policy, 1):
         assert group.episodes[0].success
         assert len(group.episodes[0].steps) == 2
     with pytest.raises(ConfigError, match="baffled"):
-        ScriptedPolicy({"primitiveskill": {"baffled": 2}})
+        ScriptedPolicy(habits={"primitiveskill": {"baffled": 2}})
 
 
 def test_other_environments_are_refused() -> None:

@@ -31,7 +31,7 @@ TASKS = 9
 
 def rolled(count: int, habits: dict[str, Any] | None = None, **options: Any) -> list[TaskRollouts]:
     config = SvgConfig()
-    policy = ScriptedPolicy({"svg": habits} if habits else None)
+    policy = ScriptedPolicy(habits={"svg": habits} if habits else {})
     return roll_out_tasks(SvgEnv, config, plan_tasks(SvgEnv, config, 0, count), policy, **options)
 
 
@@ -185,12 +185,12 @@ def test_players_are_found_by_environment() -> None:
 
 def test_habits_of_one_environment_are_no_setting_of_another() -> None:
     assert ScriptedPolicy().config == {"version": "1", "habits": {}}
-    changed = ScriptedPolicy({"svg": {"better": 0.5}})
+    changed = ScriptedPolicy(habits={"svg": {"better": 0.5}})
     assert changed.config["habits"] == {"svg": {"better": 0.5}}
-    with pytest.raises(ConfigError, match=r"habits of svg: skill: .*known fields: faults, spread"):
-        ScriptedPolicy({"svg": {"skill": 1}})
-    with pytest.raises(ConfigError, match="habits of sokoban: faults"):
-        ScriptedPolicy({"sokoban": {"faults": 1}})
+    with pytest.raises(ConfigError, match="habits of svg: unknown setting skill; known: faults, spread"):
+        ScriptedPolicy(habits={"svg": {"skill": 1}})
+    with pytest.raises(ConfigError, match="habits of sokoban: unknown setting faults"):
+        ScriptedPolicy(habits={"sokoban": {"faults": 1}})
 
 
 def test_default_habits_are_shares() -> None:

@@ -1,9 +1,10 @@
 """Rollouts of a policy that submits hostile documents: not one episode is lost."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, Status, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.tests.environments.svg.hostile import hostile_documents
@@ -12,7 +13,8 @@ from pivot.tests.environments.svg.hostile import hostile_documents
 class HostilePolicy(Policy):
     """Answers with the next document of a list, whatever it is asked."""
 
-    name: ClassVar[str] = "hostile"
+    config_type = Settings
+    name = "hostile"
 
     def __init__(self, documents: Mapping[str, str]) -> None:
         self._documents = iter(documents.values())

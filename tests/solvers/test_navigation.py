@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot import certify
-from pivot.errors import CertifyError
+from pivot.errors import CertifyError, ConfigError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
-from pivot.solvers.proofs.puzzles import prove, prover
+from pivot.solvers.proofs import prove, prover_of
 from pivot.tests.navigation_episodes import (
     PRINTED_START,
     TURN,
@@ -259,11 +259,11 @@ def test_verdicts_agree_with_a_brute_force() -> None:
 def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> None:
     cases = walks(4, 120) + walks(5, 40, horizon=9)
     solver = NavigationSolver(**options)
-    check = prover("navigation", solver.config)
+    check = prover_of("navigation", solver.config)
     assert check is not None
     for case, answer in zip(cases, solver.certify(cases), strict=True):
         assert isinstance(answer, Verdict)
-        assert check(case, answer).problems == ()
+        assert check.prove(case, answer).problems == ()
 
 
 def test_the_witness_solves_the_task_in_time() -> None:
@@ -352,13 +352,13 @@ def altered(right: Verdict) -> Iterator[Verdict]:
 
 
 def test_every_altered_field_is_found() -> None:
-    check = prover("navigation")
+    check = prover_of("navigation")
     assert check is not None
     for case in [*walks(9, 25), printed_episode()]:
         wrong = list(altered(label(case)))
         assert len(wrong) > 25
         for each in wrong:
-            assert not check(case, each).holds, each
+            assert not check.prove(case, each).holds, each
 
 
 def test_labels_of_other_settings_are_not_proved() -> None:
@@ -441,7 +441,7 @@ def test_a_target_that_was_reached_is_no_failure() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(CertifyError, match=next(iter(wrong))):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
         NavigationSolver(**wrong)
 
 

@@ -8,10 +8,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.describe import find_episode
-from pivot.datasets.parquet import write_table
+from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import LABELS
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
+from pivot.storage import LocalStorage
 from pivot.tests.stores import build_tiny, copy_store, problems, rewrite_manifest
 
 
@@ -79,7 +80,7 @@ def test_changed_labels_are_found(store: Path, tmp_path: Path) -> None:
     for row, spoil in zip(rows, DEFECTS, strict=False):
         spoil(row)
     path.unlink()
-    write_table(root, path.relative_to(root).as_posix(), LABELS, LABELS.table(rows))
+    write_tables(LocalStorage(root), [(path.relative_to(root).as_posix(), LABELS, LABELS.table(rows))])
     rewrite_manifest(root)
     proofs = [problem for problem in problems(root) if "the second reading gives" in problem]
     for row in rows[: len(DEFECTS)]:

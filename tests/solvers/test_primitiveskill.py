@@ -17,7 +17,7 @@ from pivot.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.primitiveskill.planner import THINGS
 from pivot.solvers.primitiveskill.solver import ARITY, STAGES, UNUSABLE, PrimitiveSkillSolver
-from pivot.solvers.proofs.puzzles import prove
+from pivot.solvers.proofs import prove
 from pivot.tests import primitiveskill_episodes as episodes
 from pivot.tests.primitiveskill_episodes import SOME_ACTIONS, log, observation, printed_episode, random_log, state
 

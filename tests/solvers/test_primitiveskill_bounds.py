@@ -13,11 +13,11 @@ from pivot.datasets.views import query
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.errors import LevelError
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.planner import fewest_turns, read_observation
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
-from pivot.solvers.proofs.puzzles import prove
+from pivot.solvers.proofs import prove
 from pivot.tests.primitiveskill_episodes import STAGES, log, observation, random_places, wild_action
 from pivot.tests.stores import build_tiny, problems
 

@@ -8,8 +8,8 @@ import pytest
 from pivot.errors import CertifyError
 from pivot.solvers.base import Case, ExactSolver, Verdict
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
-from pivot.solvers.proofs import games
-from pivot.solvers.proofs.puzzles import prove, prover
+from pivot.solvers.proofs import games, prove, prover_of
+from pivot.solvers.proofs.puzzles import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle
 
@@ -94,14 +94,14 @@ def altered(verdict: Verdict, case: Case) -> Iterator[tuple[str, Verdict]]:
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
 def test_right_labels_hold_and_every_altered_field_is_found(solver: ExactSolver) -> None:
     cases = failures(solver.name, 250, 6)
-    check = prover(solver.name)
+    check = prover_of(solver.name)
     assert check is not None
     tried = 0
     for case, answer in zip(cases, solver.certify(cases), strict=True):
         assert isinstance(answer, Verdict)
-        assert check(case, answer).problems == ()
+        assert check.prove(case, answer).problems == ()
         for what, wrong in altered(answer, case):
-            assert not check(case, wrong).holds, (what, case, wrong)
+            assert not check.prove(case, wrong).holds, (what, case, wrong)
             tried += 1
     assert tried > 40 * len(cases)
 
@@ -145,10 +145,12 @@ def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
     assert "over after 2 of 3" in prove("sokoban", solved, verdict).problems[0]
     fallen = Case("SH\nFG", ["right", "up"], 9)
     assert "over after 1 of 2" in prove("frozenlake", fallen, verdict).problems[0]
-    for limit in ("MAX_STATES", "MAX_NUMBERS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(games, limit, 10)
-            assert "more than 10" in prove("sokoban", case, verdict).problems[0]
-    assert prover("chess") is None
+    monkeypatch.setattr(games, "MAX_NUMBERS", 10)
+    assert "more than 10 states" in str(prove("sokoban", case, verdict).undecided)
+    monkeypatch.undo()
+    small = SokobanProver(settings=PuzzleSettings(max_states=10)).prove(case, verdict)
+    assert "more than 10 reachable states" in str(small.undecided)
+    assert not small.holds and not small.problems
+    assert prover_of("chess") is None
     with pytest.raises(CertifyError, match="'chess' cannot be proved"):
         prove("chess", case, verdict)

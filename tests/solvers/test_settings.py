@@ -7,13 +7,16 @@ from typing import Any
 import polars as pl
 import pytest
 from pivot.cli.settings import resolve_config
-from pivot.datasets.config import make_config, make_solver
+from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import Run
+from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
+from pivot.flows.stages import label_shard
 
 
 def config(**solvers: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +55,22 @@ def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
     assert verify_store(root, Silent()).problems == []
 
 
+def test_labels_of_an_interrupted_run_with_other_settings_are_not_kept(tmp_path: Path) -> None:
+    build(config(), tmp_path)
+    old = Store.open(tmp_path).config
+    (shard,) = old.shards()
+    capped, plain = (
+        Run(
+            make_config(old.model_dump(mode="json") | {"label_version": 2, "solvers": {"sokoban": {"max_states": cap}}})
+        )
+        for cap in (3, 10**6)
+    )
+    assert not label_shard(tmp_path, capped, shard).reused
+    assert label_shard(tmp_path, capped, shard).reused
+    assert not label_shard(tmp_path, plain, shard).reused
+    assert labels(tmp_path).filter(label_version="2")["accepted"].all()
+
+
 def test_other_labels_than_the_settings_give_are_found(tmp_path: Path) -> None:
     root = tmp_path / "store"
     build(config(sokoban={"max_states": 10**6}), root)
@@ -74,11 +93,11 @@ def test_settings_are_completed_and_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             make_config(config(**wrong))
-    with pytest.raises(ConfigError, match="window of the navigation solver cannot be 0"):
-        make_solver("navigation", {"window": 0})
-    assert make_solver("svg", {}).config == {}
+    with pytest.raises(ConfigError, match=r"solver setting navigation\.window: found 0, expected more than 0"):
+        solver_settings("navigation", {"window": 0})
+    assert solver_settings("svg", {}).model_dump() == {}
     with pytest.raises(ConfigError, match="known: none"):
-        make_solver("svg", {"x": 1})
+        solver_settings("svg", {"x": 1})
 
 
 def test_the_command_line_merges_settings(tmp_path: Path) -> None:

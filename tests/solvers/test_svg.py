@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pivot import certify, plugins
 from pivot.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.solvers.proofs.puzzles import prove
+from pivot.solvers.proofs import prove
 from pivot.solvers.svg import SvgSolver
 
 EMPTY = object()

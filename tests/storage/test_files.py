@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.datasets.parquet import read_table, write_table, write_tables
+from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.schema import CALLS, FRAMES
 from pivot.errors import StoreError
-from pivot.storage.files import (
-    TEMPORARY,
-    FileRecord,
-    file_record,
-    read_json,
-    write_atomic,
-    write_json_atomic,
-    write_text_atomic,
-)
-from pivot.storage.locks import LOCK, exclusive
+from pivot.storage import FileRecord, LocalStorage
+from pivot.storage.local import LOCK, TEMPORARY
 from pivot.storage.receipts import Receipt
 
 OLD = b"the old content"
@@ -37,7 +30,7 @@ OLD = b"the old content"
 
 def _store(root: Path) -> Path:
     """A folder with one file of old content; returns the file."""
-    write_atomic(root, "table/env/00000.bin", lambda sink: sink.write(OLD))
+    LocalStorage(root).write("table/env/00000.bin", lambda sink: sink.write(OLD))
     return root / "table/env/00000.bin"
 
 
@@ -48,10 +41,10 @@ def _left_over(root: Path) -> list[str]:
 @given(st.lists(st.binary(max_size=300), max_size=20))
 def test_the_record_is_that_of_the_file(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
     root = tmp_path_factory.mktemp("record")
-    record = write_atomic(root, "a/b", lambda sink: [sink.write(chunk) for chunk in chunks])
+    record = LocalStorage(root).write("a/b", lambda sink: [sink.write(chunk) for chunk in chunks])
     content = b"".join(chunks)
     assert (root / "a/b").read_bytes() == content
-    assert record == file_record(root / "a/b") == FileRecord(hashlib.sha256(content).hexdigest(), len(content))
+    assert record == LocalStorage(root).record("a/b") == FileRecord(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def _fail(code: int) -> Callable[..., Any]:
@@ -89,7 +82,7 @@ def test_a_failed_write_keeps_the_old_file(
         else:
             patch.setattr(Path, step, _fail(code))
         with pytest.raises(StoreError) as raised:
-            write_atomic(tmp_path, "table/env/00000.bin", fill)
+            LocalStorage(tmp_path).write("table/env/00000.bin", fill)
     assert str(target) in str(raised.value)
     assert os.strerror(code) in str(raised.value)
     assert fix in str(raised.value)
@@ -106,7 +99,7 @@ def test_what_is_no_disk_error_passes_through_and_leaves_nothing(tmp_path: Path,
         raise error("stop")
 
     with pytest.raises(error):
-        write_atomic(tmp_path, "table/env/00000.bin", fill)
+        LocalStorage(tmp_path).write("table/env/00000.bin", fill)
     assert target.read_bytes() == OLD
     assert _left_over(tmp_path) == []
 
@@ -114,7 +107,7 @@ def test_what_is_no_disk_error_passes_through_and_leaves_nothing(tmp_path: Path,
 def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("not a folder")
     with pytest.raises(StoreError, match="a file stands where a folder is needed"):
-        write_text_atomic(tmp_path, "table/env/00000.txt", "x")
+        LocalStorage(tmp_path).write_bytes("table/env/00000.txt", b"x")
 
 
 @pytest.fixture
@@ -142,20 +135,21 @@ def _frames(size: int) -> pa.Table:
 
 def test_a_full_disk(small_disk: Path) -> None:
     path = "frames/env/00000.parquet"
-    write_table(small_disk, path, FRAMES, _frames(60_000))
+    write_tables(LocalStorage(small_disk), [(path, FRAMES, _frames(60_000))])
     before = (small_disk / path).read_bytes()
     with pytest.raises(StoreError, match=r"frames/env/00000\.parquet: No space left on device; free some space"):
-        write_table(small_disk, path, FRAMES, _frames(400_000))
+        write_tables(LocalStorage(small_disk), [(path, FRAMES, _frames(400_000))])
     assert (small_disk / path).read_bytes() == before
     assert _left_over(small_disk) == []
     with pytest.raises(StoreError, match="No space left"):
         write_tables(
-            small_disk, [(path, FRAMES, _frames(400_000)), ("calls/env/00000.parquet", CALLS, CALLS.table([]))]
+            LocalStorage(small_disk),
+            [(path, FRAMES, _frames(400_000)), ("calls/env/00000.parquet", CALLS, CALLS.table([]))],
         )
     assert (small_disk / path).read_bytes() == before
     assert _left_over(small_disk) == []
-    write_table(small_disk, path, FRAMES, _frames(50_000))
-    assert read_table(small_disk / path, FRAMES).num_rows == 1
+    write_tables(LocalStorage(small_disk), [(path, FRAMES, _frames(50_000))])
+    assert read_table(LocalStorage(small_disk), path, FRAMES).num_rows == 1
 
 
 def test_a_full_disk_refuses_the_lock_clearly(small_disk: Path) -> None:
@@ -163,7 +157,7 @@ def test_a_full_disk_refuses_the_lock_clearly(small_disk: Path) -> None:
         while True:
             filler.write(bytes(4096))
             filler.flush()
-    with pytest.raises(StoreError, match="No space left on device; free some space"), exclusive(small_disk):
+    with pytest.raises(StoreError, match="No space left on device; free some space"), LocalStorage(small_disk).lock():
         pass
 
 
@@ -171,8 +165,8 @@ def test_a_read_only_disk(small_disk: Path) -> None:
     target = _store(small_disk)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable filesystem"):
-        write_atomic(small_disk, "table/env/00000.bin", lambda sink: sink.write(b"new"))
-    with pytest.raises(StoreError, match="writable filesystem"), exclusive(small_disk):
+        LocalStorage(small_disk).write("table/env/00000.bin", lambda sink: sink.write(b"new"))
+    with pytest.raises(StoreError, match="writable filesystem"), LocalStorage(small_disk).lock():
         pass
     assert target.read_bytes() == OLD
 
@@ -202,7 +196,7 @@ def test_content_is_flushed_before_the_rename_and_the_folders_after(
     root = tmp_path / "store"
     root.mkdir()
     events = _trace_disk(monkeypatch)
-    write_text_atomic(root, "labels/v1/env/00000.txt", "x")
+    LocalStorage(root).write_bytes("labels/v1/env/00000.txt", b"x")
     folder = root / "labels/v1/env"
     renamed = events.index(("rename", str(folder / "00000.txt")))
     flushed_before = [path for kind, path in events[:renamed] if kind == "flush"]
@@ -216,9 +210,11 @@ def test_content_is_flushed_before_the_rename_and_the_folders_after(
 def test_files_written_side_by_side_are_flushed_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = _trace_disk(monkeypatch)
     paths = [f"frames/env/{number:05d}.parquet" for number in range(6)]
-    records = write_tables(tmp_path, [(path, FRAMES, _frames(100 + place)) for place, path in enumerate(paths)])
+    records = write_tables(
+        LocalStorage(tmp_path), [(path, FRAMES, _frames(100 + place)) for place, path in enumerate(paths)]
+    )
     assert list(records) == paths
-    assert all(file_record(tmp_path / path) == record for path, record in records.items())
+    assert all(LocalStorage(tmp_path).record(path) == record for path, record in records.items())
     for path in paths:
         renamed = events.index(("rename", str(tmp_path / path)))
         name = str(tmp_path / TEMPORARY / path.replace("/", "-"))
@@ -229,12 +225,12 @@ def test_files_written_side_by_side_are_flushed_all(tmp_path: Path, monkeypatch:
 WRITER = """
 import sys
 from pathlib import Path
-from pivot.datasets.files import write_atomic
-root, number = Path(sys.argv[1]), 0
+from pivot.storage import LocalStorage
+storage, number = LocalStorage(Path(sys.argv[1])), 0
 while True:
     number += 1
     content = bytes([number % 256]) * 3_000_000
-    write_atomic(root, "file.bin", lambda sink: sink.write(content))
+    storage.write_bytes("file.bin", content)
     print(number, flush=True)
 """
 
@@ -250,15 +246,15 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, delay: float) -> No
     content = (tmp_path / "file.bin").read_bytes()
     assert len(content) == 3_000_000
     assert content.count(content[:1]) == len(content)
-    with exclusive(tmp_path):
+    with LocalStorage(tmp_path).lock():
         assert not (tmp_path / TEMPORARY).exists()
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pivot.datasets.files import exclusive
-with exclusive(Path(sys.argv[1])):
+from pivot.storage import LocalStorage
+with LocalStorage(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -268,25 +264,28 @@ def test_the_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) ->
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(StoreError) as raised, exclusive(tmp_path):
+        with pytest.raises(StoreError) as raised, LocalStorage(tmp_path).lock():
             pass
         assert f"{tmp_path} is being written by another run (process {process.pid})" in str(raised.value)
         assert "wait for its end, or choose another --out" in str(raised.value)
         process.send_signal(signal.SIGKILL)
-    with exclusive(tmp_path):
+    with LocalStorage(tmp_path).lock():
         assert (tmp_path / LOCK).read_text() == str(os.getpid())
 
 
 def test_the_lock_is_free_after_an_error_and_refused_twice_in_one_process(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), exclusive(tmp_path):
+    with pytest.raises(RuntimeError), LocalStorage(tmp_path).lock():
         raise RuntimeError("the run fails")
-    with exclusive(tmp_path), pytest.raises(StoreError, match="another run"), exclusive(tmp_path):
+    with LocalStorage(tmp_path).lock(), pytest.raises(StoreError, match="another run"), LocalStorage(tmp_path).lock():
         pass
 
 
 def test_a_store_cannot_stand_on_a_file(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
-    with pytest.raises(StoreError, match="a file stands where a folder is needed"), exclusive(tmp_path / "store"):
+    with (
+        pytest.raises(StoreError, match="a file stands where a folder is needed"),
+        LocalStorage(tmp_path / "store").lock(),
+    ):
         pass
 
 
@@ -294,35 +293,61 @@ def test_a_store_cannot_stand_on_a_file(tmp_path: Path) -> None:
 def test_json_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(StoreError, match=r"run\.json is not valid JSON .*build the store again"):
-        read_json(tmp_path / "run.json")
+        LocalStorage(tmp_path).read_json("run.json")
     with pytest.raises(StoreError, match=r"cannot read .*missing\.json: No such file"):
-        read_json(tmp_path / "missing.json")
+        LocalStorage(tmp_path).read_json("missing.json")
 
 
 RECEIPT = ".receipts/rollout/env/00000.json"
 
 
 def _receipt(root: Path) -> Receipt:
-    record = write_text_atomic(root, "episodes/env/00000.parquet", "content")
+    record = LocalStorage(root).write_bytes("episodes/env/00000.parquet", b"content")
     receipt = Receipt("inputs", {"episodes/env/00000.parquet": record}, {"owed": ["a"], "episodes": 8})
-    receipt.write(root, RECEIPT)
+    receipt.write(LocalStorage(root), RECEIPT)
     return receipt
 
 
 def test_a_receipt_holds_only_for_its_inputs_and_whole_files(tmp_path: Path) -> None:
     receipt = _receipt(tmp_path)
-    assert Receipt.read(tmp_path, RECEIPT) == receipt
-    assert receipt.holds(tmp_path, "inputs")
-    assert not receipt.holds(tmp_path, "other inputs")
+    assert Receipt.read(LocalStorage(tmp_path), RECEIPT) == receipt
+    assert receipt.holds(LocalStorage(tmp_path), "inputs")
+    assert not receipt.holds(LocalStorage(tmp_path), "other inputs")
     target = tmp_path / "episodes/env/00000.parquet"
     target.write_text("conten")
-    assert not receipt.holds(tmp_path, "inputs")
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
     target.write_text("contents")
-    assert not receipt.holds(tmp_path, "inputs")
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
+    target.write_text("CONTENT")
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
+    target.write_text("content")
+    assert receipt.holds(LocalStorage(tmp_path), "inputs")
     target.unlink()
-    assert not receipt.holds(tmp_path, "inputs")
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
     target.parent.rmdir()
-    assert not receipt.holds(tmp_path, "inputs")
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
+
+
+def test_only_what_may_have_changed_is_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _receipt(tmp_path)
+    receipt = Receipt.read(LocalStorage(tmp_path), RECEIPT)
+    assert receipt is not None
+    hashed: list[str] = []
+    record = LocalStorage.record
+
+    def recorded(self: LocalStorage, name: str) -> FileRecord:
+        hashed.append(name)
+        return record(self, name)
+
+    monkeypatch.setattr(LocalStorage, "record", recorded)
+    assert receipt.holds(LocalStorage(tmp_path), "inputs")
+    assert hashed == []
+    target = tmp_path / "episodes/env/00000.parquet"
+    os.utime(target, ns=(0, target.stat().st_mtime_ns + 1))
+    assert receipt.holds(LocalStorage(tmp_path), "inputs")
+    # A receipt of an earlier version knows no times.
+    assert replace(receipt, changed={}).holds(LocalStorage(tmp_path), "inputs")
+    assert hashed == ["episodes/env/00000.parquet"] * 2
 
 
 def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
@@ -330,8 +355,8 @@ def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
     whole = (tmp_path / RECEIPT).read_bytes()
     for length in range(len(whole)):
         (tmp_path / RECEIPT).write_bytes(whole[:length])
-        assert Receipt.read(tmp_path, RECEIPT) in (None, receipt)
-    assert Receipt.read(tmp_path, "missing.json") is None
+        assert Receipt.read(LocalStorage(tmp_path), RECEIPT) in (None, receipt)
+    assert Receipt.read(LocalStorage(tmp_path), "missing.json") is None
 
 
 @pytest.mark.parametrize(
@@ -348,5 +373,5 @@ def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
 def test_a_receipt_of_another_shape_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
     _receipt(tmp_path)
     raw = json.loads((tmp_path / RECEIPT).read_text()) | change
-    write_json_atomic(tmp_path, RECEIPT, {name: value for name, value in raw.items() if value is not ...})
-    assert Receipt.read(tmp_path, RECEIPT) is None
+    LocalStorage(tmp_path).write_json(RECEIPT, {name: value for name, value in raw.items() if value is not ...})
+    assert Receipt.read(LocalStorage(tmp_path), RECEIPT) is None

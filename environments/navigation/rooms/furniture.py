@@ -4,7 +4,6 @@ An item's width, depth and parts say where it is; its slots say where something 
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .parts import Item, between, choice, shade
@@ -23,8 +22,6 @@ class Palette:
     metal: str = "#b4b8bc"
     white: str = "#eceae4"
 
-
-Maker = Callable[[random.Random, Palette], Item]
 
 BLACK, STEEL, GREEN, SOIL = "#26262a", "#9aa0a6", "#4f8f46", "#5a4030"
 

@@ -1,124 +1,102 @@
-"""A controller under guard: every call has a deadline, and a controller that misses one is ended with its Unity.
+"""AI2-THOR in a process of its own: every call has a deadline, and a process that misses one is ended with its Unity.
 
-AI2-THOR is known to hang without a display, also where its own timeouts do not reach (opening a pipe to a program that
-never came up). Calls therefore run in a thread of their own that nobody waits for longer than allowed.
+AI2-THOR is known to hang without a display, also where its own time-outs do not reach (opening a pipe to a program that
+never came up); nothing of it is waited for longer than allowed. See ``worker.py``.
 """
 
-import threading
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ....errors import ConfigError, SimulatorError
+import numpy as np
+
+from ....errors import LevelError, SimulatorError
+from ....images import Frame
 from ....processes import seconds
-from . import unity as real_unity
-
-Result = TypeVar("Result")
+from ...simulators import Answer, SimulatorProcess, one_line
+from ..state import Pose
+from .worker import EXECUTABLE
 
 START_SECONDS, STEP_SECONDS = "PIVOT_THOR_START_SECONDS", "PIVOT_THOR_STEP_SECONDS"
-"""Environment variables of the two deadlines."""
-GRACE = 5.0
-"""Seconds that AI2-THOR's own timeouts come before ours: its errors say more."""
+DOWNLOAD_SECONDS = "PIVOT_THOR_DOWNLOAD_SECONDS"
+"""Environment variables of the deadlines."""
+SCENE = 10
+"""Steps that a change of the scene may take as long as."""
+
+_log = logging.getLogger(__name__)
 
 
-class Unity(Protocol):
-    """What is needed of the module that knows Unity; tests give another one."""
+class Reading(NamedTuple):
+    """What AI2-THOR tells after an action; the message says why it failed."""
 
-    def new_controller(self) -> Any:
-        """Return a controller that has not started."""
-        ...
-
-    def start(self, controller: Any, step_seconds: float, start_seconds: float) -> None:
-        """Start it."""
-        ...
-
-    def kill(self, controller: Any) -> None:
-        """End it."""
-        ...
+    success: bool
+    pose: Pose
+    message: str
+    frame: Frame
 
 
-class ThorProcess:
+class ThorProcess(SimulatorProcess):
     """One controller with its Unity process."""
 
-    def __init__(self, unity: Unity | None = None) -> None:
-        """Start a controller.
+    name = "AI2-THOR"
+    backend = "thor"
+    advice = {  # noqa: RUF012
+        "download": (
+            "AI2-THOR takes its Unity build from the network at its first start: connect this machine, or name a build "
+            f"that lies here with {EXECUTABLE}=/path/to/executable"
+        ),
+        "start": "AI2-THOR needs a GPU with Vulkan and its Unity build, see the page on running PIVOT",
+    }
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        """Start a controller; ``command`` replaces the child process that is started.
 
         Raises:
-            ConfigError: ``ai2thor`` is not installed, or a deadline is not a number.
-            SimulatorError: it did not start, or not in time.
+            ConfigError: a deadline is not a number.
+            SimulatorError: ``ai2thor`` is not installed, or it did not start, or not in time.
         """
-        self._unity: Unity = unity if unity is not None else real_unity  # pyright: ignore[reportAttributeAccessIssue]
         self._step_seconds = seconds(STEP_SECONDS, 60)
-        start_seconds = seconds(START_SECONDS, 600)
-        try:
-            self.controller = self._unity.new_controller()
-        except ImportError as error:
-            raise ConfigError(
-                f"the backend thor needs ai2thor ({error}); install it with: pip install 'pivot-vlm[thor]'"
-            ) from error
-        self._guard(
-            "start", start_seconds, lambda: self._unity.start(self.controller, self._step_seconds, start_seconds)
-        )
+        start_seconds, download_seconds = seconds(START_SECONDS, 600), seconds(DOWNLOAD_SECONDS, 7200)
+        super().__init__(f"{__package__}.worker", command=command)
+        build, _ = self._request({"do": "find"}, start_seconds)
+        if not build["present"]:
+            # At the level of what a user has to see: nothing else happens for minutes.
+            _log.warning(
+                "downloading AI2-THOR's Unity build (about 800 MB, once) from %s; given up after %g s (%s)",
+                build["url"],
+                download_seconds,
+                DOWNLOAD_SECONDS,
+            )
+            self._request({"do": "download"}, download_seconds)
+        self._request({"do": "start"}, start_seconds)
 
-    def reset(self, scene: str) -> Any:
-        """Load a scene and return the event; see :meth:`step`. A scene takes as long as ten steps may.
-
-        Raises:
-            SimulatorError: no event came back; the controller is then ended.
-            ValueError: there is no such scene.
-        """
-        return self._guard(f"reset to {scene}", 10 * self._step_seconds, lambda: self.controller.reset(scene=scene))
-
-    def step(self, action: str, **arguments: Any) -> Any:
-        """Execute an action of AI2-THOR and return its event, of success or failure.
+    def reset(self, scene: str) -> Reading:
+        """Load a scene. It takes as long as ten steps may.
 
         Raises:
-            SimulatorError: no event came back; the controller is then ended.
+            SimulatorError: no event came back; the process is then ended.
+            LevelError: there is no such scene.
         """
-        return self._guard(
-            action, self._step_seconds, lambda: self.controller.step(action=action, **arguments), refused=SimulatorError
-        )
+        answer, pixels = self._request({"do": "reset", "scene": scene}, SCENE * self._step_seconds)
+        if "refused" in answer:
+            raise LevelError(f"scene {scene!r} cannot be loaded: {one_line(answer['refused'])}")
+        return _reading(answer, pixels)
 
-    def end(self) -> None:
-        """End controller and Unity."""
-        self._unity.kill(self.controller)
+    def step(self, action: str, **arguments: Any) -> Reading:
+        """Execute an action of AI2-THOR, which may succeed or fail.
 
-    def _guard(
-        self,
-        what: str,
-        limit: float,
-        call: Callable[[], Result],
-        refused: Callable[[str], Exception] = ValueError,
-    ) -> Result:
-        """Call in a thread; end the controller when it raises or is not done in time."""
-        results: list[Result] = []
-        errors: list[BaseException] = []
-        done = threading.Event()
-
-        def work() -> None:
-            try:
-                results.append(call())
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller hears of it
-                errors.append(error)
-            finally:
-                done.set()
-
-        # A daemon: a call that never returns must not keep the process from ending.
-        threading.Thread(target=work, name=f"ai2thor {what}", daemon=True).start()
-        if not done.wait(limit + GRACE):
-            self.end()
-            raise SimulatorError(f"AI2-THOR did not answer {what!r} within {limit:g} s and was ended")
-        if not errors:
-            return results[0]
-        error = errors[0]
-        if what != "start" and isinstance(error, ValueError):
-            # AI2-THOR is well; it refused a scene or an action that it does not know.
-            raise refused(f"AI2-THOR refused {what!r}: {_one_line(error)}") from error
-        self.end()
-        raise SimulatorError(f"AI2-THOR failed at {what!r}: {type(error).__name__}: {_one_line(error)}") from error
+        Raises:
+            SimulatorError: no event came back; the process is then ended.
+        """
+        return _reading(*self._request({"do": "step", "action": action, "arguments": arguments}, self._step_seconds))
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]
+def _reading(answer: Answer, pixels: bytes) -> Reading:
+    try:
+        frame = np.frombuffer(pixels, np.uint8).reshape(answer["picture"])
+        return Reading(answer["success"], Pose(*answer["pose"]), one_line(answer["message"]), frame)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SimulatorError(f"AI2-THOR's answer {str(answer)[:200]} is none: {error}") from error
 
 
-__all__ = ["START_SECONDS", "STEP_SECONDS", "ThorProcess", "Unity"]
+__all__ = ["DOWNLOAD_SECONDS", "START_SECONDS", "STEP_SECONDS", "Reading", "ThorProcess"]

@@ -1,22 +1,20 @@
-"""The compiled ray caster of navigation: which solid each pixel shows, then its colour.
+"""The compiled code of navigation's pictures: where a ray enters the solids of a room, and what light makes of it.
 
-Every solid is cast only inside the rectangle of pixels that its box can cover, against a depth buffer; then each pixel
-is shaded once, and pixels on an edge between two faces are cast again four times among the solids around them. All of
-it is plain IEEE arithmetic (+ - * / and square roots, in a fixed order, nothing fused or reordered), and patterns come
-from hashed integers, so equal rooms give equal pixels on every machine.
+Solids stand along the axes. Patterns come from hashed integers. The rest is the ray caster's, see ``raycast.py``.
 """
 
 import numpy as np
 
 from ....compiled import compiled, forget_stale
+from ... import raycast
+from ...raycast import FAR, between_planes, into_ball, window
 from . import surfaces as surfaces_module
 from .surfaces import CEILING, FLOOR, WALL, surface_colour
 
-forget_stale(__file__, surfaces_module)
+forget_stale(__file__, raycast, surfaces_module)
 
 NEAR = 0.02
 """Nothing closer to the eye is drawn, metres along the view."""
-FAR = 1e9
 HALF_VIEW = 1.1917535925942098
 """Tangent of 50 degrees: half the field of view (spec section 2)."""
 BOX, ELLIPSOID, ROUND = 0, 1, 2
@@ -29,59 +27,33 @@ because every array that a compiled function takes costs time at each of its man
 SIZE, SHELL_COLOURS, SHELL_CODES, SHADOW_STEP, SHELL_NUMBERS = 0, 3, 12, 15, 16
 """Places in the array of the room: size, colours and surfaces of floor, wall and ceiling, step of the shadow map."""
 
-
-@compiled
-def _safe(d):
-    """Return a component of a direction that can be divided by."""
-    if abs(d) < 1e-12:
-        return 1e-12
-    return d
+# Samples of a pixel on an edge, from its left and from its top: a turned square, so neither rows nor columns repeat.
+_EDGE = (0.375, 0.875, 0.125, 0.625), (0.125, 0.375, 0.625, 0.875)
 
 
 @compiled
-def _cast(solids, solid, ox, oy, oz, dx, dy, dz, ix, iy, iz):  # noqa: PLR0911, PLR0912
-    """Return (depth, face) where the ray o + t d first enters a solid; face counts -x +x -y +y -z +z, 6 is round.
-
-    ``ix``, ``iy`` and ``iz`` are the inverses of the direction.
-    """
-    x0, y0, z0 = solids[solid, LOW], solids[solid, LOW + 1], solids[solid, LOW + 2]
-    x1, y1, z1 = solids[solid, HIGH], solids[solid, HIGH + 1], solids[solid, HIGH + 2]
-    xa, xb = (x0 - ox) * ix, (x1 - ox) * ix
-    ya, yb = (y0 - oy) * iy, (y1 - oy) * iy
-    za, zb = (z0 - oz) * iz, (z1 - oz) * iz
-    near_x, near_y, near_z = min(xa, xb), min(ya, yb), min(za, zb)
-    near = max(near_x, near_y, near_z)
-    far = min(max(xa, xb), max(ya, yb), max(za, zb))
+def _cast(solids, solid, ray, inverse):
+    """Return (t, face) where a ray enters a solid; face 6 is round."""
+    (ox, oy, oz, dx, dy, dz), (ix, iy, iz) = ray, inverse
+    w = solids[solid]
+    x0, y0, z0 = w[LOW] - ox, w[LOW + 1] - oy, w[LOW + 2] - oz
+    x1, y1, z1 = w[HIGH] - ox, w[HIGH + 1] - oy, w[HIGH + 2] - oz
+    near, far, face = between_planes(x0 * ix, x1 * ix, y0 * iy, y1 * iy, z0 * iz, z1 * iz, dx, dy, dz)
     if near > far or far < NEAR:
         return FAR, 0
-    kind = solids[solid, KIND]
+    kind = w[KIND]
     if kind == BOX:
-        if near < NEAR:
-            return FAR, 0
-        if near == near_x:
-            return near, 0 if dx > 0.0 else 1
-        if near == near_y:
-            return near, 2 if dy > 0.0 else 3
-        return near, 4 if dz > 0.0 else 5
-    rx, rz = 0.5 * (x1 - x0), 0.5 * (z1 - z0)
-    px, pz, qx, qz = (ox - x0) / rx - 1.0, (oz - z0) / rz - 1.0, dx / rx, dz / rz
+        return (near, face) if near >= NEAR else (FAR, 0)
+    rx, rz = 0.5 * (w[HIGH] - w[LOW]), 0.5 * (w[HIGH + 2] - w[LOW + 2])
+    tall = w[HIGH + 1] - w[LOW + 1]
+    px, pz, qx, qz = -x0 / rx - 1.0, -z0 / rz - 1.0, dx / rx, dz / rz
     if kind == ELLIPSOID:
-        ry = 0.5 * (y1 - y0)
-        py, qy = (oy - y0) / ry - 1.0, dy / ry
-        a = qx * qx + qy * qy + qz * qz
-        b = px * qx + py * qy + pz * qz
-        c = px * px + py * py + pz * pz - 1.0
-        root = b * b - a * c
-        if root <= 0.0:
-            return FAR, 0
-        t = (-b - np.sqrt(root)) / a
-        if t < NEAR:
-            return FAR, 0
-        return t, 6
-    tall = y1 - y0
-    py, qy = (oy - y0) / tall, dy / tall
-    k0 = solids[solid, ENDS]
-    k1 = solids[solid, ENDS + 1] - k0
+        ry = 0.5 * tall
+        t = into_ball(px, -y0 / ry - 1.0, pz, qx, dy / ry, qz)
+        return (t, 6) if t >= NEAR else (FAR, 0)
+    py, qy = -y0 / tall, dy / tall
+    k0 = w[ENDS]
+    k1 = w[ENDS + 1] - k0
     # |(x, z)| = k0 + k1 y
     s, g = k0 + k1 * py, k1 * qy
     best, best_face = FAR, 0
@@ -100,64 +72,41 @@ def _cast(solids, solid, ox, oy, oz, dx, dy, dz, ix, iy, iz):  # noqa: PLR0911, 
     for end in range(2):
         t = (end - py) / qy
         x, z = px + t * qx, pz + t * qz
-        k = solids[solid, ENDS + end]
+        k = w[ENDS + end]
         if NEAR <= t < best and x * x + z * z <= k * k:
             best, best_face = t, 2 + end
     return best, best_face
 
 
 @compiled
-def _shell(room, ox, oy, oz, dx, dy, dz, ix, iy, iz):
-    """Return (depth, face) where a ray from inside leaves the room."""
+def _shell(room, ray, inverse):
+    """Return (t, key) where a ray from inside leaves the room."""
+    (ox, oy, oz, dx, dy, dz), (ix, iy, iz) = ray, inverse
     tx = (room[SIZE] - ox) * ix if dx > 0.0 else -ox * ix
     ty = (room[SIZE + 1] - oy) * iy if dy > 0.0 else -oy * iy
     tz = (room[SIZE + 2] - oz) * iz if dz > 0.0 else -oz * iz
     if tx < ty and tx < tz:
-        return tx, 1 if dx > 0.0 else 0
+        return tx, 8 * SHELL + (1 if dx > 0.0 else 0)
     if ty < tz:
-        return ty, 3 if dy > 0.0 else 2
-    return tz, 5 if dz > 0.0 else 4
+        return ty, 8 * SHELL + (3 if dy > 0.0 else 2)
+    return tz, 8 * SHELL + (5 if dz > 0.0 else 4)
 
 
 @compiled
-def _bounds(solids, solid, camera, side):
-    """Return the pixel rectangle (left, top, right, bottom; ends excluded) that a box can cover; empty if none."""
-    xs, ys, zs = np.empty(8), np.empty(8), np.empty(8)
-    any_front = False
+def _cover(solids, solid, camera, side):
+    """Return the pixels that a solid's box can cover."""
+    corners = np.empty((8, 3))
     for corner in range(8):
-        x = solids[solid, (HIGH if corner & 1 else LOW)] - camera[0, 0]
-        y = solids[solid, (HIGH if corner & 2 else LOW) + 1] - camera[0, 1]
-        z = solids[solid, (HIGH if corner & 4 else LOW) + 2] - camera[0, 2]
-        xs[corner] = x * camera[1, 0] + y * camera[1, 1] + z * camera[1, 2]
-        ys[corner] = x * camera[2, 0] + y * camera[2, 1] + z * camera[2, 2]
-        zs[corner] = x * camera[3, 0] + y * camera[3, 1] + z * camera[3, 2]
-        any_front = any_front or zs[corner] > NEAR
-    if not any_front:
-        return 0, 0, 0, 0
-    u0, u1, v0, v1 = FAR, -FAR, FAR, -FAR
-    for corner in range(8):
-        if zs[corner] > NEAR:
-            u, v = xs[corner] / zs[corner], ys[corner] / zs[corner]
-            u0, u1, v0, v1 = min(u0, u), max(u1, u), min(v0, v), max(v1, v)
-        for bit in range(3):
-            other = corner ^ (1 << bit)
-            if other > corner and (zs[corner] > NEAR) != (zs[other] > NEAR):
-                k = (NEAR - zs[corner]) / (zs[other] - zs[corner])
-                u = (xs[corner] + k * (xs[other] - xs[corner])) / NEAR
-                v = (ys[corner] + k * (ys[other] - ys[corner])) / NEAR
-                u0, u1, v0, v1 = min(u0, u), max(u1, u), min(v0, v), max(v1, v)
-    # One pixel of margin covers rounding and the samples around a pixel's middle.
-    half = 0.5 * side
-    left = int(max(0.0, np.floor((max(u0, -4.0) / HALF_VIEW + 1.0) * half) - 1.0))
-    end_x = int(min(float(side), np.ceil((min(u1, 4.0) / HALF_VIEW + 1.0) * half) + 1.0))
-    top = int(max(0.0, np.floor((1.0 - min(v1, 4.0) / HALF_VIEW) * half) - 1.0))
-    end_y = int(min(float(side), np.ceil((1.0 - max(v0, -4.0) / HALF_VIEW) * half) + 1.0))
-    return left, top, end_x, end_y
+        for axis in range(3):
+            corners[corner, axis] = solids[solid, (HIGH if corner & (1 << axis) else LOW) + axis]
+    return window(corners, camera, NEAR, HALF_VIEW, 1, side)
 
 
 @compiled
-def _colour(solids, room, shadow, solid, face, t, ox, oy, oz, dx, dy, dz):  # noqa: PLR0912, PLR0915
-    """Return the lit colour (red, green, blue, 0 to 255) of the point at depth t on a face."""
+def _colour(solids, room, shadow, _sample, key, t, _v, ray):  # noqa: PLR0912, PLR0915
+    """Return the lit colour (red, green, blue) of a point."""
+    ox, oy, oz, dx, dy, dz = ray
+    solid, face = key >> 3, key & 7
     x, y, z = ox + t * dx, oy + t * dy, oz + t * dz
     nx = ny = nz = 0.0
     if face == 0:
@@ -258,56 +207,7 @@ def _colour(solids, room, shadow, solid, face, t, ox, oy, oz, dx, dy, dz):  # no
 
 
 @compiled
-def _cover(solids, room, camera, depths, keys):
-    """Fill ``depths`` and ``keys`` (8 times the index of the nearest solid, plus its face) for every pixel's middle."""
-    side = depths.shape[0]
-    pixel = 2.0 * HALF_VIEW / side
-    ox, oy, oz = camera[0, 0], camera[0, 1], camera[0, 2]
-    rx, ry, rz = camera[1, 0], camera[1, 1], camera[1, 2]
-    for row in range(side):
-        v = HALF_VIEW - (row + 0.5) * pixel
-        bx, by, bz = camera[3, 0] + v * camera[2, 0], camera[3, 1] + v * camera[2, 1], camera[3, 2] + v * camera[2, 2]
-        for column in range(side):
-            u = (column + 0.5) * pixel - HALF_VIEW
-            dx, dy, dz = _safe(bx + u * rx), _safe(by + u * ry), _safe(bz + u * rz)
-            t, face = _shell(room, ox, oy, oz, dx, dy, dz, 1.0 / dx, 1.0 / dy, 1.0 / dz)
-            depths[row, column] = t
-            keys[row, column] = 8 * SHELL + face
-    for solid in range(len(solids)):
-        left, top, end_x, end_y = _bounds(solids, solid, camera, side)
-        for row in range(top, end_y):
-            v = HALF_VIEW - (row + 0.5) * pixel
-            bx = camera[3, 0] + v * camera[2, 0]
-            by = camera[3, 1] + v * camera[2, 1]
-            bz = camera[3, 2] + v * camera[2, 2]
-            for column in range(left, end_x):
-                u = (column + 0.5) * pixel - HALF_VIEW
-                dx, dy, dz = _safe(bx + u * rx), _safe(by + u * ry), _safe(bz + u * rz)
-                t, face = _cast(solids, solid, ox, oy, oz, dx, dy, dz, 1.0 / dx, 1.0 / dy, 1.0 / dz)
-                if t < depths[row, column]:
-                    depths[row, column] = t
-                    keys[row, column] = 8 * solid + face
-
-
-@compiled
-def _neighbours(keys, row, column, around):
-    """Write the solids of a pixel and its eight neighbours into ``around``; return how many there are."""
-    found = 0
-    side = keys.shape[0]
-    for y in range(max(0, row - 1), min(side, row + 2)):
-        for x in range(max(0, column - 1), min(side, column + 2)):
-            other = keys[y, x] >> 3
-            known = other == SHELL
-            for index in range(found):
-                known = known or around[index] == other
-            if not known:
-                around[found] = other
-                found += 1
-    return found
-
-
-@compiled
-def draw(solids, room, shadow, camera, frame, depths, keys):
+def draw(solids, room, shadow, camera, frame, keys):
     """Draw one frame.
 
     Args:
@@ -316,52 +216,10 @@ def draw(solids, room, shadow, camera, frame, depths, keys):
         shadow: float64 (i, j), how dark the floor is.
         camera: float64 (4, 3): position in metres, and the unit vectors right, up and ahead.
         frame: uint8 (side, side, 3), filled with RGB.
-        depths: float64 (side, side), working memory.
         keys: int32 (side, side), filled with 8 times the index of the solid each pixel shows (-1 for the room itself)
             plus the number of its face.
     """
-    _cover(solids, room, camera, depths, keys)
-    side = frame.shape[0]
-    pixel = 2.0 * HALF_VIEW / side
-    ox, oy, oz = camera[0, 0], camera[0, 1], camera[0, 2]
-    rx, ry, rz = camera[1, 0], camera[1, 1], camera[1, 2]
-    around = np.empty(9, np.int64)
-    last = side - 1
-    for row in range(side):
-        for column in range(side):
-            key = keys[row, column]
-            inner = (
-                key == keys[row, max(0, column - 1)]
-                and key == keys[row, min(last, column + 1)]
-                and key == keys[max(0, row - 1), column]
-                and key == keys[min(last, row + 1), column]
-            )
-            samples, found = 1, 0
-            if not inner:
-                samples, found = 4, _neighbours(keys, row, column, around)
-            red = green = blue = 0.0
-            for sample in range(samples):
-                a = b = 0.5
-                if not inner:  # a turned square of samples, so that neither rows nor columns repeat
-                    a, b = (0.375, 0.875, 0.125, 0.625)[sample], (0.125, 0.375, 0.625, 0.875)[sample]
-                u, v = (column + a) * pixel - HALF_VIEW, HALF_VIEW - (row + b) * pixel
-                dx = _safe(camera[3, 0] + v * camera[2, 0] + u * rx)
-                dy = _safe(camera[3, 1] + v * camera[2, 1] + u * ry)
-                dz = _safe(camera[3, 2] + v * camera[2, 2] + u * rz)
-                t, solid, face = depths[row, column], key >> 3, key & 7
-                if not inner:
-                    ix, iy, iz = 1.0 / dx, 1.0 / dy, 1.0 / dz
-                    t, face = _shell(room, ox, oy, oz, dx, dy, dz, ix, iy, iz)
-                    solid = SHELL
-                    for index in range(found):
-                        other = around[index]
-                        depth, other_face = _cast(solids, other, ox, oy, oz, dx, dy, dz, ix, iy, iz)
-                        if depth < t:
-                            t, face, solid = depth, other_face, other
-                r, g, b = _colour(solids, room, shadow, solid, face, t, ox, oy, oz, dx, dy, dz)
-                red, green, blue = red + r, green + g, blue + b
-            if not inner:
-                red, green, blue = 0.25 * red, 0.25 * green, 0.25 * blue
-            frame[row, column, 0] = min(255, int(red + 0.5))
-            frame[row, column, 1] = min(255, int(green + 0.5))
-            frame[row, column, 2] = min(255, int(blue + 0.5))
+    dirty, depths = np.ones(keys.shape, np.bool_), np.empty(keys.shape)
+    raycast.draw(
+        _shell, _cast, _cover, _colour, solids, room, shadow, camera, HALF_VIEW, _EDGE, dirty, frame, depths, keys
+    )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ....errors import LevelError
 from ....images import Frame
+from ...raycast import rgb
 from ..state import Pose, Room, millimetres, parse_room
 from .kernel import (
     BOX,
@@ -69,12 +70,12 @@ def scene_of(room_json: str) -> tuple[NDArray[np.float64], NDArray[np.float64], 
             raise LevelError(f"the room has a part of shape {part.shape!r}; known: {', '.join(SHAPES)}")
         row[KIND], row[ENDS], row[ENDS + 1] = SHAPES[part.shape]
         row[LOW : LOW + 3], row[HIGH : HIGH + 3] = np.array(part.low) / 1000, np.array(part.high) / 1000
-        row[COLOUR : COLOUR + 3], row[CODE] = _rgb(part.colour), _code(part.surface)
+        row[COLOUR : COLOUR + 3], row[CODE] = rgb(part.colour), _code(part.surface)
     shell = np.zeros(SHELL_NUMBERS)
     shell[SIZE : SIZE + 3], shell[SHADOW_STEP] = np.array(room.size) / 1000, _SHADOW_STEP
     for which, finish in ((FLOOR, room.floor), (WALL, room.wall), (CEILING, room.ceiling)):
         at = SHELL_COLOURS + 3 * which
-        shell[at : at + 3], shell[SHELL_CODES + which] = _rgb(finish.colour), _code(finish.surface)
+        shell[at : at + 3], shell[SHELL_CODES + which] = rgb(finish.colour), _code(finish.surface)
     return solids, shell, _shadow(room)
 
 
@@ -96,12 +97,8 @@ def draw_view(room_json: str, pose: Pose) -> tuple[Frame, NDArray[np.int32]]:
         ]
     )
     frame, keys = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE), np.int32)
-    draw(*scene_of(room_json), camera, frame, np.empty((SIDE, SIDE)), keys)
+    draw(*scene_of(room_json), camera, frame, keys)
     return frame, keys >> 3
-
-
-def _rgb(colour: str) -> list[float]:
-    return [float(int(colour[at : at + 2], 16)) for at in (1, 3, 5)]
 
 
 def _code(surface: str) -> int:

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....images import Frame
+from ...raycast import rgb
 from ..tasks import APPLE, CABINET_BOXES, CUBE, DRAWER_BOXES, KINDS, TARGET_RADIUS, TARGETS, Box, Point, Scene, TaskKind
 from ..world import EYE, LOOKED_AT, SIDE
 from .arm import FINGERS_OPEN, arm, fingers
-from .kernel import WALL, ZONES, draw, mark
-from .solids import Solid, array_of, ball, box, cylinder, rgb
+from .kernel import draw, mark
+from .solids import Solid, array_of, ball, box, cylinder
 
 CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
 TARGET_COLOURS = {"left target": "#d9605c", "right target": "#5fb86a"}
@@ -41,7 +42,7 @@ def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
     """
     below = _background(kind.name) if scene.opening is None else _with_drawer(kind.name, scene.opening)
     layer = _drawn(kind, below, [*_things(scene), *_fingers(kind, scene)])
-    return layer.frame, layer.keys // ZONES + WALL
+    return layer.frame, layer.keys >> 3
 
 
 def draw_whole(kind: TaskKind, scene: Scene) -> Frame:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ...raycast import rgb
 from ..tasks import Point
 from .kernel import BOX, COLUMNS, CYLINDER, ELLIPSOID
 
@@ -46,10 +47,4 @@ def array_of(solids: list[Solid]) -> NDArray[np.float64]:
     return np.array(solids).reshape(-1, COLUMNS)
 
 
-def rgb(colour: str) -> tuple[float, float, float]:
-    """Return red, green and blue, 0 to 255, of a colour #rrggbb."""
-    red, green, blue = (float(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
-    return red, green, blue
-
-
-__all__ = ["Solid", "array_of", "ball", "box", "cylinder", "rgb"]
+__all__ = ["Solid", "array_of", "ball", "box", "cylinder"]

@@ -26,7 +26,7 @@ from pivot.environments.navigation.state import (
 from pivot.errors import ConfigError, LevelError
 from pivot.solvers.navigation.room import Pose as SolverPose
 from pivot.solvers.navigation.room import read_state
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
 PLAIN = Finish("#c0c0c0", "plain")

@@ -1,19 +1,25 @@
 """A stand-in for AI2-THOR's controller that speaks the interface of the real class and gives real ``Event`` objects.
 
 It walks in an empty scene with a wall, draws a picture that depends on the pose, and breaks on demand: at a numbered
-call it hangs, raises what the real one raises, or gives back half an event.
+call it hangs, raises what the real one raises, or gives back half an event. A :class:`StandInProcess` asks it in place
+of the child process that holds the real one: what the child answers and what the parent makes of it is the same code.
 """
 
+import json
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from ai2thor.exceptions import RestartError
 from ai2thor.server import Event, MultiAgentEvent
+from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
+from pivot.environments.navigation.thor.worker import Thor
+from pivot.environments.simulators import Answer
+from pivot.errors import SimulatorError
+from pivot.processes import seconds
 
-SCENES = {"FloorPlan11", "FloorPlan12"}
+SCENES = {"FloorPlan11_physics", "FloorPlan12_physics"}
 WALL = 2.01
 """Nobody gets beyond this in x or z, metres."""
 MOVES = {"MoveAhead": 0, "MoveRight": 90, "MoveBack": 180, "MoveLeft": 270}
@@ -22,9 +28,10 @@ Fault = Callable[["StandInController", str], Any]
 
 
 class StandInUnity:
-    """What the module that knows Unity offers, with controllers that break as planned.
+    """Starts processes whose controllers break as planned.
 
-    ``faults`` maps the number of a call, counted over all controllers from 0, to what happens in it.
+    ``faults`` maps the number of a call, counted over all controllers from 0, to what happens in it; ``starts`` are the
+    faults of the starts.
     """
 
     def __init__(self, faults: dict[int, Fault] | None = None, *, starts: Sequence[Fault | None] = ()) -> None:
@@ -32,45 +39,76 @@ class StandInUnity:
         self.starts: Sequence[Fault | None] = starts
         self.controllers: list[StandInController] = []
         self.calls = 0
-        self.settings: list[dict[str, float]] = []
+        self.limits: set[tuple[str, float]] = set()
 
-    def new_controller(self) -> "StandInController":
-        controller = StandInController.__new__(StandInController)
-        controller.unity = self
-        controller.killed = threading.Event()
-        self.controllers.append(controller)
-        return controller
-
-    def start(self, controller: "StandInController", step_seconds: float, start_seconds: float) -> None:
-        self.settings.append({"step": step_seconds, "start": start_seconds})
-        fault, self.starts = (self.starts[0], self.starts[1:]) if self.starts else (None, ())
-        if fault is not None:
-            fault(controller, "start")
-        controller.scene = "FloorPlan1"
-        controller.pose = [0.0, 0.9, 0.0, 0.0, 0.0]
-
-    def kill(self, controller: "StandInController") -> None:
-        controller.killed.set()
+    def __call__(self) -> "StandInProcess":
+        return StandInProcess(self)
 
     @property
     def alive(self) -> int:
-        return sum(not controller.killed.is_set() for controller in self.controllers)
+        return sum(not controller.killed for controller in self.controllers)
+
+
+class HangError(Exception):
+    """Says that a call would never return."""
+
+
+class StandInProcess(ThorProcess):
+    """Holds a controller in this process."""
+
+    def __init__(self, unity: StandInUnity) -> None:
+        self.controller = StandInController(unity)
+        self._thor = Thor(self.controller)
+        unity.controllers.append(self.controller)
+        self._step_seconds = seconds(STEP_SECONDS, 60)
+        self._request({"do": "start"}, seconds(START_SECONDS, 600))
+
+    def end(self) -> None:
+        self.controller.killed = True
+
+    def _request(self, request: Answer, limit: float) -> tuple[Answer, bytes]:
+        what = str(request.get("action") or request["do"])
+        self.controller.unity.limits.add((str(request["do"]), limit))
+        try:
+            if request["do"] == "start":
+                self.controller.begin()
+                return {"ready": True}, b""
+            answer, pixels = self._thor.answer(json.loads(json.dumps(request)))
+        except HangError:
+            self.end()
+            raise SimulatorError(f"AI2-THOR did not answer {what!r} within {limit:g} s and was ended") from None
+        except Exception as error:
+            self.end()
+            raise SimulatorError(f"AI2-THOR failed at {what!r}: {type(error).__name__}: {error}") from error
+        return json.loads(json.dumps(answer)), pixels
 
 
 class StandInController:
     """The two methods of ``ai2thor.controller.Controller`` that are used, with its signatures and its errors."""
 
-    unity: StandInUnity
-    killed: threading.Event
-    scene: str
-    pose: list[float]
+    scenes_in_build = SCENES
+
+    def __init__(self, unity: StandInUnity) -> None:
+        self.unity = unity
+        self.killed = False
+        self.scene = "FloorPlan1_physics"
+        self.pose = [0.0, 0.9, 0.0, 0.0, 0.0]
+
+    def begin(self) -> None:
+        unity = self.unity
+        fault, unity.starts = (unity.starts[0], unity.starts[1:]) if unity.starts else (None, ())
+        if fault is not None:
+            fault(self, "start")
+
+    @staticmethod
+    def normalize_scene(scene: str) -> str:
+        return f"{scene}_physics"
 
     def reset(self, scene: str | None = None, **init_params: Any) -> Event:
         del init_params
         if (found := self._fault(f"reset {scene}")) is not None:
             return found
-        if scene not in SCENES:
-            raise ValueError(f"\nScene '{scene}' not contained in build (scene names are case sensitive).")
+        assert scene is not None
         self.scene, self.pose = scene, [0.25, 0.9, 0.25, 0.0, 0.0]
         return self.event("Initialize", True)
 
@@ -81,7 +119,7 @@ class StandInController:
         return self.event(action, self._execute(action, action_args))
 
     def _fault(self, what: str) -> Any:
-        assert not self.killed.is_set(), "a controller was used after its end"
+        assert not self.killed, "a controller was used after its end"
         number = self.unity.calls
         self.unity.calls += 1
         fault = self.unity.faults.get(number)
@@ -145,12 +183,6 @@ class StandInController:
 # What can go wrong in a call
 
 
-def hang(controller: StandInController, what: str) -> Any:
-    """Never answer, until the process is ended from outside."""
-    controller.killed.wait(60)
-    raise TimeoutError(f"pipe closed during {what}")
-
-
 def raising(error: Callable[[], BaseException]) -> Fault:
     def fault(controller: StandInController, what: str) -> Any:
         raise error()
@@ -158,6 +190,7 @@ def raising(error: Callable[[], BaseException]) -> Fault:
     return fault
 
 
+hang = raising(HangError)
 crash = raising(lambda: RestartError("Restarting unity due to crash"))
 died = raising(lambda: RuntimeError("Error encountered when running action"))
 timed_out = raising(lambda: TimeoutError("Reading from AI2-THOR backend timed out"))
@@ -197,4 +230,4 @@ def as_multi_agent(event: Event) -> MultiAgentEvent:
     return MultiAgentEvent(0, [event])
 
 
-__all__ = ["Fault", "MultiAgentEvent", "StandInController", "StandInUnity"]
+__all__ = ["Fault", "MultiAgentEvent", "StandInController", "StandInProcess", "StandInUnity"]

@@ -23,7 +23,7 @@ from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillSt
 from pivot.environments.primitiveskill.table.tabletop import TabletopWorld
 from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind, reached, update_achieved
 from pivot.environments.primitiveskill.world import World
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 
 MOST_NOISE = 15
 """Largest amplitude of the noise on coordinates, millimetres."""

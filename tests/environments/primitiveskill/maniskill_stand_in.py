@@ -3,7 +3,8 @@
     maniskill_stand_in.py MODE FOLDER
 
 The mode is ``well``, or a request and what happens at it, as ``execute-hang``; with ``once-`` before it only the first
-process of the folder misbehaves. Needs the standard library alone. A primitive moves the first thing by one millimetre.
+process of the folder misbehaves. With ``gone`` the first one dies at its third primitive, and no other one starts.
+Needs the standard library alone. A primitive moves the first thing by one millimetre.
 """
 
 import json
@@ -60,6 +61,8 @@ def main() -> None:
     (folder / f"started-{number}").touch()
     if mode.startswith("once-"):
         mode = mode.removeprefix("once-") if number == 0 else "well"
+    if mode == "gone":
+        mode = "start-failed" if number else "gone"
     at, _, how = mode.partition("-")
     objects: dict[str, list[float]] = {}
     drift = 0.5 if at == "drift" and number else 0.0
@@ -71,7 +74,7 @@ def main() -> None:
         if do == at:
             misbehave(how)
             continue
-        if at == "drift" and number == 0 and executed == 2:
+        if number == 0 and executed == {"drift": 2, "gone": 3}.get(at):
             sys.exit(5)
         if do == "load":
             objects = {item["name"]: item["position"] for item in json.loads(request["state"])["objects"]}

@@ -8,16 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from pivot import plugins
-from pivot.environments.base import Task
-from pivot.environments.primitiveskill import environment as primitiveskill
+from pivot.environments import backends
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv, observation_text
 from pivot.environments.primitiveskill.levels import CLEAR
 from pivot.environments.primitiveskill.state import SkillState, parse_state
 from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene, reached, update_achieved
 from pivot.errors import LevelError
-from pivot.rollouts.base import HistoryEntry
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 from pydantic import ValidationError
 
 
@@ -433,10 +430,10 @@ def test_the_table_is_named_as_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> No
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(primitiveskill, "version", missing)
+    monkeypatch.setattr(backends, "version", missing)
     with pytest.raises(ValidationError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
         PrimitiveSkillConfig(backend="maniskill")
-    monkeypatch.setattr(primitiveskill, "version", lambda name: "3.0.1")
+    monkeypatch.setattr(backends, "version", lambda name: "3.0.1")
     other = PrimitiveSkillConfig(backend="maniskill")
     assert other.maniskill_version == "3.0.1"
     assert (other.stand_ins, other.simulator, other.repeats_exactly, other.most_instances) == (
@@ -473,46 +470,3 @@ def test_a_turn_takes_well_below_a_millisecond() -> None:
             _, _, terminated, truncated, _ = env.step(env.action_space.sample())
             turns, over = turns + 1, terminated or truncated
     assert (perf_counter() - started) / turns < 0.005  # 0.35 ms, resets and all, on a quiet core
-
-
-# --- the acting prompt -----------------------------------------------------------------------------------------------
-
-
-def prompt_parts(t: int, history: list[HistoryEntry]) -> tuple[list[str], str]:
-    env = PrimitiveSkillEnv()
-    _, info = env.reset(options={"state": STACK})
-    task = Task("t-1", 1, STACK, KINDS["stack"].instruction)
-    prompt = plugins.load("prompts", "primitiveskill")
-    [message] = prompt.render(
-        env.profile, task, t=t, frame_id="ab", history=history, observation=info["observation_text"]
-    )
-    kinds = [part["type"] for part in message["content"]]
-    return kinds, "\n".join(part.get("text", "<picture>") for part in message["content"])
-
-
-def test_the_prompt_says_what_the_student_needs() -> None:
-    kinds, text = prompt_parts(0, [])
-    assert kinds == ["text", "image", "text"]
-    for part in (
-        KINDS["stack"].instruction,
-        "pick(x,y,z)",
-        "place(x,y,z)",
-        "push(x1,y1,z1,x2,y2,z2)",
-        "This is your first step",
-        "Workspace limits in mm: x -100 to 150",
-        "[(0,-100,20),(100,50,20),(-60,150,20)]",
-        "sides of 40 mm",
-        "<think>...</think><answer>...</answer>",
-    ):
-        assert part in text
-    assert "{" not in text and "None" not in text
-    # Positions have no names.
-    assert "red cube" not in text.replace(KINDS["stack"].instruction, "")
-
-
-def test_the_prompt_shows_the_last_two_actions() -> None:
-    history = [HistoryEntry(1, "empty"), HistoryEntry(2, "pick(0,-100,20)"), HistoryEntry(3, "place(1,2,3)")]
-    _, text = prompt_parts(3, history)
-    assert "Steps so far: 3. The last ones: step 2: pick(0,-100,20); step 3: place(1,2,3)." in text
-    assert "Now comes step 4." in text
-    assert "empty" not in text

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from pivot.environments.primitiveskill.actions import Primitive, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
-from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld, check_health
+from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
 from pivot.environments.primitiveskill.tasks import KINDS, TARGETS, Point, Scene, reached
 from pivot.environments.primitiveskill.world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
 from pivot.errors import ConfigError
-from pivot.rollouts.scripted._primitiveskill_expert import expert_action
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.environments.primitiveskill import maniskill_parity as parity
 
 pytestmark = [
@@ -210,12 +210,13 @@ def test_both_pictures_show_a_thing_where_it_is(simulator: ManiSkillWorld, task:
 
 
 @full
-def test_check_health() -> None:
-    assert "draws 300x300 frames" in check_health()
+def test_the_check() -> None:
+    assert "draws 300x300 frames" in ManiSkillWorld().check()
 
 
 def test_without_a_driver_the_message_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VK_ICD_FILENAMES", "VK_DRIVER_FILES"):
         monkeypatch.setenv(name, "/nonexistent.json")
+    monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # one that never started is not started again
     with pytest.raises(ConfigError, match=r"Vulkan.*mesa-vulkan-drivers"):
-        check_health()
+        ManiSkillWorld().check()

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pivot.environments.primitiveskill import environment
 from pivot.environments.primitiveskill.actions import Primitive
 from pivot.environments.primitiveskill.maniskill.process import START_SECONDS, STEP_SECONDS, ManiSkillProcess
-from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld, check_health
+from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
 from pivot.errors import ConfigError, LevelError, SimulatorError
+from pivot.rollouts.base import Status, StopReason
+from pivot.rollouts.loop import roll_out_tasks
+from pivot.rollouts.prompts.primitiveskill import PROMPT
+from pivot.rollouts.scripted.policy import ScriptedPolicy
 from pivot.tests.environments.primitiveskill.maniskill_parity import level
 
 STAND_IN = Path(__file__).with_name("maniskill_stand_in.py")
@@ -24,6 +29,7 @@ def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short ones, but long enough for an interpreter to start on a busy machine."""
     monkeypatch.setenv(STEP_SECONDS, "0.5")
     monkeypatch.setenv(START_SECONDS, "20")
+    monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # as in a fresh interpreter, whatever test ran before
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_a_healthy_process(start_as: Callable[[str], Start], started: list[ManiS
 
 @pytest.mark.parametrize("how", ["hang", "die", "text", "list", "huge", "half", "failed"])
 @pytest.mark.parametrize("when", ["load", "execute", "draw"])
-def test_misbehaving_twice_is_an_error_and_leaves_no_process(
+def test_misbehaving_again_and_again_is_an_error_and_leaves_no_process(
     start_as: Callable[[str], Start],
     started: list[ManiSkillProcess],
     monkeypatch: pytest.MonkeyPatch,
@@ -85,12 +91,12 @@ def test_misbehaving_twice_is_an_error_and_leaves_no_process(
         pytest.skip("the first picture has the deadline of a start")
     world = ManiSkillWorld(start=start_as(f"{when}-{how}"))
     begin = time.monotonic()
-    with pytest.raises(SimulatorError, match="given up after 2 processes") as error:
+    with pytest.raises(SimulatorError, match="given up after 2 restarts") as error:
         world.load(level("align", 1, MANISKILL))
         world.execute(PICK)
         world.draw()
     assert time.monotonic() - begin < 15
-    assert len(started) == 2
+    assert len(started) == 3
     assert not any(alive(process.pid) for process in started)
     if how == "die":
         assert "status 3" in str(error.value)
@@ -136,15 +142,31 @@ def test_a_process_that_ends_elsewhere_is_not_gone_on_with(start_as: Callable[[s
 
 def test_what_is_missing_is_said(start_as: Callable[[str], Start]) -> None:
     with pytest.raises(ConfigError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
-        check_health(start=start_as("start-missing"))
+        ManiSkillWorld(start=start_as("start-missing")).check()
     with pytest.raises(ConfigError, match=r"Vulkan.*mesa-vulkan-drivers"):
-        check_health(start=start_as("start-failed"))
+        ManiSkillWorld(start=start_as("start-failed")).check()
     with pytest.raises(ConfigError, match="not fit for a run"):
-        check_health(start=start_as("execute-die"))
+        ManiSkillWorld(start=start_as("execute-die")).check()
     with pytest.raises(ConfigError, match="grasped nothing"):
-        check_health(start=start_as("well"))
+        ManiSkillWorld(start=start_as("well")).check()
     with pytest.raises(ConfigError, match="flat"):
-        check_health(start=start_as("flat"))
+        ManiSkillWorld(start=start_as("flat")).check()
+
+
+def test_a_restart_that_fails_owes_the_episode_and_does_not_end_the_run(
+    start_as: Callable[[str], Start], started: list[ManiSkillProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process dies in the second turn, and no other one starts: not in its place, and not later on."""
+    start = start_as("gone")
+    monkeypatch.setattr(environment, "ManiSkillWorld", lambda physics: ManiSkillWorld(physics, start))
+    config = environment.PrimitiveSkillConfig(backend=MANISKILL, maniskill_version="3.0.1", tasks=("align",))
+    task = environment.PrimitiveSkillEnv.make_task(config, 1)
+    (rollouts,) = roll_out_tasks(environment.PrimitiveSkillEnv, config, [task], ScriptedPolicy(), 3, prompt=PROMPT)
+    assert [(each.status, each.stop_reason) for each in rollouts.episodes] == [(Status.ERROR, StopReason.ENV_ERROR)] * 3
+    assert [len(each.steps) > 0 for each in rollouts.episodes] == [True, False, False]
+    for each in rollouts.episodes:
+        assert str(each.error).startswith("SimulatorError: given up after 2 restarts: ManiSkill failed at 'start'")
+    assert len(started) == 1
 
 
 def test_without_maniskill_the_real_child_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,7 +175,7 @@ def test_without_maniskill_the_real_child_says_what_to_install(monkeypatch: pyte
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv(START_SECONDS, "60")
     with pytest.raises(ConfigError, match=r"pip install 'pivot-vlm\[maniskill\]'"):
-        ManiSkillProcess("physx_cpu")
+        ManiSkillWorld().check()
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "nan"])

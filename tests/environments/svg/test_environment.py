@@ -10,7 +10,7 @@ from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import rasterise
 from pivot.environments.svg.sandbox.raster import SIDE
 from pivot.errors import ConfigError, LevelError
-from pivot.tests.testing.environment_contract import EnvironmentContract
+from pivot.testing import EnvironmentContract
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10">'
 RED = f'{HEAD}<rect x="1" y="1" width="6" height="6" fill="red"/></svg>'
@@ -68,7 +68,7 @@ class TestSvgContract(EnvironmentContract):
         ({"targets": "hf:/no/such/folder:Svg"}, "/no/such/folder"),
         ({"targets": "hf:name"}, "hf:DATASET:COLUMN"),
     )
-    info_keys = frozenset({"valid_svg", "average_score", "remaining_turns", "svg_outcome", "score_parts"})
+    info_keys = frozenset({"valid_svg", "average_score", "remaining_turns", "submission_outcome", "score_parts"})
     reward_range = (0.0, 1.0)
     seeds = tuple(range(6))
     gym_id = "pivot/Svg-v0"
@@ -110,7 +110,7 @@ def test_the_same_picture_ends_the_episode_with_score_one() -> None:
             "valid_svg": True,
             "average_score": 1.0,
             "remaining_turns": 1,
-            "svg_outcome": "ok",
+            "submission_outcome": "ok",
             "score_parts": parts,
         },
     )
@@ -135,7 +135,7 @@ def test_a_bad_last_submission_scores_zero_and_the_earlier_canvas_is_paid(bad: s
 def test_nothing_drawn_at_all_is_paid_nothing() -> None:
     steps = play(SvgEnv(), "", BROKEN)
     assert [step[0] for step in steps] == [0, 0]
-    assert [step[3]["svg_outcome"] for step in steps] == ["empty", "not_svg"]
+    assert [step[3]["submission_outcome"] for step in steps] == ["empty", "not_svg"]
 
 
 def test_success_is_a_setting() -> None:

@@ -1,0 +1,164 @@
+"""A config resolved at the door: every plugin found and checked, every setting typed, before anything is written.
+
+A :class:`Run` is what stages get. It holds classes and settings, never a living part: whoever asks for a policy,
+writer, solver or prover gets one of its own, so that no two threads share one. It travels between processes as its
+config.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .. import plugins
+from ..environments.base import EnvConfig, PivotEnv
+from ..identity import digest
+from ..labeling.base import Filter, GuidanceWriter
+from ..labeling.writers import ModelWriter
+from ..models.base import Role
+from ..plugins import Settings, read_settings
+from ..rollouts.base import Policy, StudentPrompt
+from ..rollouts.policies import ModelPolicy
+from ..solvers.base import FAILURE_MODES, Prover, Solver
+from ..solvers.proofs import prover_of
+from .config import PartConfig, RunConfig, env_config, environment, part_type, solver_settings, solver_type
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnv:
+    """One environment of a run."""
+
+    name: str
+    tasks: int
+    type: type[PivotEnv]
+    config: EnvConfig
+    prompt: StudentPrompt
+    solver_settings: Settings
+
+    def solver(self) -> Solver:
+        """Make its solver."""
+        return solver_type(self.name)(self.solver_settings)
+
+    def prover(self, *, quick: bool = False) -> Prover | None:
+        """Make its prover for labels of that solver; None where nobody wrote one."""
+        return prover_of(self.name, self.solver().config, quick=quick)
+
+
+class Run:
+    """What a config asks for, resolved."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """Find and check everything that the config names.
+
+        Raises:
+            PluginError: a plugin is unknown, fails to import, or does not fit its contract.
+            ConfigError: settings cannot be used.
+        """
+        self.config = config
+        self._envs = {name: self._resolve(name) for name in config.environments}
+        self._filters: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
+        self._parts = {role: _Part(role, part) for role, part in _roles(config).items()}
+
+    def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig]]:
+        """Travel as the config."""
+        return Run, (self.config,)
+
+    def _resolve(self, name: str) -> RunEnv:
+        chosen = self.config.environments[name]
+        return RunEnv(
+            name,
+            chosen.tasks,
+            environment(name),
+            env_config(name, chosen.settings),
+            plugins.load("prompts", name),
+            solver_settings(name, self.config.solvers.get(name, {})),
+        )
+
+    def env(self, name: str) -> RunEnv:
+        """Return an environment of the run by its name."""
+        return self._envs[name]
+
+    @property
+    def envs(self) -> Mapping[str, RunEnv]:
+        """All environments, in the order of the config."""
+        return self._envs
+
+    @property
+    def served(self) -> bool:
+        """Whether the policy waits for a model: all shards are then rolled out in one event loop."""
+        return self._parts["student"].served
+
+    @property
+    def writer_is_served(self) -> bool:
+        """Whether guidance waits for a model: its requests are then stored."""
+        return self._parts["teacher"].served
+
+    def policy(self) -> Policy:
+        """Make the policy."""
+        return self._parts["student"].make()
+
+    def writer(self) -> GuidanceWriter:
+        """Make the guidance writer."""
+        return self._parts["teacher"].make()
+
+    def filters(self) -> list[Filter]:
+        """Make every registered filter, in the order of their names."""
+        return [kind() for kind in self._filters]
+
+    @property
+    def failure_modes(self) -> tuple[str, ...]:
+        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
+        other = {mode for env in self._envs.values() for mode in env.type.profile.failure_modes}
+        return (*FAILURE_MODES, *sorted(other - set(FAILURE_MODES)))
+
+    @cached_property
+    def run_id(self) -> str:
+        """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
+        config, policy = self.config, self.policy()
+        return digest({"seed": config.seed, "rollouts": config.rollouts, "policy": policy.name, **policy.config}, 16)
+
+    def check_parts(self) -> None:
+        """See whether what policy and writer need is installed.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+        self.policy().check()
+        self.writer().check()
+
+    def check(self) -> None:
+        """See whether everything that the run needs works, before a long run.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+            ConfigError: the policy cannot play an environment, or a simulator cannot be used.
+        """
+        self.check_parts()
+        policy = self.policy()
+        for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
+            policy.check_environment(env.name, env.config)
+        for env in self._envs.values():
+            env.type.check_ready(env.config)
+
+
+def _roles(config: RunConfig) -> dict[Role, PartConfig]:
+    return {"student": config.policy, "teacher": config.teacher}
+
+
+class _Part:
+    """A policy or writer by name: a class of its own group, or a model that plays the role."""
+
+    def __init__(self, role: Role, part: PartConfig) -> None:
+        self._role: Role = role
+        self._kind = part_type(role, part.name)
+        self.is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
+        self.served: bool = self.is_model or self._kind.served
+        where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
+        self._options = read_settings(self._kind.config_type, part.options, where)
+        self._service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
+
+    def make(self) -> Any:
+        if not self.is_model:
+            return self._kind(self._options)
+        backend = self._kind(self._options, self._service, self._role)
+        return ModelPolicy(backend) if self._role == "student" else ModelWriter(backend)

@@ -1,0 +1,51 @@
+"""The model ``transformers``: loaded into this process, once for all that ask it."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from ...plugins import Settings
+from ..base import Backend, ChatModel, ModelOptions
+from ..service import Unserved
+from .model import BATCH_SIZE, EXTRA, PACKAGES, DType, TransformersModel
+
+
+class TransformersOptions(ModelOptions):
+    """Options of a model in this process."""
+
+    dtype: DType = "auto"
+    """``auto`` is bfloat16 on a GPU and float32 on a CPU."""
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    batch_size: int = Field(default=BATCH_SIZE, ge=1)
+    """Most turns in one ``generate``."""
+
+
+class TransformersBackend(Backend):
+    """A ``save_pretrained`` directory or hub id; it answers guidance freely, so that more is asked for again."""
+
+    name: ClassVar[str] = "transformers"
+    extra: ClassVar[str] = EXTRA
+    packages: ClassVar[tuple[str, ...]] = PACKAGES
+    config_type: ClassVar[type[Settings]] = TransformersOptions
+    service_type: ClassVar[type[Settings]] = Unserved
+    one_process: ClassVar[bool] = True
+    settings: TransformersOptions
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """See the model; its name and content are read when it is asked for."""
+        return self._model().config
+
+    @property
+    def in_flight(self) -> int:
+        """The next batch gathers while one is answered."""
+        return 2 * self.settings.batch_size
+
+    def connect(self) -> ChatModel:
+        """Return the model; its weights are loaded with the first request."""
+        return self._model()
+
+    def _model(self) -> TransformersModel:
+        options = self.settings
+        return TransformersModel(options.model, options.revision, options.dtype, options.device, options.batch_size)

@@ -1,0 +1,84 @@
+"""Any chat model as a policy: a turn becomes a request, the answer becomes a reply."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...errors import ConfigError
+from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
+from ..base import Policy, Reply, Turn
+from ..ids import request_id
+
+ROLE = "student"
+TEMPERATURE = 1.0
+"""As for training rollouts (spec section 8)."""
+
+
+class ModelPolicy(Policy):
+    """A policy on a chat model. Prompt and pictures are all that the model is shown of a turn."""
+
+    served: ClassVar[bool] = True
+
+    def __init__(self, backend: Backend) -> None:
+        """Act through a model of ``backend``; it is connected when the first turn comes.
+
+        Raises:
+            ConfigError: the sampling is out of range.
+        """
+        super().__init__(backend.settings)
+        self.name = backend.name
+        self.sampling = backend.settings.sampling(TEMPERATURE)
+        if self.sampling.max_tokens > MAX_REPLY_TOKENS:
+            raise ConfigError(
+                f"policy {self.name}: max_tokens {self.sampling.max_tokens}; a reply has at most {MAX_REPLY_TOKENS}"
+            )
+        self.episode_seconds = backend.episode_seconds
+        self._backend = backend
+        self._model: ChatModel | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Model, revision and sampling: all that decides the replies."""
+        return {**self._backend.config, "sampling": self.sampling.row()}
+
+    @property
+    def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As many as keep the model busy."""
+        return self._backend.episodes_in_flight
+
+    def check(self) -> None:
+        """See whether everything that the model needs is installed.
+
+        Raises:
+            PluginError: something is missing.
+        """
+        self._backend.check()
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Ask the model; see :meth:`ChatModel.answer` for the errors. A refusal is a reply like any other."""
+        if self._model is None:
+            self._model = self._backend.connect()
+        answer = await self._model.answer(self.request(turn))
+        text = answer.text if answer.refusal is None else answer.text or answer.refusal
+        return Reply(text, answer.finish_reason, answer.token_ids, answer.logprobs, answer.call)
+
+    def request(self, turn: Turn) -> ChatRequest:
+        """Return the request of a turn."""
+        images: Mapping[str, Any] = turn.images
+        return ChatRequest(
+            request_id=request_id(turn.episode_id, turn.t, ROLE),
+            episode_id=turn.episode_id,
+            t=turn.t,
+            role=ROLE,
+            messages=turn.prompt.messages,
+            images=images,
+            prompt_hash=turn.prompt.prompt_hash,
+            sampling=self.sampling,
+            seed=turn.seed,
+            wants_logprobs=self._backend.wants_logprobs,
+        )
+
+    async def aclose(self) -> None:
+        """Let go of the model."""
+        model, self._model = self._model, None
+        if model is not None:
+            await model.aclose()

@@ -1,0 +1,322 @@
+"""The contract test of an environment, to be inherited: what every :class:`~pivot.environments.base.PivotEnv` promises.
+
+A new environment's test module holds one subclass that names the environment, a few configs and some bad inputs; pytest
+then runs every promise on it. The checks play random episodes from fixed seeds, so a failure comes back.
+"""
+
+import pickle
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from pydantic import ValidationError
+
+from ..environments.base import EnvConfig, Frame, PivotEnv
+from ..errors import LevelError
+
+Outcome = tuple[bytes, float, bool, bool, dict[str, Any], str]
+
+
+class EnvironmentContract:
+    """Set the class attributes and inherit; every test must hold for every config."""
+
+    env_type: ClassVar[type[PivotEnv]]
+    settings: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
+    """Configs to test, as keyword arguments of ``env_type.config_type``."""
+    actions: ClassVar[Sequence[tuple[str, str | None]]]
+    """Usable actions, ``(name, payload)``."""
+    answers: ClassVar[Mapping[str, tuple[str, str | None]]]
+    """Texts inside the answer tag and the action they are."""
+    garbage: ClassVar[Sequence[str]]
+    """Texts inside the answer tag that are no action."""
+    bad_states: ClassVar[Mapping[str, str]]
+    """State texts that are not levels, and a part of the message that each must give."""
+    equal_states: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Pairs of texts of the same level."""
+    bad_settings: ClassVar[Sequence[tuple[Mapping[str, Any], str]]]
+    """Settings that must be refused, and a part of the message."""
+    info_keys: ClassVar[frozenset[str]]
+    """Keys of ``info`` after a step."""
+    reward_range: ClassVar[tuple[float, float]]
+    seeds: ClassVar[Sequence[int]] = tuple(range(12))
+    gym_id: ClassVar[str | None] = None
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def configs(self) -> Iterator[EnvConfig]:
+        for settings in self.settings:
+            yield self.env_type.config_type(**settings)
+
+    def episodes(self) -> Iterator[tuple[PivotEnv, str, random.Random]]:
+        """Yield environment, level and random stream for every config and seed."""
+        for config in self.configs():
+            env = self.env_type(config)
+            for seed in self.seeds:
+                task = self.env_type.make_task(config, seed)
+                yield env, task.initial_state, random.Random(seed)
+
+    def unusable(self) -> tuple[str, str | None]:
+        return self.env_type.profile.unusable_action, None
+
+    def any_action(self, rng: random.Random) -> tuple[str, str | None]:
+        return rng.choice([*self.actions, self.unusable()])
+
+    @staticmethod
+    def act(env: PivotEnv, action: tuple[str, str | None]) -> Outcome:
+        frame, reward, terminated, truncated, info = env.step(env.encode_action(*action))
+        return frame.tobytes(), float(reward), terminated, truncated, info, env.state_text()
+
+    # --- levels ------------------------------------------------------------------------------------------------------
+
+    def test_seed_fixes_the_level(self) -> None:
+        for config in self.configs():
+            first, second = self.env_type(config), self.env_type(config)
+            levels = set()
+            for seed in self.seeds:
+                frame, info = first.reset(seed=seed)
+                again, info_again = second.reset(seed=seed)
+                assert np.array_equal(frame, again)
+                assert info == info_again
+                assert first.state_text() == second.state_text()
+                levels.add(first.state_text())
+            assert len(levels) > 1, "different seeds should give different levels"
+
+    def test_unseeded_resets_follow_the_last_seed(self) -> None:
+        env = self.env_type()
+        runs = []
+        for _ in range(2):
+            env.reset(seed=5)
+            texts = []
+            for _ in range(4):
+                env.reset()
+                texts.append(env.state_text())
+            runs.append(texts)
+        assert runs[0] == runs[1]
+        assert len(set(runs[0])) > 1
+
+    def test_recorded_seed_makes_the_level_at_the_first_try(self) -> None:
+        for config in self.configs():
+            name = self.env_type.profile.name
+            first_try = config.model_copy(update={"max_tries": 1}) if hasattr(config, "max_tries") else config
+            for seed in self.seeds:
+                task = self.env_type.make_task(config, seed)
+                assert task == self.env_type.make_task(config, seed)
+                assert task.task_id == f"{name}-{config.digest()}-{task.seed}"
+                assert self.env_type.make_task(first_try, task.seed).initial_state == task.initial_state
+                env = self.env_type(first_try)
+                env.reset(seed=task.seed)
+                assert env.state_text() == task.initial_state
+
+    def test_task_text_restores_the_level(self) -> None:
+        for config in self.configs():
+            env = self.env_type(config)
+            for seed in self.seeds:
+                task = self.env_type.make_task(config, seed)
+                frame, info = env.reset(options={"state": task.initial_state, "instruction": task.instruction})
+                assert np.array_equal(frame, self.env_type(config).reset(seed=task.seed)[0])
+                assert info["remaining_turns"] == config.horizon
+                assert env.state_text() == task.initial_state
+                assert self.env_type.canonical_state(task.initial_state) == task.initial_state
+
+    def test_canonical_state_ignores_what_does_not_matter(self) -> None:
+        for one, other in self.equal_states:
+            canonical = self.env_type.canonical_state(one)
+            assert canonical == self.env_type.canonical_state(other)
+            assert canonical == self.env_type.canonical_state(canonical)
+
+    def test_bad_states_are_refused_by_name(self) -> None:
+        env = self.env_type()
+        _, _ = env.reset(seed=1)
+        before = env.snapshot()
+        for text, part in self.bad_states.items():
+            for read in (self.env_type.canonical_state, lambda text: env.reset(options={"state": text})):
+                with pytest.raises(LevelError) as caught:
+                    read(text)
+                assert part in str(caught.value), f"{text!r}: {caught.value}"
+            assert env.snapshot() == before, "a refused level must leave the environment as it was"
+
+    def test_bad_settings_are_refused_by_name(self) -> None:
+        for settings, part in self.bad_settings:
+            with pytest.raises(ValidationError) as caught:
+                self.env_type.config_type(**settings)
+            assert part in str(caught.value), f"{settings}: {caught.value}"
+        with pytest.raises(ValidationError, match="no_such_setting"):
+            self.env_type.config_type.model_validate({"no_such_setting": 1})
+
+    def test_stored_settings_rebuild_the_environment(self) -> None:
+        for config in self.configs():
+            rebuilt = self.env_type.from_settings(config.model_dump(mode="json"))
+            assert rebuilt.config == config
+            assert rebuilt.config.digest() == config.digest()
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def test_actions_round_trip(self) -> None:
+        env = self.env_type()
+        encoded = [env.encode_action(*action) for action in [*self.actions, self.unusable()]]
+        assert all(member in env.action_space for member in encoded)
+        assert len({pickle.dumps(member) for member in encoded}) == len(encoded)
+        for answer, (name, payload) in self.answers.items():
+            parsed = env.parse_action(answer)
+            assert parsed is not None
+            assert (parsed.name, parsed.payload) == (name, payload)
+            env.encode_action(parsed.name, parsed.payload)
+        assert {action for action, _ in self.answers.values()} == {action for action, _ in self.actions}
+
+    def test_garbage_is_no_action(self) -> None:
+        env = self.env_type()
+        for answer in (*self.garbage, self.env_type.profile.unusable_action):
+            assert env.parse_action(answer) is None, answer
+        with pytest.raises(ValueError, match="no_such_action"):
+            env.encode_action("no_such_action")
+
+    def test_unusable_action_costs_a_turn_and_changes_nothing(self) -> None:
+        for env, level, rng in self.episodes():
+            frame, _ = env.reset(options={"state": level})
+            for _ in range(rng.randrange(env.config.horizon)):
+                frame, _, terminated, truncated, _ = env.step(env.encode_action(*rng.choice(self.actions)))
+                if terminated or truncated:
+                    break
+            else:
+                text, key = env.state_text(), env.frame_key()
+                remaining = env.config.horizon - self.turns(env)
+                after, reward, terminated, truncated, info = env.step(env.encode_action(*self.unusable()))
+                assert np.array_equal(frame, after)
+                assert (env.state_text(), env.frame_key()) == (text, key)
+                assert float(reward) <= 0
+                assert info["remaining_turns"] == remaining - 1
+                assert not info.get("moved", False)
+                assert not terminated
+                assert truncated == (remaining == 1)
+
+    @staticmethod
+    def turns(env: PivotEnv) -> int:
+        """Return the turns taken, found by playing a copy to the horizon with the unusable action."""
+        snapshot, left, over = env.snapshot(), 0, False
+        while not over:
+            *_, terminated, truncated, _ = env.step(env.encode_action(env.profile.unusable_action))
+            left, over = left + 1, terminated or truncated
+        env.restore(snapshot)
+        return env.config.horizon - left
+
+    # --- episodes ----------------------------------------------------------------------------------------------------
+
+    def test_steps_keep_their_promises(self) -> None:
+        low, high = self.reward_range
+        for env, level, rng in self.episodes():
+            frame, _ = env.reset(options={"state": level})
+            self.check_frame(env, frame)
+            turn, terminated, truncated = -1, False, False
+            while not (terminated or truncated):
+                turn += 1
+                before = env.state_text()
+                frame, reward, terminated, truncated, info = env.step(env.encode_action(*self.any_action(rng)))
+                self.check_frame(env, frame)
+                assert isinstance(reward, float)
+                assert low - 1e-9 <= reward <= high + 1e-9
+                assert set(info) == self.info_keys
+                assert all(type(value) in (bool, int, float, str, type(None)) for value in info.values()), info
+                assert info["remaining_turns"] == env.config.horizon - 1 - turn
+                assert type(terminated) is type(truncated) is bool
+                assert not (terminated and truncated)
+                if env.profile.has_success_bit:
+                    assert type(info["success"]) is bool
+                    assert terminated or not info["success"]
+                if not info.get("last_action_success", info.get("moved", True)):
+                    assert env.state_text() == before
+            assert terminated or turn == env.config.horizon - 1
+
+    @staticmethod
+    def check_frame(env: PivotEnv, frame: Frame) -> None:
+        assert frame in env.observation_space
+        assert not frame.flags.writeable
+        rendered = env.render()
+        assert isinstance(rendered, np.ndarray)
+        assert np.array_equal(frame, rendered)
+
+    def test_horizon_ends_every_episode(self) -> None:
+        for env, level, _ in self.episodes():
+            env.reset(options={"state": level})
+            ends = [self.act(env, self.unusable())[2:4] for _ in range(env.config.horizon)]
+            assert ends == [(False, False)] * (env.config.horizon - 1) + [(False, True)]
+            with pytest.raises(Exception, match="reset"):
+                env.step(env.encode_action(*self.unusable()))
+
+    def test_restore_is_exact_at_every_step(self) -> None:
+        for env, level, rng in self.episodes():
+            env.reset(options={"state": level})
+            plan = [self.any_action(rng) for _ in range(env.config.horizon)]
+            snapshots, outcomes = [env.snapshot()], []
+            for action in plan:
+                outcomes.append(self.act(env, action))
+                snapshots.append(env.snapshot())
+                if outcomes[-1][2] or outcomes[-1][3]:
+                    break
+            fresh = self.env_type(env.config)
+            for other in (env, fresh):
+                for start in sorted(range(len(snapshots)), key=lambda _: rng.random()):
+                    snapshot = pickle.loads(pickle.dumps(snapshots[start]))
+                    frame = other.restore(snapshot)
+                    if start:
+                        assert frame.tobytes() == outcomes[start - 1][0]
+                        assert other.state_text() == outcomes[start - 1][5]
+                    assert not frame.flags.writeable
+                    assert other.snapshot() == snapshots[start]
+                    assert [self.act(other, action) for action in plan[start : len(outcomes)]] == outcomes[start:]
+
+    def test_frames_may_be_left_undrawn(self) -> None:
+        for env, level, rng in self.episodes():
+            silent = self.env_type(env.config)
+            silent.draw_frames = False
+            env.reset(options={"state": level})
+            silent.reset(options={"state": level})
+            over = False
+            while not over:
+                action = env.encode_action(*self.any_action(rng))
+                frame, *rest = env.step(action)
+                undrawn, *same = silent.step(action)
+                assert same == rest
+                assert silent.state_text() == env.state_text()
+                assert silent.frame_key() == env.frame_key()
+                assert undrawn.size == 0 or np.array_equal(undrawn, frame)
+                assert np.array_equal(np.asarray(silent.render()), frame)
+                over = bool(rest[1] or rest[2])
+
+    def test_frame_keys_name_frames(self) -> None:
+        """Equal keys mean equal frames: of one level as the contract says, and no key may be unhashable."""
+        for env, level, rng in self.episodes():
+            frames: dict[Any, bytes] = {}
+            for _ in range(4):
+                frame, _ = env.reset(options={"state": level})
+                over = False
+                while not over:
+                    key = env.frame_key()
+                    if key is not None:
+                        assert frames.setdefault(key, frame.tobytes()) == frame.tobytes()
+                    frame, _, terminated, truncated, _ = env.step(env.encode_action(*rng.choice(self.actions)))
+                    over = terminated or truncated
+
+    # --- gymnasium ---------------------------------------------------------------------------------------------------
+
+    def test_gymnasium_finds_nothing_to_say(self) -> None:
+        for config in self.configs():
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                # Without a spec the checker cannot make a second environment and says so; the spec is checked below.
+                warnings.filterwarnings("ignore", message=".*Not able to test alternative render modes.*")
+                check_env(self.env_type(config))
+
+    def test_gymnasium_makes_it_by_id(self) -> None:
+        if self.gym_id is None:
+            pytest.skip("this environment is not registered with gymnasium")
+        env = gymnasium.make(f"pivot.environments:{self.gym_id}")
+        assert type(env.unwrapped) is self.env_type
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(env.unwrapped)
+        env.close()

@@ -1,0 +1,17 @@
+"""Compile the solvers and renderers before the tests start: else each of two test workers does it, a minute each."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pivot
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.tests.flow_runs import config_of
+
+ENVIRONMENTS = ("sokoban", "frozenlake", "navigation", "primitiveskill")
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "store"
+        pivot.build(config_of(dict.fromkeys(ENVIRONMENTS, 1), rollouts=2), root)
+        verify_store(root, Silent())

@@ -1,0 +1,25 @@
+"""Tables for tests: made from places, and worked on by primitives written as text."""
+
+from pivot.environments.primitiveskill.actions import read_primitives
+from pivot.environments.primitiveskill.table.tabletop import Table
+from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene
+
+
+def table(task: str, *at: Point, drawer: float | None = None) -> Table:
+    """The table of a task whose things are at these places."""
+    return Table(KINDS[task], Scene(dict(zip(KINDS[task].things, at, strict=True)), None, drawer))
+
+
+def do(on: Table, actions: str) -> Scene:
+    """Execute primitives, any number of them, and return the scene; it must be a state of rest every time."""
+    for part in actions.split("|"):
+        [primitive], void = read_primitives(part)
+        assert void is None
+        on.execute(primitive)
+        assert Table(on.kind, on.scene).problem() is None
+    return on.scene
+
+
+def cubes(scene: Scene) -> list[Point]:
+    """Where the things are, in the order of their names in the task."""
+    return list(scene.positions.values())

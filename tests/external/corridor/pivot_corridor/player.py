@@ -1,0 +1,30 @@
+"""How the stand-in ``scripted`` plays: it strolls, and now and then it says nothing usable."""
+
+from typing import ClassVar
+
+from pivot.rollouts.base import Reply, Turn
+from pivot.rollouts.scripted.player import Player, PlayerHabits, uniforms
+from pydantic import Field
+
+
+class StrollerHabits(PlayerHabits):
+    """How it strolls."""
+
+    right: float = Field(default=0.5, ge=0, le=1)
+    """Chance to walk right."""
+    mumbling: float = Field(default=0.1, ge=0, le=1)
+    """Chance of a reply without an action."""
+
+
+class Stroller(Player):
+    """Left or right by chance."""
+
+    config_type: ClassVar[type[PlayerHabits]] = StrollerHabits
+    settings: StrollerHabits
+
+    def reply(self, turn: Turn) -> Reply:
+        """Answer one turn; see the base class."""
+        draws, tag = uniforms(turn.seed), turn.env.profile.answer_tag
+        if draws[0] < self.settings.mumbling:
+            return Reply("<think>Which way?</think>")
+        return Reply(f"<think>A stroll.</think><{tag}>{'right' if draws[1] < self.settings.right else 'left'}</{tag}>")

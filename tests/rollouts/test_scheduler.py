@@ -1,0 +1,267 @@
+"""The scheduler: many batches in one loop, slow environments beside it, few instances, and a run that has to stop."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from pivot.environments.base import Task
+from pivot.errors import ServerGoneError, StoreError
+from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
+from pivot.rollouts.loop import Batch, roll_out_tasks, run_batches
+from pivot.rollouts.plan import plan_tasks
+from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
+
+PATIENCE = 20.0
+"""Seconds until a test that waits in vain gives up."""
+
+
+class Walker(Policy):
+    """Walks right; what it is asked is told to ``asked`` first, which may wait or raise."""
+
+    name = "walker"
+
+    def __init__(self, asked: Callable[[Turn], Any] = lambda turn: None, limit: int = 64) -> None:
+        self.asked = asked
+        self.episodes_in_flight = limit
+        self.closed = False
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        waiting = self.asked(turn)
+        if waiting is not None:
+            await waiting
+        return Reply("<think>on</think><action>right</action>")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class SlowEnv(CorridorEnv):
+    """Waits in every step, for what a test says."""
+
+    blocks = True
+    waits: ClassVar[list[Callable[[], Any]]] = []
+    users: ClassVar[dict[int, int]] = {}
+    """Calls in work, by instance."""
+    most: ClassVar[int] = 0
+    """Instances that were in use at a time."""
+    closed: ClassVar[list[int]] = []
+
+    def step(self, action: int) -> Any:
+        SlowEnv.users[id(self)] = SlowEnv.users.get(id(self), 0) + 1
+        assert SlowEnv.users[id(self)] == 1, "two threads use one environment"
+        SlowEnv.most = max(SlowEnv.most, sum(SlowEnv.users.values()))
+        try:
+            for wait in SlowEnv.waits:
+                wait()
+            return super().step(action)
+        finally:
+            SlowEnv.users[id(self)] -= 1
+
+    def close(self) -> None:
+        assert not SlowEnv.users.get(id(self)), "closed while a thread uses it"
+        SlowEnv.closed.append(id(self))
+
+
+class FewConfig(CorridorConfig):
+    """One instance at a time."""
+
+    @property
+    def most_instances(self) -> int | None:
+        return 1
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"waits": [], "users": {}, "most": 0, "closed": []}.items():
+        monkeypatch.setattr(SlowEnv, name, value)
+
+
+def batch(
+    env_type: type[CorridorEnv] = CorridorEnv, count: int = 2, config: CorridorConfig | None = None, **fields: Any
+) -> Batch:
+    config = config or CorridorConfig()
+    tasks = plan_tasks(env_type, config, 0, count)
+    return Batch(env_type, config, tasks, **{"rollouts": 3, "prompt": CorridorPrompt()} | fields)
+
+
+def run(batches: Any, policy: Policy, **options: Any) -> dict[str, list[TaskRollouts]]:
+    """Run batches; return what was handed on, by ``work``."""
+    received: dict[str, list[TaskRollouts]] = {}
+
+    def receive(done: Batch, records: list[TaskRollouts]) -> None:
+        assert done.work not in received
+        received[done.work] = records
+
+    try:
+        asyncio.run(run_batches(batches, policy, receive, **options))
+    except BaseException as error:
+        error.received = received  # pyright: ignore[reportAttributeAccessIssue]
+        raise
+    return received
+
+
+def actions(records: list[TaskRollouts]) -> list[list[str]]:
+    return [episode.actions for task in records for episode in task.episodes]
+
+
+def test_many_batches_give_what_each_gives_alone() -> None:
+    names = ("slow", "few", "plain", "again")
+    kinds = (SlowEnv, SlowEnv, CorridorEnv, CorridorEnv)
+    configs = (CorridorConfig(), FewConfig(length=7), CorridorConfig(), CorridorConfig())
+    batches = [
+        batch(kind, count=3, config=config, work=name) for name, kind, config in zip(names, kinds, configs, strict=True)
+    ]
+
+    def pause(turn: Turn) -> Any:
+        return asyncio.sleep(turn.seed % 3 / 1000)
+
+    policy, over = Walker(pause), []
+    together = run(iter(batches), policy, on_episode=lambda: over.append(1))
+    assert policy.closed
+    assert len(over) == 4 * 9
+    for each in batches:
+        alone = roll_out_tasks(
+            each.env_type, each.config, each.tasks, Walker(), each.rollouts, prompt=each.prompt, concurrency=1
+        )
+        found = together[each.work]
+        assert [task.episodes for task in found] == [task.episodes for task in alone]
+        assert [(list(task.frames), list(task.prompts)) for task in found] == [
+            (list(task.frames), list(task.prompts)) for task in alone
+        ]
+
+
+def test_an_environment_that_waits_holds_up_nobody_else() -> None:
+    """The slow step ends only when every turn of the others has been answered."""
+    others, answered = threading.Event(), []
+    fast = batch(count=4, work="fast")
+    expected = sum(map(len, actions(run([fast], Walker())["fast"])))
+
+    def asked(turn: Turn) -> None:
+        if not turn.env.blocks:
+            answered.append(turn)
+        if len(answered) == expected:
+            others.set()
+
+    waited: list[bool] = []
+    SlowEnv.waits.append(lambda: waited.append(others.wait(PATIENCE)))
+    received = run([batch(SlowEnv, work="slow"), fast], Walker(asked))
+    assert waited
+    assert all(waited)
+    assert {name: len(actions(records)) for name, records in received.items()} == {"slow": 6, "fast": 12}
+
+
+def test_slow_environments_wait_side_by_side() -> None:
+    barrier = threading.Barrier(6)
+    SlowEnv.waits.append(lambda: barrier.wait(PATIENCE))  # every step ends when six are in one
+    task = Task("t", 0, "A....G", "reach G")
+    (records,) = run([Batch(SlowEnv, CorridorConfig(), [task], 6, prompt=CorridorPrompt())], Walker()).values()
+    assert SlowEnv.most == 6
+    assert {episode.status for episode in records[0].episodes} == {Status.COMPLETE}
+
+
+def test_few_instances_are_waited_for_and_others_go_first() -> None:
+    order: list[str] = []
+    few = batch(SlowEnv, config=FewConfig(), work="few")
+
+    def asked(turn: Turn) -> Any:
+        order.append("few" if turn.env.blocks else "plain")
+        return asyncio.sleep(0.001)
+
+    SlowEnv.made = 0
+    received = run([few, batch(work="plain")], Walker(asked, limit=4))
+    assert {name: len(actions(records)) for name, records in received.items()} == {"few": 6, "plain": 6}
+    assert SlowEnv.most == 1
+    assert len(SlowEnv.closed) == 1
+    first_of_each = [order.index(name) for name in ("few", "plain")]
+    assert max(first_of_each) < 4, "the places in flight are not spent on episodes that cannot begin"
+
+
+def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
+    policy = Walker(limit=1)
+    counts: list[tuple[int, int]] = []
+    playing: set[str] = set()
+
+    def asked(turn: Turn) -> Any:
+        playing.add(turn.episode_id)
+        counts.append((len(playing), policy.episodes_in_flight))
+        return asyncio.sleep(0.001)
+
+    def over() -> None:
+        playing.clear()  # those still in flight ask again at once
+        policy.episodes_in_flight = 5
+
+    policy.asked = asked
+    run([batch(count=6, work="b")], policy, on_episode=over)
+    assert {number for number, limit in counts if limit == 1} == {1}
+    assert max(number for number, _ in counts) == 5
+
+
+def test_a_server_that_is_gone_leaves_what_was_finished() -> None:
+    begun: list[str] = []
+
+    def asked(turn: Turn) -> Any:
+        if turn.t == 0:
+            begun.append(turn.episode_id)
+        if len(begun) > 7:
+            raise ServerGoneError("nobody answers")
+        return asyncio.sleep(0)
+
+    batches = [batch(count=1, work="first"), batch(count=2, work="second"), batch(count=3, work="third")]
+    policy = Walker(asked, limit=1)
+    with pytest.raises(ServerGoneError, match="nobody answers") as caught:
+        run(batches, policy)
+    assert policy.closed
+    received = caught.value.received  # pyright: ignore[reportAttributeAccessIssue]
+    assert list(received) == ["first", "second"], "a batch without a finished episode is not worth a file"
+    owed = [episode for task in received["second"] for episode in task.episodes if episode.status is Status.ERROR]
+    assert [len(task.episodes) for task in received["second"]] == [3, 3]
+    assert len(owed) == 2
+    assert {episode.error for episode in owed} == {"ServerGoneError: nobody answers"}
+
+
+def test_a_run_that_stops_waits_for_its_threads() -> None:
+    """An environment is closed only when the thread that uses it has left it; :class:`SlowEnv` checks."""
+    stepping = threading.Event()
+
+    def wait() -> None:
+        stepping.set()
+        threading.Event().wait(0.2)
+
+    async def stop() -> None:
+        while not stepping.is_set():
+            await asyncio.sleep(0.001)
+        raise ServerGoneError("the end")
+
+    SlowEnv.waits.append(wait)
+    with pytest.raises(ServerGoneError, match="the end"):
+        run([batch(SlowEnv, work="slow"), batch(work="fast")], Walker(lambda turn: None if turn.env.blocks else stop()))
+    assert SlowEnv.closed
+    assert not any(SlowEnv.users.values())
+
+
+def test_an_error_of_the_receiver_ends_the_run() -> None:
+    def receive(done: Batch, records: list[TaskRollouts]) -> None:
+        raise StoreError("the disk is full")
+
+    policy = Walker(lambda turn: asyncio.sleep(0.001), limit=1)
+    with pytest.raises(StoreError, match="the disk is full"):
+        asyncio.run(run_batches([batch(count=1), batch(count=2)], policy, receive))
+    assert policy.closed
+
+
+def test_an_environment_that_breaks_at_its_end_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck(CorridorEnv):
+        """Cannot be closed."""
+
+        def close(self) -> None:
+            raise OSError("no such process")
+
+    (records,) = run([batch(Stuck)], Walker()).values()
+    assert {episode.status for task in records for episode in task.episodes} == {Status.COMPLETE}
+    assert "no such process" in caplog.text

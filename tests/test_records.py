@@ -1,0 +1,128 @@
+"""A record declared once: its columns, its rows, and the way back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pivot.datasets.schema import Column, TableSchema, columns_of
+from pivot.records import Stored, from_row, stored_fields, to_row
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A record within a record."""
+
+    name: Annotated[str, Stored("Name.")]
+    weights: Annotated[tuple[float, ...], Stored("Weights.")]
+    note: str = "not stored"
+
+
+@dataclass
+class Thing:
+    """Every kind of column."""
+
+    text: Annotated[str, Stored("Text.")]
+    word: Annotated[Literal["a", "b"], Stored("One of two words.")]
+    small: Annotated[int | None, Stored("32 bits.")]
+    large: Annotated[int, Stored("64 bits.", wide=True)]
+    number: Annotated[float, Stored("Number.")]
+    flag: Annotated[bool | None, Stored("Flag.")]
+    raw: Annotated[bytes, Stored("Bytes.")]
+    colour: Annotated[Colour | None, Stored("Colour.")]
+    names: Annotated[list[str], Stored("List.")]
+    colours: Annotated[tuple[Colour, ...], Stored("Enums in a tuple.")]
+    info: Annotated[dict[str, Any], Stored("Any JSON.", json=True)]
+    messages: Annotated[tuple[dict[str, Any], ...], Stored("A tuple as JSON.", json=True)]
+    part: Annotated[Part | None, Stored("A record.")]
+    parts: Annotated[tuple[Part, ...], Stored("Several.")]
+    size: Annotated[int, Stored("Length of `text`.")] = field(init=False)
+    scratch: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.text)
+
+
+PART = pa.struct([("name", pa.string()), ("weights", pa.list_(pa.float64()))])
+THINGS = TableSchema("things", "Things.", columns_of(Thing))
+
+parts = st.builds(Part, st.text(max_size=3), st.lists(st.floats(allow_nan=False), max_size=2).map(tuple))
+json_data = st.dictionaries(st.text(max_size=3), st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2)
+things = st.builds(
+    Thing,
+    text=st.text(max_size=5),
+    word=st.sampled_from(("a", "b")),
+    small=st.none() | st.integers(-(2**31), 2**31 - 1),
+    large=st.integers(-(2**63), 2**63 - 1),
+    number=st.floats(allow_nan=False),
+    flag=st.none() | st.booleans(),
+    raw=st.binary(max_size=3),
+    colour=st.none() | st.sampled_from(Colour),
+    names=st.lists(st.text(max_size=3), max_size=3),
+    colours=st.lists(st.sampled_from(Colour), max_size=3).map(tuple),
+    info=json_data,
+    messages=st.lists(json_data, max_size=2).map(tuple),
+    part=st.none() | parts,
+    parts=st.lists(parts, max_size=2).map(tuple),
+)
+
+
+def test_the_columns_are_those_of_the_annotations() -> None:
+    assert THINGS.columns == (
+        Column("text", pa.string(), "Text."),
+        Column("word", pa.string(), "One of two words."),
+        Column("small", pa.int32(), "32 bits."),
+        Column("large", pa.int64(), "64 bits."),
+        Column("number", pa.float64(), "Number."),
+        Column("flag", pa.bool_(), "Flag."),
+        Column("raw", pa.binary(), "Bytes."),
+        Column("colour", pa.string(), "Colour."),
+        Column("names", pa.list_(pa.string()), "List."),
+        Column("colours", pa.list_(pa.string()), "Enums in a tuple."),
+        Column("info", pa.string(), "Any JSON."),
+        Column("messages", pa.string(), "A tuple as JSON."),
+        Column("part", PART, "A record."),
+        Column("parts", pa.list_(PART), "Several."),
+        Column("size", pa.int32(), "Length of `text`."),
+    )
+
+
+@given(st.lists(things, max_size=3))
+def test_rows_and_records_make_each_other(records: list[Thing]) -> None:
+    rows = THINGS.table(list(map(to_row, records))).to_pylist()
+    again = [from_row(Thing, row) for row in rows]
+    assert again == records
+    assert [[type(value) for value in vars(one).values()] for one in again] == [
+        [type(value) for value in vars(one).values()] for one in records
+    ]
+    assert list(map(to_row, again)) == list(map(to_row, records))
+
+
+@given(things)
+def test_what_is_not_stored_is_given(thing: Thing) -> None:
+    row = to_row(thing)
+    assert list(row) == list(THINGS.names)
+    assert from_row(Thing, row, scratch=[7]).scratch == [7]
+    assert [each.name for each in stored_fields(Thing) if not each.given] == ["size"]
+
+
+def test_a_row_without_a_column_is_no_record() -> None:
+    with pytest.raises(KeyError, match="weights"):
+        from_row(Part, {"name": "a"})
+
+
+def test_a_type_that_no_column_can_have_is_refused_at_once() -> None:
+    @dataclass
+    class Odd:
+        when: Annotated[complex, Stored("A complex number.")]
+
+    with pytest.raises(KeyError, match="complex"):
+        columns_of(Odd)

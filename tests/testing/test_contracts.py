@@ -1,0 +1,120 @@
+"""Our own solvers, provers, policies and writers keep the promises that third parties' must keep."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.environments.sokoban import SokobanEnv
+from pivot.labeling.writers import TemplateWriter
+from pivot.plugins import Settings
+from pivot.rollouts.prompts.frozenlake import PROMPT
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.solvers.base import Case, Proof, Prover, Verdict
+from pivot.solvers.frozenlake import FrozenLakeSolver
+from pivot.solvers.proofs.puzzles import FrozenLakeProver, SokobanProver
+from pivot.solvers.sokoban import SokobanSolver
+from pivot.testing import ExactSolverContract, PolicyContract, ProverContract, WriterContract
+
+MOVES = tuple((name, None) for name in ("up", "down", "left", "right"))
+
+
+class Rooms:
+    env_type = SokobanEnv
+    solver_type = SokobanSolver
+    actions = MOVES
+
+
+class Lakes:
+    env_type = FrozenLakeEnv
+    solver_type = FrozenLakeSolver
+    actions = MOVES
+
+
+class TestSokobanSolver(Rooms, ExactSolverContract):
+    seeds = range(20)
+    plays = 10
+    alphabet = "# @+$*.-_\nx"
+
+
+class TestSokobanSolverWithTwoBoxes(Rooms, ExactSolverContract):
+    settings = ({"boxes": 2, "max_solution": 12, "horizon": 20},)
+    seeds = range(3)
+    plays = 10
+
+
+class TestFrozenLakeSolver(Lakes, ExactSolverContract):
+    settings = ({}, {"size": 6, "frozen_probability": 0.6, "horizon": 14, "cell": 16})
+    seeds = range(20)
+    plays = 10
+    alphabet = "SFFFHHHG\n@1 "
+
+
+class TestSokobanProver(Rooms, ProverContract):
+    prover_type = SokobanProver
+
+
+class TestFrozenLakeProver(Lakes, ProverContract):
+    prover_type = FrozenLakeProver
+
+
+class TestScriptedPolicy(PolicyContract):
+    env_type = FrozenLakeEnv
+    prompt = PROMPT
+
+    def make(self) -> ScriptedPolicy:
+        return ScriptedPolicy()
+
+
+class TestTemplateWriter(Lakes, WriterContract):
+    seeds = (0, 1)
+
+    def make(self) -> TemplateWriter:
+        return TemplateWriter()
+
+
+# The contracts themselves: what breaks a promise is found.
+
+
+class _Liar(FrozenLakeSolver):
+    """Puts every pivot at step 0 under an exact certificate."""
+
+    def certify(self, cases: Any) -> list[Any]:
+        return [
+            replace(each, pivot_step=0, certificate=replace(each.certificate, budget_before=case.horizon))
+            for case, each in zip(cases, super().certify(cases), strict=True)
+            if isinstance(each, Verdict)
+        ]
+
+
+class _Believer(Prover):
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        del case, verdict
+        return Proof()
+
+
+class _LiarsSolverContract(Lakes, ExactSolverContract):
+    solver_type = _Liar
+
+
+class _LiarsProverContract(Lakes, ProverContract):
+    solver_type = _Liar
+    prover_type = FrozenLakeProver
+
+
+class _BelieversContract(Lakes, ProverContract):
+    prover_type = _Believer
+
+
+def test_a_lying_solver_breaks_its_contract() -> None:
+    with pytest.raises(AssertionError):
+        _LiarsSolverContract().test_labels_are_those_of_brute_play()
+    with pytest.raises(AssertionError):
+        _LiarsProverContract().test_right_labels_hold()
+
+
+def test_a_prover_that_believes_everything_breaks_its_contract() -> None:
+    with pytest.raises(AssertionError, match="was not found"):
+        _BelieversContract().test_every_altered_field_is_found()
