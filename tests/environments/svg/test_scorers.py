@@ -3,7 +3,7 @@
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_shapes_and_colours_count() -> None:
 TARGETS = range(16)
 
 
-def rectangle(picture: Frame, box: Sequence[int], colour: Any) -> Frame:
+def rectangle(picture: Frame, box: Any, colour: Any) -> Frame:
     canvas = np.full_like(picture, 255)
     top, bottom, left, right = box
     canvas[top:bottom, left:right] = colour
@@ -138,7 +138,7 @@ def test_what_anybody_can_draw_is_worth_little() -> None:
     for seed in TARGETS:
         picture = target(seed)
         assert pixel(picture, np.full_like(picture, 255)) == 0.0
-        shown = (picture < 255).any(axis=2)
+        shown: Any = (picture < 255).any(axis=2)
         rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
         top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
         middle = (top + bottom) // 2
