@@ -8,10 +8,8 @@ worker that has drawn nothing else. A worker that may not be what it was is repl
 the background, so that the next document finds it ready.
 """
 
-import contextlib
 import mmap
 import os
-import select
 import signal
 import struct
 import subprocess
@@ -23,6 +21,7 @@ from time import monotonic
 from typing import Self
 
 from ....errors import SimulatorError
+from ....processes import Child
 from .raster import SIDE, Outcome, Raster, refusal, rgb
 
 MEMORY_BYTES = 768 * 1024 * 1024
@@ -55,7 +54,7 @@ class Worker:
         """Start nothing yet."""
         self.guards: tuple[str, ...] = ()
         """What holds the current process; see ``guards.py``."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._ready = False
         self._used = False
         self._lock = threading.Lock()
@@ -64,7 +63,7 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """Process id of the current process, None before the first document."""
-        return self._process.pid if self._process is not None else None
+        return self._child.pid if self._child is not None else None
 
     def draw(self, document: str | bytes) -> Raster:
         """Return the raster of a document or why there is none; never raises because of the document.
@@ -107,15 +106,10 @@ class Worker:
 
     def forget(self) -> None:
         """After a fork, let go of the parent's process without touching it."""
-        process, self._process, self._ready = self._process, None, False
+        child, self._child, self._ready = self._child, None, False
         self._lock = threading.Lock()
-        if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        os.close(pipe.fileno())
-            # Not our child: subprocess must neither wait for it nor warn about it.
-            process.returncode = 0
+        if child is not None:
+            child.forget()
 
     def __enter__(self) -> Self:
         """Return the worker, which is closed at the end of the block."""
@@ -128,9 +122,9 @@ class Worker:
     def _drawn(self, data: bytes) -> Raster | None:
         """Return what the document comes to; None when a worker did not say."""
         while True:
-            self._await_ready()
+            child = self._await_ready()
             fresh, self._used = not self._used, True
-            raster, sound = self._ask(data)
+            raster, sound = self._ask(child, data)
             if not sound:
                 self._kill()
                 self._start()
@@ -138,38 +132,32 @@ class Worker:
                 return raster
 
     def _start(self) -> None:
-        if self._process is not None:
-            if self._process.poll() is None:
-                return
-            self._kill()
+        if self._child is not None and self._child.status() is None:
+            return
+        self._kill()
         memory = _shared_memory(_PICTURE_BYTES)
         numbers = (SIDE, MEMORY_BYTES, memory, CPU_SECONDS)
-        command = [sys.executable, "-P", "-c", _START, str(_FOLDER), *map(str, numbers)]
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        self._child = Child(
+            [sys.executable, "-P", "-c", _START, str(_FOLDER), *map(str, numbers)],
+            "the SVG worker",
+            SimulatorError,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             cwd="/",
-            bufsize=0,
             pass_fds=(memory,),
-            start_new_session=True,  # Ctrl-C is for the parent; a worker that dies of it would have an outcome
         )
         self._picture = mmap.mmap(memory, _PICTURE_BYTES)
         os.close(memory)
         self._ready = self._used = False
-        assert self._process.stdin is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
 
-    def _await_ready(self) -> None:
+    def _await_ready(self) -> Child:
         self._start()
+        assert self._child is not None
         if self._ready:
-            return
+            return self._child
         try:
-            _, _, guards = self._answer(monotonic() + START_SECONDS)
-        except (_TimeoutError, _GoneError) as error:
+            _, _, guards = _answer(self._child, monotonic() + START_SECONDS)
+        except OSError as error:  # TimeoutError is one, too
             self._kill()
             raise SimulatorError(
                 f"the SVG worker does not start ({error}); run '{sys.executable} -c \"import cairosvg\"' to see why: "
@@ -177,101 +165,48 @@ class Worker:
             ) from error
         self.guards = tuple(guards.split())
         self._ready = True
+        return self._child
 
-    def _ask(self, data: bytes) -> tuple[Raster | None, bool]:
+    def _ask(self, child: Child, data: bytes) -> tuple[Raster | None, bool]:
         """Return what the document comes to, None for no answer, and whether the worker can be used again."""
         deadline = monotonic() + WALL_SECONDS
-        if self._has_spoken():
+        if child.has_spoken():  # what nobody asked for: what comes next would be no answer
             return None, False
         try:
-            self._write(_LENGTH.pack(len(data)) + data, deadline)
-            outcome, sound, text = self._answer(deadline)
-        except _TimeoutError:
+            child.write(_LENGTH.pack(len(data)) + data, deadline)
+            outcome, sound, text = _answer(child, deadline)
+        except TimeoutError:
             return None, False
-        except _GoneError:
-            return self._post_mortem(), False
+        except OSError:
+            return _post_mortem(child), False
         if outcome is None:
             return Raster(Outcome.CRASHED, detail="the worker's answer makes no sense"), False
         return Raster(outcome, rgb(self._picture)) if outcome is Outcome.OK else Raster(outcome, detail=text), sound
 
-    def _post_mortem(self) -> Raster | None:
-        assert self._process is not None
-        try:
-            code = self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            return Raster(Outcome.CRASHED, detail="the worker closed its pipe")
-        if code in _FROM_OUTSIDE:
-            return None
-        if code == -signal.SIGPROF:
-            return Raster(Outcome.TIMEOUT, detail=f"more than {CPU_SECONDS} s of processor time")
-        return Raster(Outcome.CRASHED, detail=f"the worker ended with status {code}")
-
-    def _write(self, data: bytes, deadline: float) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        pipe = self._process.stdin.fileno()
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(pipe, view) :]
-            except BlockingIOError:
-                _wait(pipe, select.POLLOUT, deadline)
-            except OSError as error:
-                raise _GoneError(str(error)) from error
-
-    def _answer(self, deadline: float) -> tuple[Outcome | None, bool, str]:
-        """Return outcome (None for an answer that makes no sense), whether the worker is sound, and the explanation."""
-        status, sound, size = _HEADER.unpack(self._read(_HEADER.size, deadline))
-        if status >= len(_STATUSES) or size > _MAX_TEXT:
-            return None, False, ""
-        return Outcome(_STATUSES[status]), bool(sound), self._read(size, deadline).decode("utf-8", "replace")
-
-    def _has_spoken(self) -> bool:
-        """Whether the worker says, or said, something that nobody asked for: what comes next would be no answer."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        poll = select.poll()
-        poll.register(self._process.stdout.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        answer = b""
-        while len(answer) < size:
-            _wait(pipe, select.POLLIN, deadline)
-            part = os.read(pipe, size - len(answer))
-            if not part:
-                raise _GoneError("it ended")
-            answer += part
-        return answer
-
     def _kill(self) -> None:
-        process, self._process, self._ready = self._process, None, False
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+        child, self._child, self._ready = self._child, None, False
+        if child is not None:
+            child.end()
 
 
-class _TimeoutError(Exception):
-    pass
+def _answer(child: Child, deadline: float) -> tuple[Outcome | None, bool, str]:
+    """Return outcome (None for an answer that makes no sense), whether the worker is sound, and the explanation."""
+    status, sound, size = _HEADER.unpack(child.read(_HEADER.size, deadline))
+    if status >= len(_STATUSES) or size > _MAX_TEXT:
+        return None, False, ""
+    return Outcome(_STATUSES[status]), bool(sound), child.read(size, deadline).decode("utf-8", "replace")
 
 
-class _GoneError(Exception):
-    pass
-
-
-def _wait(pipe: int, event: int, deadline: float) -> None:
-    """Wait until the pipe can be read or written. ``poll`` has no limit on descriptor numbers, ``select`` has."""
-    poll = select.poll()
-    poll.register(pipe, event)
-    left = deadline - monotonic()
-    if left <= 0 or not poll.poll(max(1, int(left * 1000))):
-        raise _TimeoutError("no answer in time")
+def _post_mortem(child: Child) -> Raster | None:
+    """Return what a document came to whose worker is gone; None where its end came from outside."""
+    code = child.status(patience=1.0)
+    if code is None:
+        return Raster(Outcome.CRASHED, detail="the worker closed its pipe")
+    if code in _FROM_OUTSIDE:
+        return None
+    if code == -signal.SIGPROF:
+        return Raster(Outcome.TIMEOUT, detail=f"more than {CPU_SECONDS} s of processor time")
+    return Raster(Outcome.CRASHED, detail=f"the worker ended with status {code}")
 
 
 def _shared_memory(size: int) -> int:

@@ -21,6 +21,7 @@ from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import Outcome, Raster
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError, SimulatorError
+from pivot.processes import Child
 from pivot.tests.environments.svg.attack import order, start
 from pivot.tests.environments.svg.drawing import CIRCLE, draw_alone, draw_in_child, same
 from pivot.tests.environments.svg.hostile import slow_but_legal, svg, writing
@@ -105,9 +106,9 @@ def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
         asked: list[int | None] = []
         ask = worker._ask
 
-        def watched(data: bytes) -> Any:
-            asked.append(worker.pid)
-            return ask(data)
+        def watched(child: Child, data: bytes) -> Any:
+            asked.append(child.pid)
+            return ask(child, data)
 
         worker._ask = watched
         worker.draw(GOOD)
