@@ -2,7 +2,8 @@
 
 A defect of this kind is rare (at another level of ISA-L one picture in a thousand) and never shows within one process,
 so a test among others would not find it. ``make test-encoder`` runs all: 500 processes of 200 pictures, collages and
-single frames, puzzles and renders, each process with other garbage in its memory. The exit status is 1 when any picture has two encodings.
+single frames, puzzles and renders, each process with other garbage in its memory. The exit status is 1 when any picture
+has two encodings.
 """
 
 import argparse
