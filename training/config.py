@@ -101,7 +101,7 @@ NOT_RESULTS = ("micro_batch", "save_every", "evaluate", "loader_workers", "repor
 
 def recipes() -> dict[str, Any]:
     """Return the shipped recipes by name."""
-    folder = files(__package__).joinpath(RECIPES)
+    folder = files("pivot.training").joinpath(RECIPES)
     return {
         each.name.removesuffix(RECIPE_SUFFIX): each
         for each in sorted(folder.iterdir(), key=lambda entry: entry.name)

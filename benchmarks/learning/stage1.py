@@ -21,12 +21,10 @@ from typing import Any
 
 import numpy as np
 import pivot
-import tokenizers
-import torch
-import transformers
 from PIL import Image
 from pivot.errors import TrainingError
 from pivot.labeling.target import BadTargetError, parse_target
+from pivot.models.extras import need
 from pivot.models.transformers.processors import image_text_class
 from pivot.storage import open_storage
 from pivot.training.checkpoint import save_final
@@ -36,6 +34,10 @@ from pivot.training.samples import Sample, read_dataset
 from pivot.training.trainer import IDS, AnalyzerTrainer, Plan, arguments
 
 from datasets import Dataset
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+tokenizers: Any = need("tokenizers", "train")
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "A": {"horizon": 4, "max_solution": 3, "cell": 16},

@@ -232,7 +232,7 @@ def _array(picture: Image.Image) -> Any:
 
 
 def test_a_batch_supervises_target_and_end_token_alone(small_store: Path, small_model: Path) -> None:
-    samples = list(read_dataset(str(small_store)).train[:3])
+    samples = list(held(small_store)[:3])
     encoder = Encoder(load_processor(str(small_model), "qwen2_5_vl"))
     batch = encode_samples(encoder, samples)
     for row, sample in enumerate(samples):
@@ -254,21 +254,21 @@ def test_an_epoch_leaves_out_what_fills_no_batch_and_no_epoch_is_like_another() 
 
 
 def test_a_stream_gives_every_record_once_an_epoch(small_store: Path) -> None:
-    held = read_dataset(str(small_store))
+    whole = read_dataset(str(small_store))
     streamed: Any = read_dataset(str(small_store), streaming=True, seed=3)
-    ids = sorted(sample.episode_id for sample in held.train)
+    ids = sorted(sample.episode_id for sample in whole.train)
     epochs = [[sample.episode_id for sample in streamed.train.epoch(number)] for number in (0, 1, 0)]
     assert all(sorted(epoch) == ids for epoch in epochs)
     assert epochs[0] == epochs[2] != epochs[1]
-    assert held.digest == streamed.digest
-    assert isinstance(held.train, Samples)
+    assert whole.digest == streamed.digest
+    assert isinstance(whole.train, Samples)
 
 
 def test_check_only_shows_what_is_taught_and_writes_no_run(dataset: Path, small_model: Path, tmp_path: Path) -> None:
     shown = run(
         *("train", "sft", dataset, "--model", small_model, "--config", "frozenlake"), "--check-only", "--batch", "4"
     )
-    first = read_dataset(str(dataset)).train[0]
+    first = held(dataset)[0]
     assert f"{first.target}<|im_end|>" in shown.replace("\n", " ")
     assert "records an epoch left out" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
@@ -278,9 +278,10 @@ def test_failure_modes_can_be_said_in_the_papers_words(tmp_path: Path) -> None:
     import pivot
 
     pivot.build({"environments": {"svg": {"tasks": 4, "settings": {}}}, "rollouts": 2}, tmp_path / "svg")
-    ours, papers = (read_dataset(str(tmp_path / "svg"), vocabulary=vocabulary) for vocabulary in (None, "paper"))
-    assert len(ours.train) == len(papers.train) > 0
-    for mine, theirs in zip(ours.train, papers.train, strict=True):
+    ours = held(tmp_path / "svg")
+    papers = list(read_dataset(str(tmp_path / "svg"), vocabulary="paper").train)
+    assert len(ours) > 0
+    for mine, theirs in zip(ours, papers, strict=True):
         assert parse_target(theirs.target).failure_mode == "timeout" != parse_target(mine.target).failure_mode
         assert parse_target(theirs.target).failure_reason == parse_target(mine.target).failure_reason
         assert "exactly one of: timeout, deadlock." in theirs.prompt[0]["content"][1]["text"]

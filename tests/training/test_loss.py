@@ -39,7 +39,7 @@ def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
         loss = sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms)
     else:
         loss = sum(terms) / sum(counts)
-    loss.backward()
+    torch.as_tensor(loss).backward()
     return {"loss": float(loss), "gradient": {name: each.grad for name, each in model.named_parameters()}}
 
 

@@ -21,7 +21,7 @@ from pivot.training.checkpoint import FINAL  # noqa: E402
 from pivot.training.config import make_sft_config, recipe_fields, recipes  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
-from pivot.training.samples import Sample, read_dataset  # noqa: E402
+from pivot.training.samples import Sample  # noqa: E402
 from pivot.training.sft import prepare, train  # noqa: E402
 from pivot.training.trainer import encode_samples, make_trainer  # noqa: E402
 
@@ -63,7 +63,7 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
 
     # The folder is loaded as any other model, and is asked exactly as it was taught.
     engine = Engine(str(out / FINAL), None, "float32", "cpu")
-    sample = read_dataset(str(small_store), ["sokoban"]).train[0]
+    sample = held(small_store, "sokoban")[0]
     (answer,) = engine.answer([_request(sample)])
     assert isinstance(answer, ChatAnswer) and answer.token_ids
     encoder = Encoder(engine.processor)
