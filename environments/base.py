@@ -153,8 +153,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         """Say what of the class the dataset could not store; see the base class."""
         if problem := super().misfit():
             return problem
-        if not issubclass(cls.config_type, EnvConfig):
-            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        config_type: type = cls.config_type  # in the declaration alone, a plugin may have put anything there
+        if not issubclass(config_type, EnvConfig):
+            return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
         profile = getattr(cls, "profile", None)
         if not isinstance(profile, EnvProfile):
             return f"its profile is {profile!r}, expected an EnvProfile"
