@@ -29,6 +29,17 @@ INFO_KEYS = (
 """Keys of a step's stored ``info`` (spec section 4); whatever else an environment reports is not stored."""
 
 
+def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
+    """Return an environment's ``info`` with the reply grammar's part in it.
+
+    An environment sees actions alone; whether the whole reply kept the format, the think block too, only the parser
+    knows. ``action_is_valid`` of the log is what the column ``action_valid`` says.
+    """
+    if "action_is_valid" not in info:
+        return info
+    return {**info, "action_is_valid": bool(info["action_is_valid"]) and action_valid}
+
+
 class Status(StrEnum):
     """How far the record of an episode goes."""
 

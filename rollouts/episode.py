@@ -30,6 +30,7 @@ from .base import (
     StudentPrompt,
     TaskRollouts,
     Turn,
+    judged,
 )
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id, turn_seed
@@ -142,7 +143,7 @@ class TaskRun:
             name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
             payload = parsed.action.payload if parsed.action is not None else None
             next_frame_id, (reward, terminated, truncated, info) = await call(env, self._step, env, name, payload)
-            stored = _stored_info(info)
+            stored = _stored_info(judged(info, parsed.action_valid))
             episode.append(
                 Step(
                     episode_id=episode.episode_id,

@@ -239,7 +239,7 @@ def test_instruction_is_one_line_and_shown_once() -> None:
 def test_prompt_hash_depends_on_text_and_every_frame_of_the_collage() -> None:
     base = episode(4)
     prompt = analyzer_prompt(profile("frozenlake"), base)
-    assert (prompt.template, prompt.version) == ("analyzer.frozenlake", "1")
+    assert (prompt.template, prompt.version) == ("analyzer.frozenlake", "2")
     assert prompt.prompt_hash == digest(prompt.messages) == digest(json.loads(json.dumps(prompt.messages)))
     hashes = {prompt.prompt_hash}
     for t in range(4):
