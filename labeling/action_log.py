@@ -93,8 +93,7 @@ def log_decimals(solver: Solver, cases: Sequence[Case], answers: Sequence[Verdic
     undecided = [
         index
         for index, (case, answer) in enumerate(zip(cases, answers, strict=True))
-        if isinstance(answer, Verdict)
-        and any(isinstance(value, float) for info in case.steps for value in info.values())
+        if isinstance(answer, Verdict) and _measures(solver, case, answer)
     ]
     for tried in range(FLOAT_DECIMALS, MOST_DECIMALS):
         rounded = solver.certify([_rounded(cases[index], tried) for index in undecided]) if undecided else []
@@ -106,6 +105,14 @@ def log_decimals(solver: Solver, cases: Sequence[Case], answers: Sequence[Verdic
         for index in undecided:
             decimals[index] = tried + 1
     return decimals
+
+
+def _measures(solver: Solver, case: Case, verdict: Verdict) -> bool:
+    """Whether anything is rounded that may decide: in the log, or in the certificate (no log has a start distance)."""
+    raw = (verdict.certificate.raw_before, verdict.certificate.raw_after)
+    return any(isinstance(value, float) for info in case.steps for value in info.values()) or any(
+        each is not None and solver.needed(each) is not None for each in raw
+    )
 
 
 def _rounded(case: Case, decimals: int) -> Case:
