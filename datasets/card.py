@@ -17,6 +17,7 @@ from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
 from .describe import find_episode
+from .predictability import PREDICTOR_HEADER, predictor_rows
 from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
 from .store import Store
@@ -95,13 +96,14 @@ def card_text(
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    usage = usage_rows(store)
+    usage, predicted = usage_rows(store), predictor_rows(store, folder)
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
         environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
         picture=PICTURE if with_picture else None,
         modes=_modes(store),
+        predictors=_table(PREDICTOR_HEADER, predicted) if predicted else None,
         bounds=_bounds(store),
         config=config,
         solvers=_solvers(store),

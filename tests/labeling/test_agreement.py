@@ -49,7 +49,7 @@ def labelled(episode: FailedEpisode, **options: Any) -> Label:
 def lines(label: Label) -> Lines:
     """The fields of each line of the log that the prompt shows."""
     log = shown_log(label.prompt.messages)
-    return [{name: value for name, value in re.findall(r"(\w+)=(\S+)", line)} for line in log.splitlines()]
+    return [dict(re.findall(r"(\w+)=(\S+)", line)) for line in log.splitlines()]
 
 
 # The rules of spec section 3, on what is printed
