@@ -71,6 +71,14 @@ def build(
             "--log",
         ),
     ] = None,
+    license_id: Annotated[
+        str | None,
+        option(
+            "Licence that the card states, as the Hugging Face hub spells it, such as cc-by-4.0 (default: derived from "
+            "what the rows are made of; unknown where others made something of it, such as targets of your own).",
+            "--license",
+        ),
+    ] = None,
     targets: Annotated[
         str | None, option("Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN.", "--targets")
     ] = None,
@@ -139,6 +147,7 @@ def build(
         "split": split,
         "target_vocabulary": target_vocabulary,
         "log": log,
+        "license": license_id,
     }
     short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, _backend_setting(backend, envs): backend}
     short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from ...errors import ConfigError
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
@@ -49,6 +49,7 @@ class NavigationConfig(BackendConfig):
     stand_in: ClassVar[str] = (
         "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
     )
+    simulated: ClassVar[str] = "pictures of AI2-THOR's scenes and objects"
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
@@ -68,6 +69,13 @@ class NavigationConfig(BackendConfig):
     """Most turns of it. Rooms have at most some 15; a shorter horizon lowers the limit to itself."""
     max_tries: int = Field(default=200, ge=1, le=100_000)
     """Rooms drawn before generation gives up; most have a task with the default range."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """With AI2-THOR its scenes, and the tasks of the files."""
+        files = ", ".join(Path(name).name for name in self.task_files)
+        tasks = (Source(f"tasks and instructions of the files {files}", None),) if files else ()
+        return (*super().sources, *tasks)
 
     @model_validator(mode="before")
     @classmethod
