@@ -72,5 +72,6 @@ def test_the_card_says_so_and_a_flag_states_the_licence(tmp_path: Path) -> None:
     assert card.data.to_dict()["license"] == "cc-by-4.0"
     assert "as stated by whoever built this dataset" in card.text
     assert problems(root) == []
+    assert pivot.build(resolve_config(root / "run.json", [], None, [], {}), root).already_complete
     with pytest.raises(ConfigError, match="license"):
         resolve_config(root / "run.json", [], None, [], {"license": "My Own: licence"})
