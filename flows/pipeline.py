@@ -243,7 +243,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
 def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the settings that would make other episodes; what only lies elsewhere by now is still the same."""
     before, after = (env_config(env, settings).decisive() for settings in (old, new))
-    return sorted(key for key in before if before[key] != after[key])
+    return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
 def _deciding(value: Any) -> Any:
