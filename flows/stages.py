@@ -93,7 +93,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
             "format": STORE_FORMAT,
             "run": run.run_id,
             "env": [shard.env, env.type.profile.version, env.config.decisive()],
-            "policy": policy.config,
+            "policy": policy.config_for(shard.env),
             "prompt": [env.prompt.template, env.prompt.version],
             "tasks": [asdict(task) for task in tasks],
         }

@@ -116,6 +116,11 @@ class Policy(Plugin, ABC):
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
 
+    def config_for(self, env: str) -> dict[str, Any]:
+        """Return what decides the replies in one environment, for its episode ids: ``config``, unless it knows more."""
+        del env
+        return self.config
+
     def check(self) -> None:
         """See whether everything that the policy needs is installed, before a long run starts.
 

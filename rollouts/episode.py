@@ -70,7 +70,7 @@ class TaskRun:
         self.policy = policy
         self.profile: EnvProfile = env_type.profile
         self._config = config
-        self._policy_config = policy.config
+        self._policy_config = policy.config_for(self.profile.name)
         self._shared = {
             **asdict(task),
             "run_id": run_id,
