@@ -58,7 +58,7 @@ test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
 
-test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (about ten minutes)
+test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (four minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
 
 test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
