@@ -28,6 +28,7 @@ from ..datasets.tables import (
 )
 from ..environments.base import Task
 from ..identity import digest
+from ..labeling.analyzer import template_version
 from ..labeling.base import UNANSWERED, Guidance, Label
 from ..labeling.label import TEACHER, label_episodes
 from ..rollouts.base import Policy, Status, TaskRollouts
@@ -36,7 +37,7 @@ from ..storage import FileRecord
 from ..storage.receipts import Receipt
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 3
+STORE_FORMAT = 4
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -92,7 +93,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task], polic
             "format": STORE_FORMAT,
             "run": run.run_id,
             "env": [shard.env, env.type.profile.version, env.config.decisive()],
-            "policy": policy.config,
+            "policy": policy.config_for(shard.env),
             "prompt": [env.prompt.template, env.prompt.version],
             "tasks": [asdict(task) for task in tasks],
         }
@@ -166,6 +167,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
             "prover": None if prover is None else type(prover).__qualname__,
             "label_version": config.label_version,
             "target_vocabulary": config.target_vocabulary,
+            "analyzer": template_version(config.log),
         }
     )
     stage = label_stage(config)
@@ -177,7 +179,15 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     frames = shard_frames(store, shard) if teacher.needs_pictures else None
     labels = label_episodes(
-        episodes, solver, teacher, filters, str(config.label_version), config.target_vocabulary, frames, prover
+        episodes,
+        solver,
+        teacher,
+        filters,
+        str(config.label_version),
+        config.target_vocabulary,
+        frames,
+        prover,
+        config.log,
     )
     tables = [
         (store.table_file(LABELS, shard), LABELS, label_table(labels)),

@@ -147,6 +147,14 @@ class Solver(Plugin, ABC):
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label ``cases``, in order. Never raises for a bad episode: it answers :class:`Unsolved`."""
 
+    def needed(self, raw: float) -> float | None:
+        """Return what a measured amount takes, in the unit of the certificate; None where the measure decides nothing.
+
+        A rounded distance that is shown to people has to take as many turns as the certificate says.
+        """
+        del raw
+        return None
+
     @property
     def config(self) -> dict[str, Any]:
         """The settings that decide the verdicts, as stored beside every label."""

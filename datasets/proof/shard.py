@@ -150,6 +150,7 @@ def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
         config.target_vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
         env.prover(quick=True),
+        config.log,
     )
     report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
     prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
