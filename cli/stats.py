@@ -19,8 +19,15 @@ def stats(
         str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
+    allow_external: Annotated[
+        bool,
+        typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
+    ] = False,
 ) -> None:
     """Show failure modes, pivot steps, group rates and rejects, or run your own SQL over the store.
+
+    The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
+    from elsewhere can be looked at safely. A query sees the store alone.
 
     [bold]Example[/]
 
@@ -30,7 +37,7 @@ def stats(
     if as_csv and sql is None:
         raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
     if sql is not None:
-        names, rows = query(root, sql)
+        names, rows = query(root, sql, external=allow_external)
         if as_csv:
             writer = csv.writer(sys.stdout)
             writer.writerow(names)

@@ -18,10 +18,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError, LevelError
 from ...identity import canonical_json
+from ...plugins import STORED
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
 from ..grid import first_level
 from .sandbox.pool import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, rasterise, refusal
@@ -43,6 +44,7 @@ class SvgConfig(EnvConfig):
     """Settings of SVG reconstruction; the defaults are the paper's, but for the scorer and the targets."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"targets", "dreamsim_weights"})
+    level_sources: ClassVar[frozenset[str]] = frozenset({"targets"})
 
     horizon: int = Field(default=2, gt=0, le=1000)
     """``T_max``, turns."""
@@ -67,7 +69,7 @@ class SvgConfig(EnvConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, values: Any) -> Any:
+    def _complete(cls, values: Any, info: ValidationInfo) -> Any:
         if not isinstance(values, dict):
             return values
         name = values.get("scorer", "pixel")
@@ -88,11 +90,24 @@ class SvgConfig(EnvConfig):
         elif isinstance(targets, str):
             filled["targets"] = targets = absolute(targets)
             if not values.get("targets_digest"):
+                if info.context == STORED:
+                    raise ValueError("targets_digest is missing beside targets; the run.json of a store has it")
                 try:
                     filled["targets_digest"] = load_source(targets).digest
                 except ConfigError as error:
                     raise ValueError(str(error)) from error
         return values | filled
+
+    @property
+    def tolerance(self) -> float:
+        """Learned scores come from a GPU or another batch a little different."""
+        return 0.0 if self.scorer == "pixel" else 0.001
+
+    @property
+    def loads_from_elsewhere(self) -> str | None:
+        """Checkpoints of a learned scorer other than the usual ones."""
+        usual = type(self).model_fields["dino_model"].get_default()
+        return None if self.scorer == "pixel" or self.dino_model == usual else f"dino_model={self.dino_model}"
 
     def make_scorer(self) -> Scorer:
         """Return this process's scorer for these settings."""
