@@ -9,7 +9,7 @@ import typer
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
-from .console import out, show_table
+from .console import out, show_table, visible
 from .options import StorePath
 
 
@@ -39,6 +39,8 @@ def stats(
     if sql is not None:
         names, rows = query(root, sql, external=allow_external)
         if as_csv:
+            if sys.stdout.isatty():  # a terminal obeys what a file only keeps
+                rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
             writer = csv.writer(sys.stdout)
             writer.writerow(names)
             writer.writerows(rows)

@@ -90,7 +90,7 @@ VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
 
 _BASE: dict[str, TableSchema] = {"episodes": EPISODES, "steps": STEPS, "prompts": PROMPTS, "labels": LABELS}
 
-CLOSED = {
+CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -195,6 +195,7 @@ def connect(root: Path, *, external: bool = False) -> Iterator[duckdb.DuckDBPyCo
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
         if not external:
             connection.execute("SET lock_configuration = true")
+            connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return
         with _plain_name(store.storage.local_path()) as plain:

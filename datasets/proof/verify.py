@@ -36,17 +36,22 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None, *
         StoreError: there is no finished store at ``root``, or a run is writing it.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
-    _refuse_while_written(root)
+    refuse_while_written(root)
     store = Store.open(root)
     before = store.storage.stat(MANIFEST)
     report = _verify(store, progress, stream or _one_by_one, follow=follow)
-    _refuse_while_written(root)
+    refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
     return report
 
 
-def _refuse_while_written(root: Path) -> None:
+def refuse_while_written(root: Path) -> None:
+    """Refuse a store that a run is writing, whose files differ from its manifest and from each other.
+
+    Raises:
+        StoreError: a run holds its lock.
+    """
     writer = open_storage(root).writer()
     if writer is not None:
         raise StoreError(

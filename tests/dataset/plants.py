@@ -4,26 +4,21 @@ Whoever plants one is thorough: the card is written anew from the damaged tables
 nothing but the lie itself can give it away. ``python -m pivot.tests.dataset.plants`` plants them all and counts.
 """
 
-import io
 import json
 import random
 import re
 import shutil
-import struct
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 from pivot.datasets.card import CARD, PICTURE, card_text
 from pivot.datasets.progress import Silent
 from pivot.datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
@@ -32,6 +27,7 @@ from pivot.errors import PivotError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.images import decode, encode_png
+from pivot.tests.dataset.containers import CONTAINERS, one_pixel
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, rewrite_manifest
 
 ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
@@ -264,61 +260,6 @@ def schemas(env: str) -> Iterator[Plant]:
 # Pictures
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-def _saved(format_name: str, **options: Any) -> Callable[[bytes], bytes]:
-    def changed(data: bytes) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(decode(data)).save(buffer, format_name, **options)
-        return buffer.getvalue()
-
-    return changed
-
-
-def _rotated(data: bytes) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: the viewer turns it by a quarter
-    if data.startswith(b"\xff\xd8"):  # the coded pixels as they are
-        body = b"Exif\x00\x00" + exif.tobytes().removeprefix(b"Exif\x00\x00")
-        return data[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + data[2:]
-    return _saved("PNG", exif=exif)(data)
-
-
-def _with_alpha(data: bytes) -> bytes:
-    picture = Image.fromarray(decode(data)).convert("RGBA")
-    picture.putalpha(3)
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def _animated(data: bytes) -> bytes:
-    frame = Image.fromarray(decode(data))
-    buffer = io.BytesIO()
-    frame.save(buffer, "PNG", save_all=True, append_images=[Image.fromarray(255 - decode(data))], duration=100)
-    return buffer.getvalue()
-
-
-def _with_text(data: bytes) -> bytes:
-    if data.startswith(b"\xff\xd8"):
-        body = b"pivot_step: 0"
-        return data[:2] + b"\xff\xfe" + struct.pack(">H", len(body) + 2) + body + data[2:]
-    place = 8 + 25  # after signature and header
-    return data[:place] + _chunk(b"tEXt", b"Comment\x00pivot_step: 0") + data[place:]
-
-
-CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
-    "turned by its orientation": _rotated,
-    "with alpha": _with_alpha,
-    "with a second frame": _animated,
-    "with a comment": _with_text,
-    "WebP": _saved("WEBP", lossless=True),
-    "followed by bytes": lambda data: data + b"PK\x03\x04 and more",
-}
-
-
 def pictures(env: str) -> Iterator[Plant]:
     """Equal pixels to our decoder in other containers, and other pixels."""
 
@@ -345,13 +286,6 @@ def pictures(env: str) -> Iterator[Plant]:
         yield Plant(f"picture of an episode {name}", _rows(episode, collage(CONTAINERS[name])))
     yield Plant("collage of other pixels", _rows(record, collage(one_pixel)))
     yield Plant("panel named a file", _rows(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
-
-
-def one_pixel(image: bytes) -> bytes:
-    """The picture with one pixel off by one."""
-    pixels = np.array(decode(image))
-    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
-    return encode_png(pixels)
 
 
 # Card, config, views, receipts, older labels

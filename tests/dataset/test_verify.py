@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pivot.datasets.schema import CALLS, CERTIFICATE
 from pivot.datasets.store import MANIFEST
-from pivot.tests.dataset.plants import FREE, one_pixel, other
+from pivot.tests.dataset.containers import one_pixel
+from pivot.tests.dataset.plants import FREE, other
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, schema_of
 
 TABLES = ("episodes", "steps", "frames", "prompts", "calls", "labels")

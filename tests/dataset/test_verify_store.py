@@ -19,7 +19,7 @@ from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.storage import LocalStorage
-from pivot.tests.dataset.plants import one_pixel
+from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 BOTH = ("sokoban", "frozenlake")
