@@ -352,7 +352,7 @@ def configs(env: str) -> Iterator[Plant]:
         "the horizon": lambda run, env: run["config"]["environments"][env]["settings"].update(horizon=30),
         "the label version": lambda run, env: run["config"].update(label_version=1),
         "the size of a shard": lambda run, env: run["config"].update(tasks_per_shard=1),
-        "the policy": lambda run, env: run["config"]["policy"].update(options={}),
+        "the policy": lambda run, env: run["config"]["policy"].update(options={"habits": {"sokoban": {"skill": 3.0}}}),
         "a default left out": lambda run, env: run["config"].pop("split"),
     }
     for name, change in changes.items():
