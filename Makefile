@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help demo install dev test lint kernels test-long test-plants test-mutants test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
+.PHONY: help demo install dev test lint kernels test-long test-plants test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -60,6 +60,12 @@ test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one
 
 test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
+
+test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
+	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
+
+test-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with Prefect and without, and compare (ten minutes)
+	$(BIN)/python -m pivot.tests.equal_builds
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
 test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)
