@@ -16,7 +16,8 @@ from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.storage import LocalStorage  # noqa: E402
 from pivot.tests.cli.command_line import run  # noqa: E402
-from pivot.tests.training.small import config_of, losses  # noqa: E402
+from pivot.tests.stores import build_small  # noqa: E402
+from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training.checkpoint import FINAL  # noqa: E402
 from pivot.training.config import make_sft_config, recipe_fields, recipes  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
@@ -181,3 +182,12 @@ def test_recipes_are_settings_and_can_be_estimated(name: str, small_model: Path)
         assert (fields["lr"], fields["batch"], fields["epochs"], fields["max_length"]) == (2e-6, 8, 3, 8192)
     shown = run("train", "sft", "runs/first", "--model", fields["model"], "--recipe", name, "--dry-run")
     assert "nothing was written" in shown and "optimizer" in shown
+
+
+def test_a_log_of_bare_actions_trains_like_a_full_one(small_model: Path, tmp_path: Path) -> None:
+    root = build_small(tmp_path / "store", log="actions")
+    prepared = prepare(config_of(root, small_model, epochs=1))
+    assert "action=" in prepared.report.example.prompt
+    assert "moved=" not in prepared.report.example.prompt.split("log:")[1]
+    train(prepared, tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == prepared.plan.steps > 0
