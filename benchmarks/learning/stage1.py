@@ -261,7 +261,8 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
     counts = np.bincount(place, minlength=len(names))
     drawn = np.random.default_rng(0).integers(0, len(names), (draws, len(names)))
     shares = hits[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return float(hits.sum() / counts.sum()), *(float(each) for each in np.percentile(shares, [2.5, 97.5]))
+    low, high = np.percentile(shares, [2.5, 97.5])
+    return float(hits.sum() / counts.sum()), float(low), float(high)
 
 
 def build_store(setting: str, root: Path) -> Path:
