@@ -7,10 +7,12 @@ which lists its files and their sizes, has been written after it. ``OUT/final`` 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
-from ..storage import Storage
+from ..models.weights import is_local
+from ..storage import Storage, open_storage
 
 CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL = "final", ".final"
@@ -107,3 +109,12 @@ def save_final(storage: Storage, model: Any, processor: Any, card: str, source: 
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
     storage.replace_folder(STAGED_FINAL, FINAL, storage.mark(STAGED_FINAL))
+
+
+def further_files(model: str) -> dict[str, bytes]:
+    """Return the files of a local model that its readers look for and that saving it again would lose."""
+    if not is_local(model):
+        return {}
+    source = open_storage(Path(model))
+    names = ("video_preprocessor_config.json", "generation_config.json")
+    return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
