@@ -1,4 +1,4 @@
-"""Do the tests notice defects? Plant some 60, one at a time, in a copy of the tree, and count those that some test finds.
+"""Do the tests notice defects? Plant some 60, one at a time, in a copy of the tree; count those that some test finds.
 
 A mutant is written as a word diff, in git's notation: ``[-what goes-]{+what comes+}`` between enough of the code around
 it to stand at one place only. It is found by that text in whichever file holds it, so files may move and be renamed.
