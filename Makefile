@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help demo install dev test lint kernels test-long test-plants test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
+.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean test-scenes test-plants
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -22,7 +22,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
 	@# Tests drive AI2-THOR's real event classes. Without its dependencies: its opencv-python would replace the headless one.
 	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
 	@# The type checker reads the tests' imports of the package through this link.
@@ -37,6 +37,9 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
+
+lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
+	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
 
 lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/ruff check .
@@ -60,6 +63,9 @@ test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one
 
 test-mutants: $(VENV)/.dev  ## plant some 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
+
+test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (four minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
 
 test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
 	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..datasets.predictability import PREDICTOR_HEADER, predictor_rows
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
@@ -18,6 +19,13 @@ def stats(
     sql: Annotated[
         str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
     ] = None,
+    predictors: Annotated[
+        bool,
+        typer.Option(
+            "--predictors",
+            help="Show what trivial predictors of pivot and mode reach on the dataset, without looking at a picture.",
+        ),
+    ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
     allow_external: Annotated[
         bool,
@@ -29,11 +37,18 @@ def stats(
     The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
     from elsewhere can be looked at safely. A query sees the store alone.
 
-    [bold]Example[/]
+    [bold]Examples[/]
+
+    pivot stats runs/first --predictors
 
     pivot stats runs/first --sql "select failure_mode, count(*) from failures group by 1"
     """
-    Store.open(root)
+    store = Store.open(root)
+    if predictors and sql is not None:
+        raise ConfigError("--predictors and --sql are two reports; ask for one at a time")
+    if predictors:
+        show_table("What trivial predictors reach", PREDICTOR_HEADER, predictor_rows(store))
+        return
     if as_csv and sql is None:
         raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
     if sql is not None:

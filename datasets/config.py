@@ -27,6 +27,7 @@ from pydantic import (
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import ConfigError, PluginError
+from ..labeling.action_log import LogDetail
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
@@ -96,6 +97,12 @@ class RunConfig(BaseModel):
     """Whether records that were infeasible before any action enter the training set (spec section 1)."""
     target_vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the targets use; `paper` says timeout for all modes of svg (spec section 3)."""
+    log: LogDetail = "full"
+    """What the Analyzer's log shows of a step: the fields of its environment, from which the pivot can often be worked
+    out, or its action alone, so that the pictures decide (spec section 4)."""
+    license: str = Field(default="", max_length=60, pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$")
+    """Licence that the publisher of the dataset states, as the Hugging Face hub spells it, such as ``cc-by-4.0``. Empty
+    to derive it from what the rows are made of: ``unknown`` where others made something under terms nobody knows."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from .. import __version__
 from ..environments.base import Task
 from ..identity import digest
+from ..labeling.analyzer import template_version
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..rollouts.base import Status
@@ -21,7 +22,7 @@ from .schema import CALLS
 from .store import DATASET_FOLDER, Store
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 3
+STORE_FORMAT = 4
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 
 
@@ -37,13 +38,13 @@ def export_stage(config: RunConfig, *, staged: bool) -> str:
 
 def rollout_inputs(run: Run, shard: Shard, tasks: Sequence[Task]) -> str:
     """Return the digest of everything that decides the episodes of a shard."""
-    env, policy = run.env(shard.env), run.policy()
+    env = run.env(shard.env)
     return digest(
         {
             "format": STORE_FORMAT,
             "run": run.run_id,
             "env": [shard.env, env.type.profile.version, env.config.decisive()],
-            "policy": policy.config,
+            "policy": run.policy().config_for(shard.env),
             "prompt": [env.prompt.template, env.prompt.version],
             "tasks": [asdict(task) for task in tasks],
         }
@@ -76,6 +77,7 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
             "prover": None if prover is None else type(prover).__qualname__,
             "label_version": run.config.label_version,
             "target_vocabulary": run.config.target_vocabulary,
+            "analyzer": template_version(run.config.log),
         }
     )
 

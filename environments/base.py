@@ -25,6 +25,16 @@ NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 NO_FRAME.flags.writeable = False
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something in the rows of an environment that others made, for the licence of a dataset."""
+
+    what: str
+    """Half a sentence for the dataset card."""
+    licence: str | None
+    """Its licence as the Hugging Face hub spells it, such as ``mit``; None where nobody here knows it."""
+
+
 class EnvConfig(Settings):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
 
@@ -41,6 +51,14 @@ class EnvConfig(Settings):
     def stand_ins(self) -> tuple[str, ...]:
         """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
         return ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What of levels and pictures others made, under these settings; empty where all of it is generated.
+
+        An environment that does not say so is not taken for one that owes nothing to anybody.
+        """
+        return (Source("levels and pictures of this environment, which does not say who made them", None),)
 
     @property
     def simulator(self) -> str | None:
@@ -178,8 +196,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         """Say what of the class the dataset could not store; see the base class."""
         if problem := super().misfit():
             return problem
-        if not issubclass(cls.config_type, EnvConfig):
-            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        config_type: type = cls.config_type  # in the declaration alone, a plugin may have put anything there
+        if not issubclass(config_type, EnvConfig):
+            return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
         profile = getattr(cls, "profile", None)
         if not isinstance(profile, EnvProfile):
             return f"its profile is {profile!r}, expected an EnvProfile"

@@ -31,7 +31,7 @@ def relabel_store(
     Args:
         root: the store.
         changes: fields of the run config that differ from now on: ``teacher``, ``split``, ``target_vocabulary``,
-            ``include_infeasible``, ``solvers``.
+            ``include_infeasible``, ``solvers``, ``log``.
         execute: runs the shards.
         reporter: is told how far the work has come.
         keep_old: keep the replaced labels as ``labels/v<N>``.

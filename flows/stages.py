@@ -155,6 +155,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
         config.target_vocabulary,
         frames,
         env.prover(quick=True),
+        config.log,
     )
     rows = label_table(labels)
     tables = [

@@ -20,7 +20,7 @@ from ..environments.base import Frame, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
-from ..rollouts.base import INFO_KEYS
+from ..rollouts.base import INFO_KEYS, judged
 
 if TYPE_CHECKING:  # a draft holds the replays, so the module of episodes and drafts imports this one
     from .base import FailedEpisode
@@ -101,7 +101,8 @@ class Replayer:
             if not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
                 raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            found = _settled(info, logged, tolerance) if tolerance else info
+            told = judged(info, episode.action_valid[t])
+            found = _settled(told, logged, tolerance) if tolerance else told
             if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
                 raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:

@@ -6,11 +6,13 @@ numbers are proved like those of the current one.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, get_args
 
 import pyarrow as pa
 
 from ... import plugins
+from ...labeling.action_log import LogDetail
 from ...labeling.base import FailedEpisode, GuidanceRequest, GuidanceWriter
 from ...labeling.label import label_episodes
 from ...labeling.vocabulary import Vocabulary
@@ -32,7 +34,8 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
     episodes = failed_episodes(stored[EPISODES], stored[STEPS])
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
     teacher = _teacher(store.run.writer(), rows.to_pylist())
-    found = _differences(store, shard, rows, episodes, env.solver(), teacher, store.config.target_vocabulary)
+    wording = (store.config.target_vocabulary, store.config.log)
+    found = _differences(store, shard, rows, episodes, env.solver(), teacher, wording)
     report.problems += found
     calls = store.label_calls_file(shard)
     if calls is not None:
@@ -56,10 +59,11 @@ def _verify_older(
         solver = solver_type(shard.env)(solver_settings(shard.env, json.loads(rows[0]["solver_config"])))
     episodes = _labelled_then(rows, episodes, rollouts)
     teacher = _older_teacher(store, rows)
-    vocabularies = sorted(get_args(Vocabulary), key=lambda name: name != store.config.target_vocabulary)
+    now = (store.config.target_vocabulary, store.config.log)
     found: list[str] = []
-    for vocabulary in vocabularies:  # no row says which one it was; nothing else of a version depends on it
-        answers = _differences(store, shard, table, episodes, solver, teacher, vocabulary)
+    # No row says which wording it was; nothing else of a version depends on it.
+    for wording in sorted(product(get_args(Vocabulary), get_args(LogDetail)), key=lambda then: then != now):
+        answers = _differences(store, shard, table, episodes, solver, teacher, wording)
         found = answers if not found or len(answers) < len(found) else found
         if not found:
             break
@@ -122,10 +126,10 @@ def _differences(
     episodes: list[FailedEpisode],
     solver: Solver,
     teacher: GuidanceWriter,
-    vocabulary: Vocabulary,
+    wording: tuple[Vocabulary, LogDetail],
 ) -> list[str]:
     """Compare label rows and their prompts with those made anew."""
-    config = store.config
+    config, (vocabulary, log) = store.config, wording
     labels = label_episodes(
         episodes,
         solver,
@@ -135,6 +139,7 @@ def _differences(
         vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
         prover_of(shard.env, solver.config, quick=True),
+        log,
     )
     path, prompts_path = store.table_file(LABELS, shard), store.label_prompts_file(shard)
     prompts = read_table(store.storage, prompts_path, PROMPTS)

@@ -23,7 +23,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from ...errors import ConfigError, LevelError
 from ...identity import canonical_json
 from ...plugins import STORED
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from ..grid import first_level
 from .sandbox.pool import check_sandbox, rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
@@ -98,6 +98,11 @@ class SvgConfig(EnvConfig):
                 except ConfigError as error:
                     raise ValueError(str(error)) from error
         return values | filled
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Targets that the user brought belong to whoever drew them."""
+        return () if self.targets == GENERATED else (Source(f"the target documents of {self.targets}", None),)
 
     @property
     def tolerance(self) -> float:
