@@ -104,10 +104,10 @@ DIFFS = {
         "over-the-right-edge": "cell + 1 if column < width[- - 1-] else cell",
     },
     "navigation": {
-        "float-noise": "max(0.0, distance - self.threshold) / self.step[- - ROUNDING-]",
-        "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.eps",
+        "float-noise": "/ self.settings.step[- - ROUNDING-])",
+        "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.settings.eps",
         "touching-blocks": "(low_x [-<-]{+<=+} x_max) & (high_x > x_min)",
-        "both-flags-needed": 'info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False',
+        "both-flags-needed": 'in TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
         "proof-of-a-lintel": "if min(high, 1800) - max(low, 50) [->-]{+>=+} 0",
     },
     "primitiveskill": {
@@ -138,7 +138,7 @@ DIFFS = {
     },
     "claims": {
         "advice-against": "if [-not _NOT_ADVISED.search(sentence[: match.start()].rstrip())-]{+match+}:",
-        "denied-fall": 'found.add([-"no_fall" if _negated(plain, match.start()) else -]"fall")',
+        "denied-fall": 'found.add([-"no_fall" if negated(words, match.start()) else -]"fall")',
     },
     "guidance": {
         "half-a-refusal": "if is_refusal(answer.avoid) [-or-]{+and+} is_refusal(answer.instead)",
@@ -147,9 +147,9 @@ DIFFS = {
         "missing-fact": "[- and logged.keys() >= found.keys() & INFO_KEYS-]",
     },
     "files": {
-        "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(_has_size",
-        "file-too-long": "return path.stat().st_size [-==-]{+>=+} size",
-        "not-flushed": "raw.flush()\n[-            os.fsync(raw.fileno())\n-]",
+        "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(",
+        "file-too-long": "if status is None or status.bytes [-!=-]{+<+} record.bytes:",
+        "not-flushed": "raw.flush()\n[-                os.fsync(raw.fileno())\n-]",
         "two-writers": "fcntl.[-LOCK_EX-]{+LOCK_SH+} | fcntl.LOCK_NB",
     },
     "parquet": {
@@ -157,15 +157,15 @@ DIFFS = {
         "column-of-another-type": "if [-actual != column.type-]{+False+}:",
     },
     "store": {
-        "labels-unchecked": "schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+}) -> None:",
+        "labels-unchecked": "def check_files(self, schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
     },
     "commit": {
-        "exchanged-back": "[-elif current.stat().st_ino != inode:-]{+else:+}",
+        "exchanged-back": "[-elif self.mark(target) != mark:-]{+else:+}",
         "old-files-stay": 'for name in [-journal["obsolete"]-]{+()+}:',
     },
     "resume": {
         "solver-settings": '"solver": [solver.name, solver.version[-, solver.config-]],',
-        "calls-kept-twice": '[call for call in before.calls[- if call["episode_id"] not in owed-]] + after.calls',
+        "calls-kept-twice": "[call for call in before.calls[- if call.episode_id not in owed-]] + after.calls",
     },
     "verify": {
         "order-of-rows": "if not problems and [-seen != list(expected)-]{+set(seen) != set(expected)+}:",
