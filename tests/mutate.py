@@ -107,7 +107,7 @@ DIFFS = {
         "float-noise": "/ self.settings.step[- - ROUNDING-])",
         "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.settings.eps",
         "touching-blocks": "(low_x [-<-]{+<=+} x_max) & (high_x > x_min)",
-        "both-flags-needed": 'in TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
+        "both-flags-needed": '(info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
         "proof-of-a-lintel": "if min(high, 1800) - max(low, 50) [->-]{+>=+} 0",
     },
     "primitiveskill": {
@@ -157,7 +157,7 @@ DIFFS = {
         "column-of-another-type": "if [-actual != column.type-]{+False+}:",
     },
     "store": {
-        "labels-unchecked": "def check_files(self, schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
+        "labels-unchecked": "schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
     },
     "commit": {
         "exchanged-back": "[-elif self.mark(target) != mark:-]{+else:+}",
