@@ -107,7 +107,8 @@ DIFFS = {
         "float-noise": "/ self.settings.step[- - ROUNDING-])",
         "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.settings.eps",
         "touching-blocks": "(low_x [-<-]{+<=+} x_max) & (high_x > x_min)",
-        "both-flags-needed": '(info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
+        "both-flags-needed": 'TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} '
+        'info.get("moved") is False)',
         "proof-of-a-lintel": "if min(high, 1800) - max(low, 50) [->-]{+>=+} 0",
     },
     "primitiveskill": {
