@@ -10,7 +10,7 @@ from ..datasets.predictability import PREDICTOR_HEADER, predictor_rows
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
-from .console import out, show_table
+from .console import out, show_table, visible
 from .options import StorePath
 
 
@@ -27,8 +27,15 @@ def stats(
         ),
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
+    allow_external: Annotated[
+        bool,
+        typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
+    ] = False,
 ) -> None:
     """Show failure modes, pivot steps, group rates and rejects, or run your own SQL over the store.
+
+    The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
+    from elsewhere can be looked at safely. A query sees the store alone.
 
     [bold]Examples[/]
 
@@ -45,8 +52,10 @@ def stats(
     if as_csv and sql is None:
         raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
     if sql is not None:
-        names, rows = query(root, sql)
+        names, rows = query(root, sql, external=allow_external)
         if as_csv:
+            if sys.stdout.isatty():  # a terminal obeys what a file only keeps
+                rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
             writer = csv.writer(sys.stdout)
             writer.writerow(names)
             writer.writerows(rows)

@@ -13,7 +13,7 @@ from ..labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, numbe
 from ..solvers.base import Case
 from .config import Shard, environment
 from .export import FrameReader, drawn_tiles
-from .proof.shard import stored_verdict
+from .proof.labels import stored_verdict
 from .schema import EPISODES, FRAMES, LABELS, STEPS
 from .store import Store
 from .tables import Rows, steps_by_episode

@@ -52,6 +52,11 @@ class BackendConfig(EnvConfig):
         return self.backend == EMBEDDED
 
     @property
+    def tolerance(self) -> float:
+        """Two centimetres for a simulator."""
+        return 0.0 if self.backend == EMBEDDED else 0.02
+
+    @property
     def most_instances(self) -> int | None:
         """One simulator process for each of our own."""
         return None if self.backend == EMBEDDED else 1

@@ -41,6 +41,9 @@ class EnvConfig(Settings):
     locations: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
 
+    level_sources: ClassVar[frozenset[str]] = frozenset()
+    """Those of ``locations`` from which levels are made, where they are not at their default."""
+
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
 
@@ -64,8 +67,13 @@ class EnvConfig(Settings):
 
     @property
     def repeats_exactly(self) -> bool:
-        """Whether re-execution gives equal frames and numbers to the last bit; a simulator may be a little off."""
+        """Whether re-execution gives equal frames; a simulator may draw a little differently each time."""
         return True
+
+    @property
+    def tolerance(self) -> float:
+        """How far a measured number of a re-execution may be off, in its unit: metres of a simulator, or a score."""
+        return 0.0
 
     @property
     def most_instances(self) -> int | None:
@@ -75,6 +83,23 @@ class EnvConfig(Settings):
     def decisive(self) -> dict[str, Any]:
         """Return the resolved settings that decide an episode, as JSON data: what ids and rows are made with."""
         return self.model_dump(mode="json", exclude=set(self.locations))
+
+    def without_locations(self) -> Self:
+        """Return the same settings that name no place on this machine."""
+        defaults = {name: type(self).model_fields[name].get_default() for name in self.locations}
+        return self.model_copy(update=defaults)
+
+    @property
+    def levels_from_elsewhere(self) -> str | None:
+        """Say where levels are made from, if that is a place outside of PIVOT; None for a generator."""
+        fields = type(self).model_fields
+        named = {name: getattr(self, name) for name in sorted(self.level_sources)}
+        return next((f"{name}={value}" for name, value in named.items() if value != fields[name].get_default()), None)
+
+    @property
+    def loads_from_elsewhere(self) -> str | None:
+        """Say which model or program is loaded from a place that these settings name; None where none is."""
+        return None
 
     def digest(self) -> str:
         """Return eight hex digits of the decisive settings; part of every task id."""
@@ -171,8 +196,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         """Say what of the class the dataset could not store; see the base class."""
         if problem := super().misfit():
             return problem
-        if not issubclass(cls.config_type, EnvConfig):
-            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        config_type: type = cls.config_type  # in the declaration alone, a plugin may have put anything there
+        if not issubclass(config_type, EnvConfig):
+            return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
         profile = getattr(cls, "profile", None)
         if not isinstance(profile, EnvProfile):
             return f"its profile is {profile!r}, expected an EnvProfile"

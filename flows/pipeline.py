@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import assign_sides
+from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -26,17 +27,7 @@ from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .served import roll_out_served
-from .stages import (
-    EXPORT,
-    LABEL,
-    ROLLOUT,
-    ShardResult,
-    export_shard,
-    export_stage,
-    label_shard,
-    label_stage,
-    roll_out_shard,
-)
+from .stages import ShardResult, export_shard, label_shard, roll_out_shard
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -181,7 +172,7 @@ def _run_stage(
     store: Store,
     execute: Execute,
     reporter: Reporter,
-    more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
+    more: Callable[[Shard], tuple[Any, ...]] = lambda _: (),
     *,
     asking: Run | None = None,
 ) -> list[ShardResult]:

@@ -143,7 +143,7 @@ class GuidanceRequest:
     prompt: PromptMessages
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
-    frames: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    frames: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     """Encoded pictures by frame id, at least those of the episode; empty for a teacher without ``needs_pictures``."""
     decimals: int = FLOAT_DECIMALS
     """With how many decimals the log of this episode shows measurements; see :func:`.action_log.log_decimals`."""

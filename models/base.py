@@ -97,7 +97,7 @@ class ChatAnswer:
     """Natural log-probabilities of ``token_ids``, equally many."""
     refusal: str | None = None
     """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
-    call: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
     cost, cache_hit, model_revision."""
 

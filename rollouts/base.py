@@ -93,7 +93,7 @@ class Reply:
     finish_reason: str = "stop"
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    call: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
 
 

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError
+from ...plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
@@ -50,6 +51,7 @@ class NavigationConfig(BackendConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+    level_sources: ClassVar[frozenset[str]] = locations
     stand_in: ClassVar[str] = (
         "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
     )
@@ -86,7 +88,7 @@ class NavigationConfig(BackendConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, values: Any) -> Any:
+    def _complete(cls, values: Any, info: ValidationInfo) -> Any:
         if not isinstance(values, dict):
             return values
         files = values.get("task_files") or ()
@@ -100,6 +102,8 @@ class NavigationConfig(BackendConfig):
             raise ValueError(f"starts need the embedded rooms; with backend={THOR} the task files say where it starts")
         filled = {"thor_version": values.get("thor_version") or installed("ai2thor", THOR), "task_files": names}
         if names and not values.get("task_digest"):
+            if info.context == STORED:
+                raise ValueError("task_digest is missing beside task_files; the run.json of a store has it")
             try:
                 filled["task_digest"] = files_digest(names)
             except ConfigError as error:

@@ -50,7 +50,7 @@ def misled(state: SkillState, fault: str, lasting: Sequence[float], draws: Seque
 def _mirrored(state: SkillState, plan: Plan) -> Plan:
     """Return the plan with left and right confused; where that would not matter, front and back."""
     if state.kind.name == "align":
-        return _placed(plan, lambda x, y: (80 if y > 0 else -80, y))
+        return _placed(plan, lambda _, y: (80 if y > 0 else -80, y))
     return _placed(plan, lambda x, y: (x, -y if abs(y) > 45 else y + 90))
 
 
@@ -92,7 +92,7 @@ def _confused(state: SkillState, plan: Plan) -> Plan:
         return _carry(scene, "apple", (x, y - 150, z + 60))
     if state.kind.name == "align":
         # In line along the wrong axis.
-        return _placed(plan, lambda x, y: (y // 2 if abs(y) > 60 else 60, 0))
+        return _placed(plan, lambda _, y: (y // 2 if abs(y) > 60 else 60, 0))
     ends = next((each.arguments[-3:] for each in plan if each.name != "pick"), (0, 0, LOW))
     meant = _meant(scene, plan) or things[0]
     other = things[(things.index(meant) + 1) % len(things)]

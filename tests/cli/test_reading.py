@@ -91,7 +91,7 @@ def test_sql_as_a_table_and_as_csv(built: Path) -> None:
         ("select", "the query failed: Parser Error"),
         ("select colour from episodes", "colour"),
         ("select * from players", "views: episodes, steps"),
-        ("drop view episodes", "the query failed"),
+        ("drop view failures", "the query failed"),
         ("create table mine as select 1", "the query failed"),
     ],
 )
