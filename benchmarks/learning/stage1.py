@@ -308,7 +308,7 @@ def main() -> None:
         named = steps_named(model, encoder, some, seen)
         right = [step == sample.pivot_step for step, sample in zip(named, some, strict=True)]
         dead = [hit for hit, sample in zip(right, some, strict=True) if sample.failure_mode == "deadlock"]
-        return {"pivot": float(np.mean(right)), "deadlock": float(np.mean(dead or [np.nan]))}
+        return {"pivot": float(np.mean(right)), **({"deadlock": float(np.mean(dead))} if dead else {})}
 
     config = make_sft_config(
         {
@@ -369,7 +369,8 @@ def measure(
     }
     for mode in ("deadlock", "timeout"):
         chosen = [place for place, sample in enumerate(samples) if sample.failure_mode == mode]
-        found[f"pivot_{mode}"] = interval([right[each] for each in chosen], [levels[each] for each in chosen])
+        if chosen:
+            found[f"pivot_{mode}"] = interval([right[each] for each in chosen], [levels[each] for each in chosen])
     if not blanked:
         other = random.Random(0).sample(range(len(samples)), len(samples))
         pictures: dict[str, Callable[[int], Image.Image]] = {
