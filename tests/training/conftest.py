@@ -1,0 +1,24 @@
+"""A small model that has read the small store; no hub."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in one order, and no thread that waits for another test's."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def small_model(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen2.5-VL on disk. Copy it before changing anything."""
+    from pivot.tests.training.small import save_small_model
+
+    return save_small_model(tmp_path_factory.mktemp("model") / "tiny", small_store / "dataset")
