@@ -19,6 +19,7 @@ from .relabel import relabel
 from .serving import serve_command
 from .settings_help import settings
 from .stats import stats
+from .train import train
 from .verify import verify
 
 INTERRUPTED = 130
@@ -36,6 +37,7 @@ app = typer.Typer(
 for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
+app.add_typer(train)
 
 
 def _show_version(wanted: bool) -> None:
@@ -60,7 +62,7 @@ def main() -> None:
         app()
     except PivotError as error:
         show_error(str(error))
-        _leave(1)
+        _leave(error.status)
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         if status == INTERRUPTED:

@@ -54,13 +54,19 @@ def how_to_read(profile: EnvProfile, num_steps: int) -> str:
     )
 
 
+def mode_lines(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, str]:
+    """Return what a prompt says about failure modes: the closed list, and what each of them means, a line each."""
+    words, modes = domain_of(profile.name), target_modes(profile, vocabulary)
+    meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
+    return f"- {FIELDS[1]} has to be exactly one of: {', '.join(modes)}.", "\n".join(meanings)
+
+
 @lru_cache(maxsize=4096)
 def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: Vocabulary) -> str:
     """Everything above the log: equal for episodes of one length and instruction."""
     words = domain_of(profile.name)
     last = num_steps - 1
-    modes = target_modes(profile, vocabulary)
-    meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
+    modes, meanings = mode_lines(profile, vocabulary)
     step, mode, reason = FIELDS
     task = one_line(profile.task_description)
     instruction = one_line(instruction)
@@ -83,11 +89,11 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: 
         "- Decide from this episode alone"
         + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
         f"- {words.advice}",
-        f"- {mode} has to be exactly one of: {', '.join(modes)}.",
+        modes,
         f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",
         "",
         "Failure modes:",
-        *meanings,
+        meanings,
         "",
         "Shape of the answer:",
         f'{{"{step}": <integer>, "{mode}": <one word of the list>, "{reason}": <text>}}',

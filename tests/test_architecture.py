@@ -36,7 +36,10 @@ LAYERS = (
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
 ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "messages", "processes", "records"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
-DATA = ("py.typed", "datasets/card_template.md")
+DATA = (
+    *("py.typed", "datasets/card_template.md", "training/card_template.md"),
+    *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
+)
 """Files beside modules that the wheel holds."""
 MAX_LINES = 500
 

@@ -1,0 +1,383 @@
+"""Does the Analyzer learn from pixels? A small Qwen2.5-VL from scratch, on a CPU, in front of full-length failures.
+
+``python -m pivot.benchmarks.learning.stage1 --setting A --seed 0 --out runs/learning/A0`` builds the store, makes a
+model of a million weights, trains it with the product's own trainer and measures it on held-out levels, with the
+collages as they are, blanked, and exchanged between records. A warm-up stands in for pretraining: records that ask for
+the player's and the box's cell of every tile, made from the same store's training side; they stay among the records
+afterwards. With ``--blank`` the same model is trained on blank collages.
+
+The tokenizer is trained on the training side's texts without splitting at spaces, so that fixed wording becomes few
+tokens; digits stay apart. Every matrix is drawn with a deviation of 0.08, because the library's 0.02 starves the
+pictures.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import pivot
+import tokenizers
+import torch
+import transformers
+from PIL import Image
+from pivot.errors import TrainingError
+from pivot.labeling.target import BadTargetError, parse_target
+from pivot.models.transformers.processors import image_text_class
+from pivot.storage import open_storage
+from pivot.training.checkpoint import save_final
+from pivot.training.config import make_sft_config
+from pivot.training.encode import Batch, Encoder, Reply
+from pivot.training.samples import Sample, read_dataset
+from pivot.training.trainer import IDS, AnalyzerTrainer, Plan, arguments
+
+from datasets import Dataset
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "A": {"horizon": 4, "max_solution": 3, "cell": 16},
+    "B": {"horizon": 9, "max_solution": 5, "cell": 16},
+}
+TASKS = 2000
+NAMES = ["endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad"]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+READ = "Read the cells of the player and of the box, tile by tile."
+PATCH, MERGE = 8, 2
+"""One image token is 16 x 16 pixels, as large as a cell."""
+DEVIATION = 0.08
+MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+EVERY, WATCHED = 2500, 320
+"""Records between two points of the curve, and held-out records in each."""
+PREFIX = '{"pivot_step": '
+
+Picture = Callable[[int], Image.Image]
+
+
+def text_of(sample: Sample) -> str:
+    """Return the text part of a prompt."""
+    return "".join(part["text"] or "" for message in sample.prompt for part in message["content"])
+
+
+def cells(sample: Sample) -> str:
+    """Return the answer of a reading record: row and column of player and box before every action."""
+    rows = sample.initial_state.splitlines()
+    at = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
+    player = next(cell for cell, mark in at.items() if mark in "@+")
+    box = next(cell for cell, mark in at.items() if mark in "$*")
+    told = []
+    for action in sample.actions:
+        told.append(f"{player[0]}{player[1]}{box[0]}{box[1]}")
+        if action not in MOVES:
+            continue
+        ahead, beyond = ((player[0] + k * MOVES[action][0], player[1] + k * MOVES[action][1]) for k in (1, 2))
+        if ahead == box and at.get(beyond, "#") != "#":
+            player, box = ahead, beyond
+        elif ahead != box and at.get(ahead, "#") != "#":
+            player = ahead
+    return " ".join(told)
+
+
+def make_tokenizer(samples: Sequence[Sample]) -> Any:
+    """Train a byte-level BPE that may join words but no digits, with Qwen's special tokens."""
+    special = [f"<|{name}|>" for name in NAMES]
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    levels = tokenizers.pre_tokenizers
+    bpe.pre_tokenizer = levels.Sequence(
+        [levels.Digits(individual_digits=True), levels.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    bpe.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=1400, special_tokens=special, initial_alphabet=levels.ByteLevel.alphabet(), show_progress=False
+    )
+    logs = ["\n".join(text_of(sample).splitlines()[-sample.num_steps :]) for sample in samples]
+    bpe.train_from_iterator([*(sample.target for sample in samples), *logs], trainer)
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=special[1:]
+    )
+    # What all prompts share, up to the log, is one token.
+    shared = {text_of(sample).rpartition("- Compact action log:\n")[0] for sample in samples}
+    made.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in (*sorted(shared)[:4], READ)])
+    return made
+
+
+def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
+    """Return a model of a million random weights, and its encoder."""
+    tokenizer = make_tokenizer(samples)
+    token = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in NAMES}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer),
+            "hidden_size": 128,
+            "intermediate_size": 256,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]},
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": None,
+        },
+        vision_config={
+            "depth": 2,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_heads": 2,
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "out_hidden_size": 128,
+            "window_size": 8 * PATCH,
+            "fullatt_block_indexes": [0, 1],
+        },
+        image_token_id=token["image_pad"],
+        video_token_id=token["video_pad"],
+        vision_start_token_id=token["vision_start"],
+        vision_end_token_id=token["vision_end"],
+        tie_word_embeddings=True,
+    )
+    transformers.set_seed(seed)
+    model = transformers.Qwen2_5_VLForConditionalGeneration(config)
+    for weights in model.parameters():
+        if weights.dim() >= 2:
+            torch.nn.init.normal_(weights, std=DEVIATION)
+    side = PATCH * MERGE
+    images = transformers.Qwen2VLImageProcessorPil(
+        patch_size=PATCH, merge_size=MERGE, size={"shortest_edge": side * side, "longest_edge": side * side * 2000}
+    )
+    return model, Encoder(image_text_class("qwen2_5_vl")(images, tokenizer, chat_template=CHAT_TEMPLATE))
+
+
+def blank(picture: Image.Image) -> Image.Image:
+    """Return a grey picture of the same size."""
+    return Image.new("RGB", picture.size, (128, 128, 128))
+
+
+class Mixture:
+    """Collates reading records and failures; a row says which sample, and whether it is to be read."""
+
+    def __init__(self, encoder: Encoder, samples: Sequence[Sample], *, blanked: bool) -> None:
+        self._encoder, self._samples, self._blanked = encoder, samples, blanked
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> Batch:
+        """Return the batch of some rows."""
+        samples = [self._samples[row["place"]] for row in rows]
+        replies = [self._reply(sample, row["read"]) for sample, row in zip(samples, rows, strict=True)]
+        return self._encoder.batch(replies) | {IDS: [sample.episode_id for sample in samples]}
+
+    def _reply(self, sample: Sample, read: bool) -> Reply:
+        picture = blank(sample.picture) if self._blanked else sample.picture
+        if not read:
+            return Reply(sample.prompt, [picture], self._encoder.reply_tokens(sample.target))
+        content = [{"type": "image", "text": None}, {"type": "text", "text": READ}]
+        return Reply([{"role": "user", "content": content}], [picture], self._encoder.reply_tokens(cells(sample)))
+
+
+def order(count: int, records: int, warm_up: int, share: float, seed: int) -> Dataset:
+    """Return which samples are trained on: reading alone for ``warm_up`` records, then a share of it among the rest."""
+    rng = random.Random(seed)
+    places: list[int] = []
+    while len(places) < records:
+        places += rng.sample(range(count), count)
+    read = [place < warm_up or rng.random() < share for place in range(records)]
+    return Dataset.from_dict({"place": places[:records], "read": read})
+
+
+class Curve(transformers.TrainerCallback):
+    """Measures accuracy on some held-out records now and then."""
+
+    def __init__(self, watch: Callable[[], dict[str, float]], batch: int, path: Path) -> None:
+        self._watch, self._batch, self._path = watch, batch, path
+        self._wall, self._processor = perf_counter(), process_time()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Add a point."""
+        records = state.global_step * self._batch
+        if records % EVERY < self._batch or state.global_step == state.max_steps:
+            losses = [entry["loss"] for entry in state.log_history[-100:] if "loss" in entry]
+            spent = {"seconds": perf_counter() - self._wall, "processor_seconds": process_time() - self._processor}
+            point = {"records": records, "loss": float(np.mean(losses or [np.nan]))} | self._watch() | spent
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({name: round(value, 4) for name, value in point.items()}) + "\n")
+
+
+def steps_named(
+    model: Any, encoder: Encoder, samples: Sequence[Sample], picture_of: Callable[[int], Image.Image], batch: int = 16
+) -> list[int | None]:
+    """Return the pivot step that the model names for each sample, greedily; None for no step.
+
+    The opening of the answer is given, because every target has it.
+    """
+    opening = encoder.tokenizer(PREFIX, add_special_tokens=False)["input_ids"]
+    digits = {encoder.tokenizer(str(step), add_special_tokens=False)["input_ids"][0]: step for step in range(10)}
+    named: list[int | None] = []
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(samples), batch):
+            chunk = range(start, min(start + batch, len(samples)))
+            tensors = encoder.batch([Reply(samples[each].prompt, [picture_of(each)], opening) for each in chunk])
+            del tensors["labels"]
+            last = tensors["attention_mask"].sum(dim=1) - 1
+            scores = model(**tensors).logits
+            named += [digits.get(int(scores[row, place].argmax())) for row, place in enumerate(last)]
+    model.train()
+    return named
+
+
+def answers(model: Any, encoder: Encoder, samples: Sequence[Sample], picture_of: Callable[[int], Image.Image]) -> Any:
+    """Return what the model answers, greedily and freely: pivot step and mode, or None where it cannot be read."""
+    read: list[tuple[int, str] | None] = []
+    model.eval()
+    with torch.no_grad():
+        for each, sample in enumerate(samples):
+            tensors = encoder.batch([Reply(sample.prompt, [picture_of(each)], [])])
+            del tensors["labels"]
+            width = tensors["input_ids"].shape[1]
+            made = model.generate(**tensors, max_new_tokens=128, do_sample=False, eos_token_id=encoder.end)
+            text = encoder.tokenizer.decode(made[0, width:], skip_special_tokens=True)
+            try:
+                target = parse_target(text)
+            except BadTargetError:
+                read.append(None)
+            else:
+                read.append((target.pivot_step, target.failure_mode))
+    model.train()
+    return read
+
+
+def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) -> tuple[float, float, float]:
+    """Return a share with its 95 % interval, by bootstrap over levels."""
+    names, place = np.unique(np.asarray(levels), return_inverse=True)
+    hits = np.bincount(place, weights=np.asarray(right, float), minlength=len(names))
+    counts = np.bincount(place, minlength=len(names))
+    drawn = np.random.default_rng(0).integers(0, len(names), (draws, len(names)))
+    shares = hits[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    return float(hits.sum() / counts.sum()), *(float(each) for each in np.percentile(shares, [2.5, 97.5]))
+
+
+def build_store(setting: str, root: Path) -> Path:
+    """Build the store of a setting, or take the one that is there."""
+    runs = {"sokoban": {"tasks": TASKS, "settings": SETTINGS[setting]}}
+    pivot.build({"environments": runs}, root)
+    return root
+
+
+def main() -> None:
+    """Train and measure one seed."""
+    parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks.learning.stage1", description=__doc__)
+    parser.add_argument("--setting", choices=sorted(SETTINGS), default="A")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--records", type=int, default=40_000, help="training records in all, reading included")
+    parser.add_argument("--warm-up", type=int, default=4_000, help="of them, at the start, reading alone")
+    parser.add_argument("--share", type=float, default=0.25, help="of reading among the others")
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--blank", action="store_true", help="train and measure with blank collages")
+    parser.add_argument("--store", type=Path, help="a store of the setting (default: built beside --out)")
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    store = chosen.store or build_store(chosen.setting, chosen.out.parent / f"store-{chosen.setting}")
+    data = read_dataset(str(store), ["sokoban"])
+    horizon = SETTINGS[chosen.setting]["horizon"]
+    train, held_out = (
+        [sample for sample in side if sample.num_steps == horizon] for side in (data.train, data.validation)
+    )
+    if not held_out:
+        raise TrainingError(f"{store} holds no failure of {horizon} turns on its validation side; build more levels")
+    model, encoder = make_model(train, chosen.seed)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    curve = chosen.out / "curve.jsonl"
+    curve.unlink(missing_ok=True)
+
+    def seen(each: int) -> Image.Image:
+        return blank(held_out[each].picture) if chosen.blank else held_out[each].picture
+
+    def watch() -> dict[str, float]:
+        some = held_out[:WATCHED]
+        named = steps_named(model, encoder, some, seen)
+        right = [step == sample.pivot_step for step, sample in zip(named, some, strict=True)]
+        dead = [hit for hit, sample in zip(right, some, strict=True) if sample.failure_mode == "deadlock"]
+        return {"pivot": float(np.mean(right)), "deadlock": float(np.mean(dead or [np.nan]))}
+
+    config = make_sft_config(
+        {
+            "dataset": str(store),
+            "model": "scratch",
+            "configs": ["sokoban"],
+            "lr": chosen.lr,
+            "batch": 8,
+            "micro_batch": 8,
+            "precision": "fp32",
+            "gradient_checkpointing": False,
+            "evaluate": False,
+            "seed": chosen.seed,
+            "save_every": 10**9,
+        }
+    )
+    steps = chosen.records // config.batch
+    trainer = AnalyzerTrainer(
+        model=model,
+        args=arguments(config, Plan(chosen.records, 1, steps, 1, 0), chosen.out),
+        train_dataset=order(len(train), steps * config.batch, chosen.warm_up, chosen.share, chosen.seed),
+        data_collator=Mixture(encoder, train, blanked=chosen.blank),
+        processing_class=encoder.processor,
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.add_callback(Curve(watch, config.batch, curve))
+    began, worked = perf_counter(), process_time()
+    trainer.train()
+    results: dict[str, Any] = {
+        "setting": chosen.setting,
+        "seed": chosen.seed,
+        "blank": chosen.blank,
+        "parameters": sum(weights.numel() for weights in model.parameters()),
+        "train_records": len(train),
+        "minutes": (perf_counter() - began) / 60,
+        "processor_minutes": (process_time() - worked) / 60,
+    }
+    save_final(open_storage(chosen.out), model, encoder.processor, "# A small Analyzer from scratch\n", {})
+    results |= measure(model, encoder, held_out, seen, blanked=chosen.blank)
+    (chosen.out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=2))  # noqa: T201 - what the command is for
+
+
+def measure(
+    model: Any, encoder: Encoder, samples: Sequence[Sample], seen: Callable[[int], Image.Image], *, blanked: bool
+) -> dict[str, Any]:
+    """Return the accuracies on held-out levels, with intervals; the free answers first, then with wrong collages."""
+    levels = [sample.initial_state for sample in samples]
+    told = answers(model, encoder, samples, seen)
+    right = [reply is not None and reply[0] == s.pivot_step for reply, s in zip(told, samples, strict=True)]
+    joint = [reply == (s.pivot_step, s.failure_mode) for reply, s in zip(told, samples, strict=True)]
+    found: dict[str, Any] = {
+        "held_out_records": len(samples),
+        "held_out_levels": len(set(levels)),
+        "parsed": float(np.mean([reply is not None for reply in told])),
+        "pivot": interval(right, levels),
+        "joint": interval(joint, levels),
+    }
+    for mode in ("deadlock", "timeout"):
+        chosen = [place for place, sample in enumerate(samples) if sample.failure_mode == mode]
+        found[f"pivot_{mode}"] = interval([right[each] for each in chosen], [levels[each] for each in chosen])
+    if not blanked:
+        other = random.Random(0).sample(range(len(samples)), len(samples))
+        pictures: dict[str, Callable[[int], Image.Image]] = {
+            "pivot_with_blank_collages": lambda each: blank(samples[each].picture),
+            "pivot_with_exchanged_collages": lambda each: samples[other[each]].picture,
+        }
+        for name, picture_of in pictures.items():
+            named = steps_named(model, encoder, samples, picture_of)
+            found[name] = interval([step == s.pivot_step for step, s in zip(named, samples, strict=True)], levels)
+    return found
+
+
+if __name__ == "__main__":
+    main()

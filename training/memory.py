@@ -1,0 +1,122 @@
+"""What a run takes of memory, before it is tried: ``pivot train sft --dry-run``.
+
+Weights, gradients and AdamW's two moments are counted exactly, on a model without storage. Activations are estimated
+from the shapes: what each layer keeps for the backward pass, for all layers, or for one beside the inputs of the others
+when activations are computed again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import TrainingError
+from ..models.extras import need
+from ..models.weights import is_local
+from .config import SftConfig, Shape
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+
+FULL, HALF = 4, 2
+"""Bytes of a number in float32 and bfloat16."""
+PICTURE_SHARE = 0.5
+"""Of a record's tokens; each stands for four patches in the vision tower."""
+SCORED_AT_ONCE = 1024
+"""Tokens whose log-probabilities are computed together."""
+OVERHEAD = 1 << 30
+"""Bytes of the libraries themselves, and of what lies between tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Memory of one process in bytes, by part."""
+
+    parameters: int
+    trained: int
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(self.parts.values())
+
+
+def estimate(config: SftConfig) -> Estimate:
+    """Estimate the memory of one process of a run; weights are not loaded.
+
+    Raises:
+        TrainingError: neither the model's config nor a shape is at hand.
+    """
+    settings = model_settings(config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(settings)
+    parameters = sum(each.numel() for each in model.parameters())
+    trained = parameters
+    if config.lora:
+        peft = need("peft", "train")
+        from .trainer import LANGUAGE_LAYERS  # noqa: PLC0415 - imports the trainer
+
+        with torch.device("meta"):
+            adapted = peft.get_peft_model(
+                model, peft.LoraConfig(r=config.lora_rank, target_modules=LANGUAGE_LAYERS, task_type="CAUSAL_LM")
+            )
+        trained = sum(each.numel() for each in adapted.parameters() if each.requires_grad)
+    half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+    width = HALF if half else FULL
+    frozen = parameters * (width if config.lora else FULL) + (trained * FULL if config.lora else 0)
+    tokens = config.micro_batch * config.max_length
+    text, vision = settings.get_text_config(), settings.vision_config
+    patches = round(PICTURE_SHARE * tokens) * getattr(vision, "spatial_merge_size", 2) ** 2
+    vision_layers = getattr(vision, "depth", None) or vision.num_hidden_layers
+    parts = {
+        "weights": frozen,
+        "gradients": trained * FULL,
+        "optimizer": trained * 2 * FULL,
+        "activations, language": _activations(
+            tokens,
+            text.num_hidden_layers,
+            text.hidden_size,
+            text.intermediate_size,
+            width,
+            config.gradient_checkpointing,
+        ),
+        "activations, vision": _activations(
+            patches, vision_layers, vision.hidden_size, vision.intermediate_size, width, config.gradient_checkpointing
+        ),
+        "log-probabilities": 3 * min(tokens, SCORED_AT_ONCE) * text.vocab_size * FULL,
+        "libraries": OVERHEAD,
+    }
+    return Estimate(parameters, trained, parts)
+
+
+def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, again: bool) -> int:
+    """Bytes that layers keep: 12 of the hidden size for norms, attention and residuals, 4 of the inner one for the "
+    "MLP."""
+    one = tokens * (12 * hidden + 4 * inner) * width
+    return layers * tokens * hidden * width + one if again else layers * one
+
+
+def model_settings(config: SftConfig) -> Any:
+    """Return the model's config: its own, or from the recipe's shape where the model is not at hand.
+
+    Raises:
+        TrainingError: there is neither.
+    """
+    if config.shape is not None and not is_local(config.model):
+        return settings_of(config.shape)
+    try:
+        return transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise TrainingError(
+            f"cannot read the config of {config.model} ({reason}), expected a folder, or a hub id that this machine "
+            "can "
+            "reach; a recipe with a shape (qwen2.5-vl-3b, qwen3-vl-2b) can be estimated without"
+        ) from error
+
+
+def settings_of(shape: Shape) -> Any:
+    """Return the config of a model of some shape."""
+    kind = transformers.AutoConfig.for_model(shape.model_type)
+    return type(kind)(
+        text_config=dict(shape.text), vision_config=dict(shape.vision), tie_word_embeddings=shape.tie_word_embeddings
+    )

@@ -1,0 +1,436 @@
+"""Records of a dataset as training samples: read, checked one by one, and named by file and row.
+
+A source is a store (its dataset), a dataset folder as the export wrote it, or a hub id. Samples are views of Arrow
+tables; with ``streaming`` no side is held in memory. What is wrong is a :class:`~pivot.errors.TrainingError` that names
+the file, the row and the remedy; nothing is skipped and nothing is guessed.
+"""
+
+import io
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from ..datasets.config import environment
+from ..datasets.parquet import check_columns, read_table
+from ..datasets.schema import DATASET, TableSchema
+from ..datasets.split import SIDES, TRAIN, VALIDATION
+from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
+from ..errors import ImageError, PluginError, StoreError, TrainingError
+from ..identity import derive_seed, digest
+from ..images import decode
+from ..labeling.analyzer import mode_lines
+from ..labeling.target import BadTargetError, build_target, parse_target
+from ..labeling.vocabulary import Vocabulary, target_mode, target_modes
+from ..storage import Storage, open_storage
+
+COLUMNS = (
+    *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
+    *("failure_reason", "actions", "initial_state", "horizon", "num_steps"),
+)
+"""What training and evaluation read of a record."""
+SCHEMA = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*COLUMNS)))
+
+MIN_SIDE, MAX_SIDE = 32, 16_384
+"""Pixels: a smaller picture has no room for one image token, a larger one is no collage of ours."""
+ALL = "all"
+SHUFFLE_BUFFER = 512
+"""Records that a stream holds to mix them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One record: what the Analyzer is shown, and what it shall answer."""
+
+    place: str
+    """File and row, for messages."""
+    episode_id: str
+    env: str
+    prompt: tuple[dict[str, Any], ...]
+    """Chat messages; an image part only marks the place."""
+    image: bytes
+    """The encoded collage."""
+    target: str
+    pivot_step: int
+    failure_mode: str
+    failure_reason: str
+    actions: tuple[str, ...]
+    initial_state: str
+    num_steps: int
+
+    @property
+    def picture(self) -> Image.Image:
+        """The collage, RGB.
+
+        Raises:
+            TrainingError: the bytes are no picture, or one of a size that cannot be a collage.
+        """
+        try:
+            with Image.open(io.BytesIO(self.image)) as opened:
+                width, height = opened.size
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise TrainingError(f"{self.place}: its picture cannot be read ({error}); {REBUILD}") from error
+        if min(width, height) < MIN_SIDE or max(width, height) > MAX_SIDE:
+            raise TrainingError(
+                f"{self.place}: found a picture of {width}x{height} pixels, expected sides of {MIN_SIDE} to "
+                f"{MAX_SIDE}; "
+                f"{REBUILD}"
+            )
+        try:
+            return Image.fromarray(decode(self.image))
+        except ImageError as error:
+            raise TrainingError(f"{self.place}: {error}; {REBUILD}") from error
+
+
+REBUILD = "build the dataset again, or restore the file from a copy"
+
+
+def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
+    """Check a row of the ``dataset`` table and return it as a sample.
+
+    Args:
+        row: the columns of :data:`COLUMNS`.
+        place: file and row, for messages.
+        env: the environment whose config holds the row; None where a config mixes them.
+
+    Raises:
+        TrainingError: the row is no record that can be trained on.
+    """
+
+    def refuse(what: str, expected: str, remedy: str = REBUILD) -> TrainingError:
+        return TrainingError(f"{place}: found {what}, expected {expected}; {remedy}")
+
+    missing = [name for name in COLUMNS if row.get(name) is None]
+    if missing:
+        raise refuse(f"no value in column {missing[0]}", "one in every row")
+    if env is not None and row["env"] != env:
+        raise refuse(f"a record of {row['env']}", f"one of {env}, whose config this is")
+    images, prompt, completion = row["images"], row["prompt"], row["completion"]
+    if len(images) != 1 or images[0] is None or not images[0]["bytes"]:
+        raise refuse(
+            f"{len(images)} images" if len(images) != 1 else "an empty image", "exactly one image, the collage"
+        )
+    marks = sum(part["type"] == "image" for message in prompt for part in message["content"])
+    if marks != 1:
+        raise refuse(f"{marks} image parts in the prompt", "one, where the collage goes")
+    texts = [part["text"] for message in completion for part in message["content"]]
+    if len(completion) != 1 or completion[0]["role"] != "assistant" or len(texts) != 1 or not texts[0]:
+        raise refuse("a completion that is not one text", "the target as the assistant's only turn")
+    _check_target(row, texts[0], refuse)
+    return Sample(
+        place=place,
+        episode_id=row["episode_id"],
+        env=row["env"],
+        prompt=tuple(prompt),
+        image=images[0]["bytes"],
+        target=texts[0],
+        pivot_step=row["pivot_step"],
+        failure_mode=row["failure_mode"],
+        failure_reason=row["failure_reason"],
+        actions=tuple(row["actions"]),
+        initial_state=row["initial_state"],
+        num_steps=row["num_steps"],
+    )
+
+
+def _check_target(row: Mapping[str, Any], text: str, refuse: Any) -> None:
+    try:
+        target = parse_target(text)
+    except BadTargetError as error:
+        raise refuse(f"a target that cannot be read ({error})", "JSON with the three fields") from None
+    if not 0 <= target.pivot_step < row["num_steps"]:
+        raise refuse(
+            f"pivot_step {target.pivot_step} in the target", f"0 to {row['num_steps'] - 1}, the labelled tiles"
+        )
+    if target.pivot_step != row["pivot_step"]:
+        raise refuse(f"pivot_step {target.pivot_step} in the target", f"{row['pivot_step']}, as column pivot_step says")
+    try:
+        profile = environment(row["env"]).profile
+    except PluginError as error:
+        raise refuse(f"a record of {row['env']}", "an installed environment", str(error)) from error
+    allowed = {*target_modes(profile, "certificate"), *target_modes(profile, "paper")}
+    if target.failure_mode not in allowed:
+        raise refuse(f"failure_mode {target.failure_mode!r} in the target", f"one of {', '.join(sorted(allowed))}")
+
+
+def in_words(sample: Sample, vocabulary: Vocabulary) -> Sample:
+    """Return a sample whose prompt and target name failure modes in the words of ``vocabulary``.
+
+    Raises:
+        TrainingError: the prompt does not list them as this version does.
+    """
+    profile = environment(sample.env).profile
+    other: Vocabulary = "certificate" if vocabulary == "paper" else "paper"
+    old, new = mode_lines(profile, other), mode_lines(profile, vocabulary)
+    if old == new:
+        return sample
+
+    def said(text: str) -> str:
+        if all(lines in text for lines in new):
+            return text
+        if any(text.count(lines) != 1 for lines in old):
+            raise TrainingError(
+                f"{sample.place}: its prompt does not list failure modes as this version does, so they cannot be put "
+                "into "
+                f"the words of {vocabulary!r}; leave --target-vocabulary away, or run: pivot relabel STORE "
+                f"--target-vocabulary {vocabulary}"
+            )
+        return text.replace(old[0], new[0]).replace(old[1], new[1])
+
+    prompt = tuple(
+        message
+        | {"content": [part | {"text": said(part["text"])} if part["text"] else part for part in message["content"]]}
+        for message in sample.prompt
+    )
+    target = parse_target(sample.target)
+    mode = target_mode(sample.env, sample.failure_mode, vocabulary)
+    return replace(sample, prompt=prompt, target=build_target(target.pivot_step, mode, target.failure_reason))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One Parquet file of a side."""
+
+    name: str
+    """As messages name it."""
+    env: str | None
+    table: pa.Table
+
+
+class Samples(Sequence[Sample]):
+    """The samples of one side, in the order of the files; a sample is read when it is asked for."""
+
+    def __init__(self, shards: Sequence[Shard], vocabulary: Vocabulary | None = None) -> None:
+        """View the rows of ``shards``; ``vocabulary`` None leaves failure modes in the dataset's words."""
+        self._shards = tuple(shards)
+        self._vocabulary: Vocabulary | None = vocabulary
+        self._ends = list(accumulate(shard.table.num_rows for shard in shards))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        index %= len(self)
+        place = bisect_right(self._ends, index)
+        shard = self._shards[place]
+        row = index - (self._ends[place] - shard.table.num_rows)
+        (values,) = shard.table.slice(row, 1).to_pylist()
+        sample = read_row(values, f"{shard.name}, row {row}", shard.env)
+        return sample if self._vocabulary is None else in_words(sample, self._vocabulary)
+
+
+class Stream:
+    """The samples of one side, read again from the files with every pass and mixed within a buffer."""
+
+    def __init__(
+        self, files: Sequence[tuple[str, str | None]], storage: Storage, seed: int, vocabulary: Vocabulary | None = None
+    ) -> None:
+        """Name the files, each with the environment it may hold."""
+        self._files = tuple(files)
+        self._storage = storage
+        self._seed = seed
+        self._vocabulary: Vocabulary | None = vocabulary
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Every sample once, in the order of the files."""
+        for name, env in self._files:
+            yield from self._file(name, env)
+
+    def epoch(self, number: int) -> Iterator[Sample]:
+        """Every sample once, mixed: a function of seed and epoch alone."""
+        rng = random.Random(derive_seed("stream", self._seed, number))
+        files = sorted(self._files, key=lambda file: derive_seed("stream", self._seed, number, file[0]))
+        held: list[Sample] = []
+        for name, env in files:
+            for sample in self._file(name, env):
+                held.append(sample)
+                if len(held) == SHUFFLE_BUFFER:
+                    place = int(rng.random() * len(held))
+                    held[place], held[-1] = held[-1], held[place]
+                    yield held.pop()
+        while held:
+            place = int(rng.random() * len(held))
+            held[place], held[-1] = held[-1], held[place]
+            yield held.pop()
+
+    def _file(self, name: str, env: str | None) -> Iterator[Sample]:
+        address = self._storage.address(name)
+        try:
+            with self._storage.open(name) as stream, pq.ParquetFile(stream) as file:
+                check_columns(address, SCHEMA, file.schema_arrow)
+                row = 0
+                for batch in file.iter_batches(batch_size=16, columns=list(COLUMNS)):
+                    for values in batch.to_pylist():
+                        sample = read_row(values, f"{address}, row {row}", env)
+                        yield sample if self._vocabulary is None else in_words(sample, self._vocabulary)
+                        row += 1
+        except (pa.ArrowException, OSError) as error:
+            raise TrainingError(f"{address} cannot be read as Parquet ({error}); {REBUILD}") from error
+        except StoreError as error:
+            raise TrainingError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Both sides of a dataset."""
+
+    source: str
+    """As the user named it."""
+    digest: str
+    """Of the manifest, or of the files' content, or the hub's revision."""
+    train: Samples | Stream
+    validation: Samples
+
+    @cached_property
+    def environments(self) -> tuple[str, ...]:
+        """The environments on the validation side, sorted."""
+        return tuple(sorted({sample.env for sample in self.validation}))
+
+
+def read_dataset(
+    source: str,
+    configs: Sequence[str] = (ALL,),
+    *,
+    streaming: bool = False,
+    seed: int = 0,
+    vocabulary: Vocabulary | None = None,
+) -> TrainingData:
+    """Open a dataset.
+
+    Args:
+        source: a store, a dataset folder, or a hub id.
+        configs: environments to train on together, or ``all``.
+        streaming: read the training side from the files with every epoch, instead of holding it.
+        seed: of the order in which a stream mixes its records.
+        vocabulary: words for failure modes; None leaves them as they are.
+
+    Raises:
+        TrainingError: there is no such dataset, it lacks what is asked for, or a file cannot be read.
+    """
+    root = Path(source)
+    if not root.exists():
+        return _hub_dataset(source, configs, vocabulary)
+    storage = open_storage(root)
+    if storage.stat(RUN) is not None:
+        if storage.stat(MANIFEST) is None:
+            raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
+        folder = f"{DATASET_FOLDER}/"
+        content = storage.record(MANIFEST).sha256
+    else:
+        folder, content = "", None
+    names = [name for name in storage.listing(folder.rstrip("/")) if name.endswith(".parquet")]
+    files = _files_by_side(source, names, folder, configs)
+    if content is None:
+        content = digest({name: storage.record(name).sha256 for side in SIDES for name, _ in files[side]}, 64)
+    validation = Samples([_shard(storage, name, env) for name, env in files[VALIDATION]], vocabulary)
+    if streaming:
+        train = Stream(files[TRAIN], storage, seed, vocabulary)
+        rows = sum(_rows(storage, name) for name, _ in files[TRAIN])
+    else:
+        train = Samples([_shard(storage, name, env) for name, env in files[TRAIN]], vocabulary)
+        rows = len(train)
+    for side, count in ((TRAIN, rows), (VALIDATION, len(validation))):
+        if not count:
+            raise TrainingError(
+                f"{source}: the {side} side of config {', '.join(configs)} holds no record, expected at least one; "
+                "build more levels (pivot build --tasks), so that both sides get some"
+            )
+    return TrainingData(source, content, train, validation)
+
+
+def _files_by_side(
+    source: str, names: Sequence[str], folder: str, configs: Sequence[str]
+) -> dict[str, list[tuple[str, str | None]]]:
+    """Return the files of the asked-for configs, ``ENV/SIDE-NUMBER.parquet`` below ``folder``, by side."""
+    present: dict[str, dict[str, list[str]]] = {}
+    for name in names:
+        env, _, file = name.removeprefix(folder).partition("/")
+        side = file.partition("-")[0]
+        if side in SIDES and "/" not in file and not env.endswith("_episodes"):
+            present.setdefault(env, {}).setdefault(side, []).append(name)
+    if not present:
+        raise TrainingError(
+            f"{source} holds no dataset, expected a store, or a folder with ENV/train-*.parquet as "
+            "pivot build writes it; make one with: pivot build sokoban --out runs/first"
+        )
+    chosen = sorted(present) if ALL in configs else list(configs)
+    unknown = [env for env in chosen if env not in present]
+    if unknown:
+        raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
+    return {side: [(name, env) for env in chosen for name in sorted(present[env].get(side, []))] for side in SIDES}
+
+
+def _shard(storage: Storage, name: str, env: str | None) -> Shard:
+    try:
+        return Shard(storage.address(name), env, read_table(storage, name, SCHEMA, COLUMNS))
+    except StoreError as error:
+        raise TrainingError(str(error)) from error
+
+
+def _rows(storage: Storage, name: str) -> int:
+    try:
+        with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+            return file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise TrainingError(f"{storage.address(name)} cannot be read as Parquet ({error}); {REBUILD}") from error
+
+
+def _hub_dataset(source: str, configs: Sequence[str], vocabulary: Vocabulary | None) -> TrainingData:
+    """Load a dataset of the hub; its library keeps it on disk and maps it into memory."""
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise TrainingError(
+            f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
+        )
+    from datasets import load_dataset  # noqa: PLC0415 - takes a second
+
+    sides: dict[str, list[Shard]] = {side: [] for side in SIDES}
+    prints: list[str] = []
+    for config in configs:
+        try:
+            loaded: Any = load_dataset(source, config)
+        except Exception as error:
+            raise TrainingError(
+                f"config {config!r} of {source} cannot be loaded ({type(error).__name__}: {error}); expected a store "
+                "or "
+                "dataset folder of this machine, or a hub id that it can reach"
+            ) from error
+        for side in SIDES:
+            if side not in loaded:
+                raise TrainingError(f"{source}: config {config} has no side {side!r}, expected {' and '.join(SIDES)}")
+            table = loaded[side].with_format("arrow")[:]
+            try:
+                check_columns(f"{source}, side {side}", SCHEMA, table.schema)
+            except StoreError as error:
+                raise TrainingError(str(error)) from error
+            sides[side].append(
+                Shard(f"{source}/{config}, side {side}", None if config == ALL else config, table.select(list(COLUMNS)))
+            )
+            prints.append(loaded[side]._fingerprint)
+    return TrainingData(
+        source, digest(prints, 64), Samples(sides[TRAIN], vocabulary), Samples(sides[VALIDATION], vocabulary)
+    )
+
+
+def epoch_order(count: int, batch: int, seed: int, epoch: int) -> list[int]:
+    """Return which records an epoch trains on, in order: a permutation without its last, short batch."""
+    rng = np.random.Generator(np.random.PCG64(derive_seed("epoch", seed, epoch)))
+    return rng.permutation(count)[: count - count % batch].tolist()

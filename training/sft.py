@@ -1,0 +1,196 @@
+"""A run of Stage I from its settings to its final folder: everything is read and checked first, then it trains.
+
+A run that was stopped at any moment goes on from its last whole checkpoint, with the losses that it would have had.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import TrainingError
+from ..models.extras import need
+from ..models.weights import is_local, revision_of
+from ..storage import Storage, open_storage
+from . import checkpoint as on_disk
+from .card import model_card
+from .config import SftConfig, differing_fields
+from .curves import draw_losses, read_metrics
+from .data_check import DataReport, check_data
+from .encode import EXTRA, Encoder
+from .samples import TrainingData, read_dataset
+from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
+from .versions import training_versions
+
+accelerate: Any = need("accelerate", EXTRA)
+
+
+@dataclass(frozen=True, slots=True)
+class SftResult:
+    """What a run left."""
+
+    folder: str
+    updates: int
+    validation_loss: float | None
+    already_complete: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that was read and checked before the first update."""
+
+    config: SftConfig
+    data: TrainingData
+    report: DataReport
+    plan: Plan
+    model: Any
+    encoder: Encoder
+
+
+def is_main_process() -> bool:
+    """Whether this process writes and speaks for all that train together."""
+    return accelerate.PartialState().is_main_process
+
+
+def prepare(config: SftConfig) -> Prepared:
+    """Read model and data, and check every record; nothing is written.
+
+    Raises:
+        TrainingError: the model, the data or the settings cannot be used.
+    """
+    data = read_dataset(
+        config.dataset,
+        config.configs,
+        streaming=config.streaming,
+        seed=config.seed,
+        vocabulary=config.target_vocabulary,
+    )
+    model, processor = load_model(config)
+    encoder = Encoder(processor)
+    report = check_data(data, encoder, config.max_length)
+    plan = make_plan(config, report.train.records, accelerate.PartialState().num_processes)
+    return Prepared(config, data, report, plan, model, encoder)
+
+
+def run_record(prepared: Prepared) -> dict[str, Any]:
+    """Return what ``run.json`` says."""
+    return {
+        "config": prepared.config.model_dump(mode="json"),
+        "versions": training_versions(),
+        "dataset_digest": prepared.data.digest,
+        "model_revision": revision_of(prepared.config.model, prepared.config.revision),
+        "records": {"train": prepared.report.train.records, "validation": prepared.report.validation.records},
+        "left_out_per_epoch": prepared.plan.left_out,
+        "updates": prepared.plan.steps,
+    }
+
+
+def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> SftResult:
+    """Train, or go on with a run that was stopped at any moment; the loss goes on as if it had not been.
+
+    Args:
+        prepared: what :func:`prepare` returned.
+        out: folder of the run; empty unless ``resume``.
+        resume: go on from the last whole checkpoint.
+        report: is told how far the run is.
+
+    Raises:
+        TrainingError: ``out`` holds something else, or a loss is no number.
+    """
+    storage = open_storage(out)
+    state = accelerate.PartialState()
+    check_folder(storage, prepared, resume=resume)
+    if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
+        return SftResult(str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True)
+    if not state.is_main_process:
+        return _train(prepared, out, storage, _checkpoint(storage, resume), report)
+    with storage.lock():
+        start = _checkpoint(storage, resume)
+        on_disk.clear_torn(storage, start)
+        _cut_metrics(storage, start)
+        storage.write_json(on_disk.RUN, run_record(prepared))
+        return _train(prepared, out, storage, start, report)
+
+
+def _checkpoint(storage: Storage, resume: bool) -> on_disk.Checkpoint | None:
+    return on_disk.last_checkpoint(storage) if resume else None
+
+
+def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
+    """See that a run may be begun, or gone on with, in a folder.
+
+    Raises:
+        TrainingError: it may not.
+    """
+    where = storage.address().rstrip("/")
+    entries = [name for name in storage.listing() if name != on_disk.CHECK_PICTURE]
+    if not resume:
+        if entries:
+            raise TrainingError(
+                f"{where} holds {entries[0]}, expected an empty folder; go on with that run with --resume, or choose "
+                "another --out"
+            )
+        return
+    if storage.stat(on_disk.RUN) is None:
+        return  # killed before its first write: begun anew
+    then = storage.read_json(on_disk.RUN)
+    differing = differing_fields(then["config"], prepared.config)
+    if differing:
+        name = differing[0]
+        raise TrainingError(
+            f"{where} was begun with {name} {then['config'].get(name)!r}, found {getattr(prepared.config, name)!r}; "
+            "give the "
+            "same settings to go on with it, or choose another --out"
+        )
+    for name, what in (("dataset_digest", "dataset"), ("model_revision", "model")):
+        if then[name] != run_record(prepared)[name]:
+            raise TrainingError(
+                f"{where} was begun with another content of the {what} ({then[name]}), found "
+                f"{run_record(prepared)[name]}; "
+                "restore it to go on, or choose another --out"
+            )
+
+
+def _cut_metrics(storage: Storage, start: on_disk.Checkpoint | None) -> None:
+    """Forget the lines of updates that will be made again."""
+    kept = [record for record in read_metrics(storage) if start is not None and record["step"] <= start.step]
+    if storage.stat(on_disk.METRICS) is not None:
+        storage.write_bytes(on_disk.METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+def _train(
+    prepared: Prepared, out: Path, storage: Storage, start: on_disk.Checkpoint | None, report: Report
+) -> SftResult:
+    config, plan = prepared.config, prepared.plan
+    trainer = make_trainer(config, plan, prepared.data, prepared.model, prepared.encoder, out)
+    log = RunLog(storage, plan.steps_per_epoch, report)
+    log.trainer = trainer
+    trainer.add_callback(log)
+    trainer.accelerator.wait_for_everyone()
+    trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
+    trainer.accelerator.wait_for_everyone()
+    loss = _last_validation_loss(storage)
+    if trainer.is_world_process_zero():
+        draw_losses(storage)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if config.lora:
+            model = model.merge_and_unload()
+        results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
+        card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
+        on_disk.save_final(storage, model, prepared.encoder.processor, card, _further_files(config))
+    trainer.accelerator.wait_for_everyone()
+    return SftResult(str(out), plan.steps, loss)
+
+
+def _further_files(config: SftConfig) -> dict[str, bytes]:
+    """Return the files of a local model that its readers look for and that saving it again would lose."""
+    if not is_local(config.model):
+        return {}
+    source = open_storage(Path(config.model))
+    names = ("video_preprocessor_config.json", "generation_config.json")
+    return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
+
+
+def _last_validation_loss(storage: Storage) -> float | None:
+    losses = [record["validation_loss"] for record in read_metrics(storage) if "validation_loss" in record]
+    return losses[-1] if losses else None
