@@ -1,16 +1,19 @@
 """One exception type per boundary that bad input can cross.
 
 Every message says what was found, what was expected, and what to do next; the command line prints it as one line and
-exits with status 1. Nothing below catches these to hide them: a bad *rollout* never raises, it becomes a row with a
-typed reason.
+exits with its ``status``. Nothing below catches these to hide them: a bad *rollout* never raises, it becomes a row with
+a typed reason.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 
 class PivotError(Exception):
     """Base of every error that PIVOT raises on purpose."""
+
+    status: ClassVar[int] = 1
+    """Exit status of the command line."""
 
 
 class ConfigError(PivotError):
@@ -60,3 +63,9 @@ class ReadOnlyError(StoreError):
 
 class ImageError(PivotError):
     """Bytes that are not a readable picture, or an array that is not an RGB frame."""
+
+
+class TrainingError(PivotError):
+    """Data, a model, a setting or a loss that cannot be trained with or evaluated."""
+
+    status: ClassVar[int] = 2

@@ -14,6 +14,7 @@ from .build import build
 from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
+from .evaluate import evaluation
 from .peek import peek
 from .relabel import relabel
 from .serving import serve_command
@@ -36,6 +37,7 @@ app = typer.Typer(
 for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
+app.add_typer(evaluation, name="evaluate")
 
 
 def _show_version(wanted: bool) -> None:
@@ -60,7 +62,7 @@ def main() -> None:
         app()
     except PivotError as error:
         show_error(str(error))
-        _leave(1)
+        _leave(error.status)
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         if status == INTERRUPTED:

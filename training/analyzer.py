@@ -16,7 +16,7 @@ from typing import Any, Literal
 from .. import plugins
 from ..collage import collage, episode_tiles
 from ..environments.base import EnvProfile
-from ..errors import PolicyError, StoreError
+from ..errors import PolicyError, TrainingError
 from ..identity import derive_seed, digest
 from ..images import decode, encode_png, frame_id
 from ..labeling.analyzer import analyzer_prompt
@@ -88,7 +88,7 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
     """Return the case of a dataset row, which needs the columns episode_id, env, prompt, images and num_steps.
 
     Raises:
-        StoreError: the prompt does not name as many pictures as the row holds.
+        TrainingError: the prompt does not name as many pictures as the row holds.
         PluginError: the environment is not installed.
     """
     messages = tuple(
@@ -104,7 +104,7 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
     pictures = tuple(encoded_picture(picture["bytes"]) for picture in record["images"])
     places = sum(part["type"] == "image" for message in messages for part in message["content"])
     if places != len(pictures):
-        raise StoreError(
+        raise TrainingError(
             f"record {record['episode_id']}: its prompt names {places} pictures, but it holds {len(pictures)}; "
             "build the dataset again"
         )

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ..datasets.schema import DATASET
 from ..datasets.split import SIDES
 from ..datasets.store import DATASET_FOLDER
-from ..errors import StoreError
+from ..errors import TrainingError
 from ..storage import open_storage
 
 LABEL_COLUMNS = (
@@ -60,7 +60,7 @@ class Records:
         """Yield the rows of a side in a fixed order, with the columns asked for; pictures stay encoded.
 
         Raises:
-            StoreError: a file is torn, has other columns, or holds a row that is no record.
+            TrainingError: a file is torn, has other columns, or holds a row that is no record.
         """
         source = self._hub_rows(side, columns) if self.hub else self._file_rows(side, columns)
         for where, row in source:
@@ -79,7 +79,9 @@ class Records:
                             yield f"{where}, row {number}", row
                             number += 1
             except (pa.ArrowException, OSError) as error:
-                raise StoreError(f"{where} cannot be read as Parquet ({error}); download or build it again") from error
+                raise TrainingError(
+                    f"{where} cannot be read as Parquet ({error}); download or build it again"
+                ) from error
 
     def _hub_rows(self, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         # Imported here: the library takes a second, and local folders are read without it.
@@ -89,7 +91,7 @@ class Records:
             rows: Any = load_dataset(self.address, self.config, split=side, streaming=True)
             rows = rows.cast_column("images", List(Image(decode=False))).select_columns(list(columns))
         except (OSError, ValueError, KeyError) as error:
-            raise StoreError(
+            raise TrainingError(
                 f"{self.address} is no folder, and the hub gives no such dataset with config {self.config!r} and split "
                 f"{side!r} ({error}); give a store, a dataset folder or a hub id"
             ) from error
@@ -101,14 +103,16 @@ def open_records(address: str, config: str = ALL) -> Records:
     """Find the records of ``config`` (an environment, or ``all``) in a store, a dataset folder, or on the hub.
 
     Raises:
-        StoreError: there is nothing of the kind.
+        TrainingError: there is nothing of the kind.
     """
     root = Path(address)
     storage = open_storage(root)
     if not storage.exists():
         if address.count("/") == 1 and not address.startswith((".", "/")):
             return Records(address, config, {}, hub=True)
-        raise StoreError(f"{address} does not exist; give a store, a dataset folder or a hub id such as NAME/DATASET")
+        raise TrainingError(
+            f"{address} does not exist; give a store, a dataset folder or a hub id such as NAME/DATASET"
+        )
     if any(name.startswith(f"{DATASET_FOLDER}/") for name in storage.listing(DATASET_FOLDER)):
         root = root / DATASET_FOLDER
         storage = open_storage(root)
@@ -116,9 +120,9 @@ def open_records(address: str, config: str = ALL) -> Records:
     parts = sorted({name.partition("/")[0] for name in names})
     environments = [part for part in parts if not part.endswith("_episodes")]
     if not environments:
-        raise StoreError(f"{root} holds no dataset (ENVIRONMENT/train-*.parquet); make one with: pivot build")
+        raise TrainingError(f"{root} holds no dataset (ENVIRONMENT/train-*.parquet); make one with: pivot build")
     if config not in (ALL, *environments):
-        raise StoreError(f"{root} has no config {config!r}; it has: {', '.join((ALL, *environments))}")
+        raise TrainingError(f"{root} has no config {config!r}; it has: {', '.join((ALL, *environments))}")
     chosen = environments if config == ALL else [config]
     files = {side: [name for part in chosen for name in names if name.startswith(f"{part}/{side}-")] for side in SIDES}
     return Records(str(root), config, files)
@@ -128,22 +132,22 @@ def _check_columns(where: str, schema: pa.Schema, columns: Sequence[str]) -> Non
     declared = {column.name: column.type for column in DATASET.columns}
     for name in columns:
         if name not in schema.names:
-            raise StoreError(f"{where} has no column {name!r}; it is no file of a PIVOT dataset: build it again")
+            raise TrainingError(f"{where} has no column {name!r}; it is no file of a PIVOT dataset: build it again")
         found = schema.field(name).type
         if found != declared[name]:
-            raise StoreError(f"{where}: column {name!r} has type {found}, expected {declared[name]}; build it again")
+            raise TrainingError(f"{where}: column {name!r} has type {found}, expected {declared[name]}; build it again")
 
 
 def _check(where: str, row: dict[str, Any]) -> None:
     """Refuse a row that is no record, with its place."""
     steps = row.get("num_steps")
     if "actions" in row and not (steps == len(row["actions"]) == len(row["action_log"].splitlines()) and steps):
-        raise StoreError(f"{where}: num_steps is {steps}, but it has {len(row['actions'])} actions; build it again")
+        raise TrainingError(f"{where}: num_steps is {steps}, but it has {len(row['actions'])} actions; build it again")
     if "pivot_step" in row and not 0 <= row["pivot_step"] < (steps or 0):
-        raise StoreError(
+        raise TrainingError(
             f"{where}: pivot_step is {row['pivot_step']}, expected 0 to {(steps or 0) - 1}; remove the row"
         )
     if "images" in row:
         pictures = row["images"] or []
         if len(pictures) != 1 or not (pictures[0] or {}).get("bytes"):
-            raise StoreError(f"{where}: it holds {len(pictures)} pictures with content, expected one collage")
+            raise TrainingError(f"{where}: it holds {len(pictures)} pictures with content, expected one collage")
