@@ -14,6 +14,7 @@ from .build import build
 from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
+from .evaluate import evaluation
 from .peek import peek
 from .relabel import relabel
 from .serving import serve_command
@@ -38,6 +39,7 @@ for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 app.add_typer(train)
+app.add_typer(evaluation, name="evaluate")
 
 
 def _show_version(wanted: bool) -> None:

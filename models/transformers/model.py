@@ -190,6 +190,7 @@ class Engine:
             finish_reason=CUT if end is None else FINISHED,
             token_ids=tuple(ids),
             logprobs=tuple(logprobs[:length]),
+            tokens=tuple(map(self.processor.tokenizer.decode, ids)) if request.wants_tokens else None,
             call={"latency": seconds, "prompt_tokens": prompt_tokens, "completion_tokens": length},
         )
 
