@@ -32,8 +32,8 @@ MAX_PIXELS = (PATCH * MERGE) ** 2 * 100
 """At most a hundred image tokens a picture."""
 
 
-def make_tokenizer(texts: Iterable[str]) -> Any:
-    """Train a byte-level BPE with Qwen's special tokens."""
+def make_tokenizer(texts: Iterable[str], whole: Iterable[str] = ()) -> Any:
+    """Train a byte-level BPE with Qwen's special tokens; each text in ``whole`` is one token, for short records."""
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()
@@ -42,14 +42,16 @@ def make_tokenizer(texts: Iterable[str]) -> Any:
         vocab_size=600, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     bpe.train_from_iterator(texts, trainer)
-    return transformers.PreTrainedTokenizerFast(
+    made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=SPECIAL[1:]
     )
+    made.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in whole])
+    return made
 
 
-def save_tiny_vlm(folder: Path, texts: Iterable[str]) -> None:
-    """Save model, tokenizer and processor to ``folder``."""
-    tokenizer = make_tokenizer(texts)
+def save_tiny_vlm(folder: Path, texts: Iterable[str], whole: Iterable[str] = ()) -> None:
+    """Save model, tokenizer and processor to ``folder``; see :func:`make_tokenizer` for ``whole``."""
+    tokenizer = make_tokenizer(texts, whole)
     ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     config = transformers.Qwen2_5_VLConfig(
         text_config={

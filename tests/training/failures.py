@@ -13,7 +13,7 @@ ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
 
 
 @cache
-def rollouts_of(env: str, tasks: int = 2, rollouts: int = 4) -> list[TaskRollouts]:
+def rollouts_of(env: str, tasks: int = 1, rollouts: int = 6) -> list[TaskRollouts]:
     """Play a few levels."""
     env_type: type[PivotEnv] = plugins.load("environments", env)
     config = env_type.config_type()
