@@ -297,8 +297,8 @@ class TrainingData:
     """As the user named it."""
     digest: str
     """Of the manifest, or of the files' content, or the hub's revision."""
-    train: Samples | Stream
-    validation: Samples
+    train: Sequence[Sample] | Stream
+    validation: Sequence[Sample]
 
     @cached_property
     def environments(self) -> tuple[str, ...]:

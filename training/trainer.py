@@ -23,7 +23,7 @@ from .config import SftConfig
 from .curves import draw_losses
 from .encode import EXTRA, Batch, Encoder, Reply
 from .objectives import record_loss
-from .samples import Sample, Samples, Stream, TrainingData, epoch_order
+from .samples import Sample, Stream, TrainingData, epoch_order
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)
@@ -75,6 +75,18 @@ class AnalyzerTrainer(trl.SFTTrainer):
                 "finite number. The last checkpoint is kept: look at these records, lower --lr, then run again "
                 "with --resume or another --out"
             )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a checkpoint by the names under which it was saved, every one of them.
+
+        Qwen2.5-VL is saved under other names than its modules have; the library's own reading here, which does not
+        translate them, finds none, says so in a warning, and goes on from the weights that the run began with.
+        """
+        if self.is_fsdp_enabled or hasattr(self.model, "peft_config"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
+        self.model.load_state_dict(saved.state_dict())
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none with every checkpoint: the card of a run is in its ``final`` folder."""
@@ -281,7 +293,7 @@ def make_trainer(
 
 
 def _held(data: TrainingData) -> Sequence[Sample]:
-    return Both(data.train if isinstance(data.train, Samples) else (), data.validation)
+    return Both(() if isinstance(data.train, Stream) else data.train, data.validation)
 
 
 def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
@@ -302,5 +314,5 @@ def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
 def _eval_rows(config: SftConfig, data: TrainingData) -> Any:
     if not config.evaluate:
         return None
-    first = len(data.train) if isinstance(data.train, Samples) else 0
+    first = 0 if isinstance(data.train, Stream) else len(data.train)
     return hf_datasets.Dataset.from_dict({"place": list(range(first, first + len(data.validation)))})

@@ -135,7 +135,7 @@ def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
             "spatial_merge_size": MERGE,
             "out_hidden_size": 128,
             "window_size": 8 * PATCH,
-            "fullatt_block_indexes": [0, 1],
+            "fullatt_block_indexes": [],
         },
         image_token_id=token["image_pad"],
         video_token_id=token["video_pad"],

@@ -1,0 +1,46 @@
+"""Make one update of four records and save its loss and gradient: alone, in steps, or as one of two processes."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from pivot.tests.training.small import config_of, uneven
+from pivot.training.encode import Encoder
+from pivot.training.trainer import load_model, make_plan, make_trainer
+
+
+class Keep(transformers.TrainerCallback):
+    """Keeps the gradient that the optimizer is given."""
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.gradient: dict[str, Any] = {}
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Copy it."""
+        named = self.model.named_parameters()
+        self.gradient = {name: each.grad.clone() for name, each in named if each.grad is not None}
+
+
+def one_update(dataset: Path, folder: Path, out: Path, micro_batch: int, processes: int, dtype: Any) -> dict[str, Any]:
+    """Return the loss and the gradient of one update."""
+    config = config_of(dataset, folder, epochs=1, micro_batch=micro_batch, max_grad_norm=1e9)
+    model, processor = load_model(config)
+    model.to(dtype)
+    data = uneven(dataset)
+    trainer = make_trainer(config, make_plan(config, 4, processes), data, model, Encoder(processor), out)
+    keep = Keep()
+    keep.model = model
+    trainer.add_callback(keep)
+    trainer.train()
+    (loss,) = (entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
+    return {"loss": loss, "gradient": keep.gradient, "main": trainer.is_world_process_zero()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    made = one_update(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), 2, 2, torch.float64)
+    if made["main"]:
+        torch.save(made, Path(sys.argv[3]) / "made.pt")

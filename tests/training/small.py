@@ -1,0 +1,56 @@
+"""What the tests of training share: a small model on disk that has read the small store, and short runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.labeling.target import build_target
+from pivot.tests.models.tiny_vlm import save_tiny_vlm
+from pivot.training.config import SftConfig, make_sft_config
+from pivot.training.samples import Sample, TrainingData, read_dataset
+
+pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+
+
+def text_of(sample: Sample) -> str:
+    """The text part of a prompt."""
+    return "".join(part["text"] or "" for message in sample.prompt for part in message["content"])
+
+
+def save_small_model(folder: Path, dataset: Path) -> Path:
+    """Save a tiny model whose tokenizer has read the dataset; every line of a prompt but the log's is one token."""
+    samples = list(read_dataset(str(dataset)).train)
+    lines = {line for sample in samples for line in text_of(sample).splitlines()}
+    whole = sorted(line for line in lines if len(line) > 12 and not line.startswith("step "))
+    save_tiny_vlm(folder, [sample.target for sample in samples], whole)
+    return folder
+
+
+def config_of(dataset: Path, model: Path, **fields: Any) -> SftConfig:
+    """Settings of a short run on the CPU."""
+    quick = {"batch": 4, "micro_batch": 4, "epochs": 2, "lr": 1e-3, "gradient_checkpointing": False, "evaluate": False}
+    return make_sft_config({"dataset": str(dataset), "model": str(model), "configs": ("frozenlake",)} | quick | fields)
+
+
+def uneven(dataset: Path, count: int = 4) -> TrainingData:
+    """Records whose targets differ tenfold in length, and one more on the validation side."""
+    samples = read_dataset(str(dataset), ["frozenlake"]).train[: count + 1]
+    words = [1, 300, 10, 250]
+    made = [
+        replace(sample, target=build_target(sample.pivot_step, sample.failure_mode, " ".join(["ice"] * words[k % 4])))
+        for k, sample in enumerate(samples[:count])
+    ]
+    return TrainingData(str(dataset), "digest", made, samples[count:])
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """The loss of every update of a run."""
+    records: Sequence[dict[str, Any]] = [
+        json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    found = [(record["step"], record["loss"]) for record in records if "loss" in record]
+    assert len(dict(found)) == len(found), "an update is written twice"
+    return dict(found)

@@ -1,0 +1,108 @@
+"""The loss and its gradient against a reference in float64, however a batch is spread over steps and processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+
+from pivot.tests.training.one_update import one_update  # noqa: E402 - after the skips
+from pivot.tests.training.small import config_of, uneven  # noqa: E402
+from pivot.training.encode import IGNORED, Encoder  # noqa: E402
+from pivot.training.objectives import record_loss  # noqa: E402
+from pivot.training.trainer import encode_samples, load_model  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Any:
+    """Sums in one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
+    """Loss and gradient from the model's plain logits, record by record, in float64."""
+    model, processor = load_model(config_of(dataset, folder))
+    model.double()
+    encoder = Encoder(processor)
+    terms, counts = [], []
+    for sample in uneven(dataset).train:
+        batch = encode_samples(encoder, [sample])
+        labels = batch.pop("labels")[0, 1:]
+        batch["pixel_values"] = batch["pixel_values"].double()
+        chances = model(**batch).logits[0, :-1].log_softmax(dim=-1)
+        supervised = labels != IGNORED
+        terms.append(-chances[supervised].gather(1, labels[supervised][:, None]).sum())
+        counts.append(int(supervised.sum()))
+    assert max(counts) >= 10 * min(counts)
+    if weigh == "records":
+        loss = sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms)
+    else:
+        loss = sum(terms) / sum(counts)
+    loss.backward()
+    return {"loss": float(loss), "gradient": {name: each.grad for name, each in model.named_parameters()}}
+
+
+@pytest.fixture(scope="module")
+def reference(small_store: Path, small_model: Path) -> dict[str, Any]:
+    """What an update must do."""
+    return _reference(small_store / "dataset", small_model, "records")
+
+
+def _distance(made: dict[str, Any], wanted: dict[str, Any]) -> tuple[float, float]:
+    """Difference of the losses, and of the gradients relative to the reference's length."""
+    assert made["gradient"].keys() == {name for name, each in wanted["gradient"].items() if each is not None}
+    square = sum(
+        float((made["gradient"][name].double() - wanted["gradient"][name]).square().sum()) for name in made["gradient"]
+    )
+    length = sum(float(wanted["gradient"][name].square().sum()) for name in made["gradient"])
+    return abs(made["loss"] - wanted["loss"]), (square / length) ** 0.5
+
+
+@pytest.mark.parametrize("micro_batch", [4, 2, 1])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_an_update_is_the_mean_over_its_records(
+    micro_batch: int, precision: str, reference: dict[str, Any], small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    made = one_update(small_store / "dataset", small_model, tmp_path, micro_batch, 1, getattr(torch, precision))
+    loss, gradient = _distance(made, reference)
+    assert loss < 1e-6
+    assert gradient < 1e-6
+
+
+def test_two_processes_make_the_same_update(
+    reference: dict[str, Any], small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    launcher = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "-m", "pivot.tests.training.one_update", small_store / "dataset", small_model, tmp_path]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    loss, gradient = _distance(torch.load(tmp_path / "made.pt"), reference)
+    assert loss < 1e-6
+    assert gradient < 1e-6
+
+
+def test_token_weights_would_be_noticed(reference: dict[str, Any], small_store: Path, small_model: Path) -> None:
+    planted = _reference(small_store / "dataset", small_model, "tokens")
+    loss, gradient = _distance(planted, reference)
+    assert loss > 1e-3
+    assert gradient > 1e-2
+
+
+def test_a_long_target_weighs_as_much_as_a_short_one() -> None:
+    logprobs = torch.tensor([[-1.0, -1.0, -1.0, -1.0], [-3.0, 0.0, 0.0, 0.0]], requires_grad=True)
+    mask = torch.tensor([[True, True, True, True], [True, False, False, False]])
+    loss = record_loss(logprobs, mask)
+    assert float(loss) == 2.0
+    loss.backward()
+    assert torch.equal(logprobs.grad, torch.tensor([[-0.125] * 4, [-0.5, 0, 0, 0]]))

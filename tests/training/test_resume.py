@@ -1,0 +1,73 @@
+"""A run that is killed and gone on with has the losses, and the weights, of a run that nobody disturbed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+
+from pivot.errors import TrainingError
+from pivot.storage import LocalStorage
+from pivot.tests.training.small import config_of, losses
+from pivot.tests.training.victim import MOMENTS
+from pivot.training.checkpoint import Checkpoint, clear_torn, last_checkpoint, seal
+from pivot.training.sft import prepare, train
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def runs(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of an undisturbed run and of those that were killed."""
+    folder = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, "-P", "-m", "pivot.tests.training.victim"]
+    done = subprocess.run(
+        [*command, small_store / "dataset", small_model, folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_losses_after_a_kill_are_those_of_an_undisturbed_run(moment: str, runs: Path) -> None:
+    whole, killed = losses(runs / "whole"), losses(runs / moment)
+    assert len(whole) == 6
+    assert killed == whole
+    weights = "final/model.safetensors"
+    assert (runs / moment / weights).read_bytes() == (runs / "whole" / weights).read_bytes()
+
+
+def test_a_complete_run_is_left_as_it_is(runs: Path, small_store: Path, small_model: Path) -> None:
+    config = config_of(small_store / "dataset", small_model, epochs=2, save_every=2)
+    before = (runs / "whole" / "metrics.jsonl").read_bytes()
+    assert train(prepare(config), runs / "whole", resume=True).already_complete
+    assert (runs / "whole" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_is_gone_on_with_under_its_own_settings_only(runs: Path, small_store: Path, small_model: Path) -> None:
+    other = prepare(config_of(small_store / "dataset", small_model, epochs=2, save_every=2, lr=2e-3))
+    with pytest.raises(TrainingError, match=r"was begun with lr 0\.001, found 0\.002; give the same settings"):
+        train(other, runs / "whole", resume=True)
+    with pytest.raises(TrainingError, match="expected an empty folder; go on with that run with --resume"):
+        train(other, runs / "whole")
+
+
+def test_only_a_sealed_checkpoint_with_all_its_bytes_counts(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    for step in (2, 4, 6, 8):
+        storage.write_bytes(f"{Checkpoint(step).folder}/model.safetensors", b"weights")
+        if step < 8:
+            seal(storage, step)
+    storage.write_bytes(f"{Checkpoint(6).folder}/model.safetensors", b"weigh")  # shorter than its seal says
+    last = last_checkpoint(storage)
+    assert last == Checkpoint(4)
+    clear_torn(storage, last)
+    assert {name.split("/")[1] for name in storage.listing("checkpoints")} == {
+        *("checkpoint-2", "checkpoint-4", "2.json", "4.json")
+    }

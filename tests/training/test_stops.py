@@ -1,0 +1,61 @@
+"""A loss or gradient that is no number stops the run within that update."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+
+from pivot.errors import TrainingError  # noqa: E402 - after the skips
+from pivot.storage import LocalStorage  # noqa: E402
+from pivot.tests.training.small import config_of, losses  # noqa: E402
+from pivot.training import trainer as training  # noqa: E402
+from pivot.training.checkpoint import Checkpoint, last_checkpoint  # noqa: E402
+from pivot.training.samples import epoch_order, read_dataset  # noqa: E402
+from pivot.training.sft import prepare, train  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+BAD_STEP = 3
+
+
+class _InfiniteGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, value: Any) -> Any:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[0] * float("inf")
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_run_stops_in_the_update_that_goes_wrong(
+    what: str, small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = training.record_loss, []
+
+    def planted(logprobs: Any, mask: Any) -> Any:
+        calls.append(1)
+        loss = real(logprobs, mask)
+        if len(calls) != BAD_STEP:
+            return loss
+        return loss * float("nan") if what == "loss" else _InfiniteGradient.apply(loss)
+
+    monkeypatch.setattr(training, "record_loss", planted)
+    prepared = prepare(config_of(small_store / "dataset", small_model, save_every=1))
+    with pytest.raises(TrainingError) as raised:
+        train(prepared, tmp_path / "run")
+    assert len(calls) == BAD_STEP
+    samples = read_dataset(str(small_store / "dataset"), ["frozenlake"]).train
+    order = epoch_order(len(samples), 4, 0, 0)[(BAD_STEP - 1) * 4 : BAD_STEP * 4]
+    records = ", ".join(samples[place].episode_id for place in order)
+    assert re.match(
+        rf"the {what} became (nan|inf) in update {BAD_STEP} \(records: {records}\); expected", str(raised.value)
+    )
+    assert set(losses(tmp_path / "run")) == {1, 2}
+    assert last_checkpoint(LocalStorage(tmp_path / "run")) == Checkpoint(2)
+    assert not (tmp_path / "run" / "final").exists()
