@@ -57,6 +57,28 @@ def table_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
     ]
 
 
+SCREEN = ("environment", "who", "pivot exact %", "within 1 %", "mode %", "joint %", "parsed %", "as used %")
+"""Header of the same table on a screen, where only the first share has room for its interval."""
+
+
+def screen_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
+    """Return the comparison as rows of text for a screen; an environment is named once."""
+
+    def short(figures: Mapping[str, Any] | None) -> str:
+        return "" if figures is None else f"{100 * figures['value']:.1f}"
+
+    return [
+        [
+            env if not number else "",
+            name,
+            percent(shares[COLUMNS[0]]),
+            *(short(shares.get(each)) for each in COLUMNS[1:]),
+        ]
+        for env, rows in tables.items()
+        for number, (name, shares) in enumerate(rows.items())
+    ]
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
