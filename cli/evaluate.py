@@ -167,7 +167,8 @@ def analyzer(
             held=held,
         )
     files = write_report(target, result, others)
-    show_table("Held-out failures, 95 % intervals over levels", SCREEN, screen_rows(compared(result.summary, others)))
+    for env, rows in compared(result.summary, others).items():
+        show_table(f"{env}: {result.summary['environments'][env]['records']} failures", SCREEN, screen_rows(rows))
     for env, figures in result.summary["environments"].items():
         if figures["problems"]:
             counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
@@ -213,8 +214,10 @@ def baselines(
         shares = {who: {what: share.row() for what, share in row.items()} for who, row in table.items()}
         tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), "shares": shares}
     compared_shares = {env: table["shares"] for env, table in tables.items()}
-    rows = [row[:-2] for row in screen_rows(compared_shares)]
-    show_table("What the log alone gives away, 95 % intervals over levels", SCREEN[:-2], rows)
+    for env, rows in compared_shares.items():
+        facts = tables[env]
+        title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
+        show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
     if out_dir is not None:
         storage = open_storage(out_dir)
         facts = {"dataset": data, "config": config, "side": side, "full_length": full_length, "seed": seed}

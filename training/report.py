@@ -57,25 +57,27 @@ def table_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
     ]
 
 
-SCREEN = ("environment", "who", "pivot exact %", "within 1 %", "mode %", "joint %", "parsed %", "as used %")
-"""Header of the same table on a screen, where only the first share has room for its interval."""
+SCREEN = ("who", "pivot %", "95 %", "±1 %", "mode %", "both %", "read %")
+"""Header of an environment's table on a screen of 80 columns, where only the first share has its interval."""
 
 
-def screen_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
-    """Return the comparison as rows of text for a screen; an environment is named once."""
+def screen_rows(rows: Mapping[str, Shares]) -> list[list[str]]:
+    """Return the comparison within an environment as rows of text for a screen."""
 
     def short(figures: Mapping[str, Any] | None) -> str:
         return "" if figures is None else f"{100 * figures['value']:.1f}"
 
+    def spread(figures: Mapping[str, Any]) -> str:
+        return f"{100 * figures['low']:.1f}–{100 * figures['high']:.1f}"
+
     return [
         [
-            env if not number else "",
             name,
-            percent(shares[COLUMNS[0]]),
-            *(short(shares.get(each)) for each in COLUMNS[1:]),
+            short(shares[COLUMNS[0]]),
+            spread(shares[COLUMNS[0]]),
+            *(short(shares.get(each)) for each in COLUMNS[1:5]),
         ]
-        for env, rows in tables.items()
-        for number, (name, shares) in enumerate(rows.items())
+        for name, shares in rows.items()
     ]
 
 
