@@ -115,7 +115,7 @@ def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resampl
         raise ValueError(f"{len(values)} values of {len(levels)} records; expected one a record, and at least one")
     places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
     index = np.array([places[level] for level in levels])
-    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places))
+    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places)).astype(float)
     counts = np.bincount(index, minlength=len(places)).astype(float)
     mean = float(sums.sum() / counts.sum())
     if len(places) == 1:
