@@ -19,7 +19,8 @@ from ..training.analyzer import ROLE, Analyzer, Reading
 from ..training.baselines import baseline_table
 from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
-from ..training.report import COLUMNS, compared, markdown, percent, read_summary, table_rows, write_report
+from ..training.report import HEADER as TABLE_HEADER
+from ..training.report import SCREEN, compared, markdown, read_summary, screen_rows, table_rows, write_report
 from ..training.suite import HEADER, LEVELS, build_suite, run_suite, suite_choice, suite_rows, write_suite
 from . import model_flags as flags
 from .console import ProgressBars, out, show_table
@@ -166,8 +167,8 @@ def analyzer(
             held=held,
         )
     files = write_report(target, result, others)
-    header = ("environment", "who", *(f"{each} %" for each in COLUMNS))
-    show_table("Held-out failures, 95 % intervals over levels", header, table_rows(compared(result.summary, others)))
+    for env, rows in compared(result.summary, others).items():
+        show_table(f"{env}: {result.summary['environments'][env]['records']} failures", SCREEN, screen_rows(rows))
     for env, figures in result.summary["environments"].items():
         if figures["problems"]:
             counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
@@ -201,9 +202,7 @@ def baselines(
     _check_word("--side", side, SIDES)
     records = open_records(data, config)
     held = read_labels(records, Choice(side, full_length=full_length, seed=seed))
-    rows: list[list[str]] = []
     tables: dict[str, Any] = {}
-    names = ("pivot exact", "pivot within 1", "mode", "joint")
     for env in held.environments:
         mine = [place for place, row in enumerate(held.rows) if row["env"] == env]
         train = [each for each in held.train if each.env == env]
@@ -214,14 +213,17 @@ def baselines(
         table = baseline_table(train, test, levels, learned=learned, seed=seed)
         shares = {who: {what: share.row() for what, share in row.items()} for who, row in table.items()}
         tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), "shares": shares}
-        rows += [[env, who, *(percent(row[what]) for what in names)] for who, row in shares.items()]
-    header = ("environment", "who", *(f"{what} %" for what in names))
-    show_table("What the log alone gives away, 95 % intervals over levels", header, rows)
+    compared_shares = {env: table["shares"] for env, table in tables.items()}
+    for env, rows in compared_shares.items():
+        facts = tables[env]
+        title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
+        show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
     if out_dir is not None:
         storage = open_storage(out_dir)
         facts = {"dataset": data, "config": config, "side": side, "full_length": full_length, "seed": seed}
         storage.write_json("baselines.json", {**facts, "environments": tables})
-        storage.write_bytes("baselines.md", (markdown(header, rows) + "\n").encode())
+        table = markdown(TABLE_HEADER[:-2], [row[:-2] for row in table_rows(compared_shares)])
+        storage.write_bytes("baselines.md", f"{table}\n".encode())
         out.print(f"\nwritten to {out_dir}: baselines.json, baselines.md", soft_wrap=True)
 
 

@@ -220,7 +220,7 @@ def _carried(failure: LoggedFailure, name: str) -> list[float] | None:
     logged = [value for value in values if isinstance(value, int | float)]
     if not logged:
         return None
-    series = [logged[0]]
+    series: list[float] = [logged[0]]
     for value in values:
         series.append(value if isinstance(value, int | float) else series[-1])
     return series[1:]

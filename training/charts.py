@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..models.extras import need
+from .metrics import UNREAD
 
 BLUE, ORANGE, GREY, BLACK, SKY = "#0072B2", "#D55E00", "#9A9A9A", "#222222", "#56B4E9"
 
@@ -18,6 +19,21 @@ Figure = Any
 
 def _figure(width: float, height: float) -> Figure:
     return need("matplotlib.figure", "train").Figure(figsize=(width, height), layout="constrained")
+
+
+MOST_ACROSS = 3
+"""Panels in a row; more make the letters small wherever the picture is shown at the width of a page."""
+
+
+def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]:
+    """Return a figure and its panels, each of a size in inches, a few in a row."""
+    across = min(count, MOST_ACROSS)
+    down = -(-count // across)
+    figure = _figure(across * width, 0.4 + down * height)
+    axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    for empty in axes[count:]:
+        empty.set_axis_off()
+    return figure, axes[:count]
 
 
 def _png(figure: Figure) -> bytes:
@@ -35,8 +51,7 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
         ours: names that are drawn as what is evaluated; the others are baselines.
     """
     tallest = max(len(rows) for rows in tables.values())
-    figure = _figure(1.2 + 3.4 * len(tables), 1.3 + 0.32 * tallest)
-    panels = figure.subplots(1, len(tables), squeeze=False)[0]
+    figure, panels = _panels(len(tables), 4.6, 0.9 + 0.3 * tallest)
     for axes, (env, rows) in zip(panels, tables.items(), strict=True):
         names = list(rows)[::-1]
         values = [100 * rows[name]["value"] for name in names]
@@ -60,6 +75,12 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
         axes.set(title=env, xlim=(0, 115), xlabel="pivot step named, %", xticks=range(0, 101, 20))
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
+    patch = need("matplotlib.patches", "train").Patch
+    meanings = [
+        patch(facecolor=ORANGE, hatch="//", edgecolor="white", label="asked with the pictures"),
+        patch(facecolor=BLUE, label="reads the log alone"),
+    ]
+    figure.legend(handles=meanings, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=11)
     return _png(figure)
 
@@ -94,10 +115,9 @@ def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, i
                     )
                 if row == column:
                     axes.add_patch(_frame(x, y))
-        slanted = max(map(len, columns)) > 3
-        axes.set_xticks(
-            range(len(columns)), columns, rotation=35 if slanted else 0, ha="right" if slanted else "center"
-        )
+        names = ["none" if column == UNREAD else column for column in columns]
+        slanted = max(map(len, names)) > 4
+        axes.set_xticks(range(len(columns)), names, rotation=35 if slanted else 0, ha="right" if slanted else "center")
         axes.set_yticks(range(len(rows)), rows)
         axes.set(xlabel=f"{what} in the reply", ylabel=f"true {what}", title=f"{what}s, records")
     figure.suptitle(title, fontsize=11)
@@ -112,8 +132,8 @@ def _frame(x: int, y: int) -> Any:
 
 def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> bytes:
     """Draw how often a step is right against the probability that the model gave it, a panel an environment."""
-    figure = _figure(0.8 + 3.6 * len(panels), 4.2)
-    for axes, (env, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    figure, places = _panels(len(panels), 4.2, 3.9)
+    for axes, (env, found) in zip(places, panels.items(), strict=True):
         bins = found["bins"]
         largest = max(each["records"] for each in bins)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
@@ -132,7 +152,7 @@ def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> by
             )
         error = 100 * found["expected_calibration_error"]
         axes.set(
-            title=f"{env}: calibration error {error:.1f} points",
+            title=f"{env}: off by {error:.1f} points",
             xlabel="probability of its own step",
             ylabel="share that is right",
             xlim=(0, 1.04),

@@ -16,6 +16,8 @@ from ..identity import derive_seed
 RESAMPLES = 2000
 """Of levels, for an interval: its ends move by about a tenth of its width from one set of resamples to another."""
 LEVEL = 0.95
+_DRAWS_TOGETHER = 200_000
+"""Levels drawn at a time: all draws of all resamples of ten thousand levels would take 160 MB."""
 BINS = 10
 """Of equal width, for the reliability of probabilities."""
 
@@ -98,6 +100,8 @@ class Share:
 def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> Share:
     """Return the mean of ``values`` with its percentile interval by bootstrap over ``levels``.
 
+    Records of a single level say nothing about others: their interval is everything.
+
     Args:
         values: one a record, 0 to 1; at least one.
         levels: of each record; as many levels are drawn with replacement as there are, each with all its records.
@@ -111,12 +115,14 @@ def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resampl
         raise ValueError(f"{len(values)} values of {len(levels)} records; expected one a record, and at least one")
     places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
     index = np.array([places[level] for level in levels])
-    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places))
+    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places)).astype(float)
     counts = np.bincount(index, minlength=len(places)).astype(float)
-    means = _resampled(sums, counts, resamples, seed)
+    mean = float(sums.sum() / counts.sum())
+    if len(places) == 1:
+        return Share(mean, 0.0, 1.0, len(values))
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Share(float(sums.sum() / counts.sum()), float(low), float(high), len(values))
+    low, high = np.quantile(_resampled(sums, counts, resamples, seed), [tail, 1 - tail])
+    return Share(mean, float(low), float(high), len(values))
 
 
 def _resampled(
@@ -125,9 +131,10 @@ def _resampled(
     """Return the means of resamples, each of as many levels as there are; shape (resamples,)."""
     rng = np.random.Generator(np.random.PCG64(derive_seed("bootstrap", seed)))
     means = np.empty(resamples)
-    for each in range(resamples):  # one at a time: all draws of ten thousand levels would take 160 MB
-        drawn = rng.integers(len(sums), size=len(sums))
-        means[each] = sums[drawn].sum() / counts[drawn].sum()
+    together = max(1, _DRAWS_TOGETHER // len(sums))
+    for start in range(0, resamples, together):
+        drawn = rng.integers(len(sums), size=(min(together, resamples - start), len(sums)))
+        means[start : start + len(drawn)] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     return means
 
 

@@ -57,6 +57,30 @@ def table_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
     ]
 
 
+SCREEN = ("who", "pivot %", "95 %", "±1 %", "mode %", "both %", "read %")
+"""Header of an environment's table on a screen of 80 columns, where only the first share has its interval."""
+
+
+def screen_rows(rows: Mapping[str, Shares]) -> list[list[str]]:
+    """Return the comparison within an environment as rows of text for a screen."""
+
+    def short(figures: Mapping[str, Any] | None) -> str:
+        return "" if figures is None else f"{100 * figures['value']:.1f}"
+
+    def spread(figures: Mapping[str, Any]) -> str:
+        return f"{100 * figures['low']:.1f}–{100 * figures['high']:.1f}"
+
+    return [
+        [
+            name,
+            short(shares[COLUMNS[0]]),
+            spread(shares[COLUMNS[0]]),
+            *(short(shares.get(each)) for each in COLUMNS[1:5]),
+        ]
+        for name, shares in rows.items()
+    ]
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
