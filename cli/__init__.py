@@ -21,6 +21,7 @@ from .serving import serve_command
 from .settings_help import settings
 from .stats import stats
 from .train import train
+from .train_rl import rl
 from .verify import verify
 
 INTERRUPTED = 130
@@ -38,6 +39,7 @@ app = typer.Typer(
 for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
+train.command()(rl)
 app.add_typer(train)
 app.add_typer(evaluation, name="evaluate")
 

@@ -47,6 +47,11 @@ class EncodedPrompt:
     grids: Any
     """Patches of each picture, shape (pictures, 3); None without any."""
 
+    @property
+    def bytes(self) -> int:
+        """Memory of its pixels, and a little for its tokens."""
+        return 16 * len(self.ids) + (0 if self.pixels is None else self.pixels.nbytes)
+
 
 class Encoder:
     """The processor of a model, as training uses it."""

@@ -130,9 +130,7 @@ def make_batch(
                     continue
                 teacher = None
                 if _is_distilled(arm, config, failed=bool(episode.failed), t=step.t, known=known):
-                    teacher = Row(
-                        teacher_prompt(student.prompt, levels.prompt, config.env, known), student.tokens
-                    )
+                    teacher = Row(teacher_prompt(student.prompt, levels.prompt, config.env, known), student.tokens)
                 turns.append(
                     TurnSample(
                         episode.episode_id,

@@ -17,12 +17,11 @@ from ..environments.base import EnvConfig, PivotEnv, Task
 from ..errors import TrainingError
 from ..identity import derive_seed, sample_below
 from ..rollouts.base import Episode, Policy, Status, StudentPrompt, TaskRollouts
-
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.plan import plan_tasks
 from .config import RlConfig
 from .metrics import Share, share
-from .ranks import Ranks
+from .ranks import ALONE, Ranks
 
 TRIES = 2
 """How often an episode that ended in an error is played again."""
@@ -71,7 +70,7 @@ def plan_levels(config: RlConfig) -> Levels:
 
 
 def roll_out(
-    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = Ranks()
+    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE
 ) -> list[TaskRollouts]:
     """Play tasks, each process its share, and play those again that ended in an error.
 
@@ -129,7 +128,7 @@ class Played:
 
 
 def measure(
-    levels: Levels, policy: Policy, episodes: int, ranks: Ranks = Ranks(), seed: int = 0
+    levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE, seed: int = 0
 ) -> tuple[Played, list[TaskRollouts]]:
     """Play held-out levels about equally often, ``episodes`` in all or a few more; return figures and records.
 
@@ -159,5 +158,3 @@ def measure(
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
     returns = over(complete, [each.episode_return for each in complete])
     return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors), records
-
-

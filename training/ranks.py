@@ -57,3 +57,7 @@ class Ranks:
         """Wait until every process has come here."""
         if self.count > 1:
             torch.distributed.barrier()
+
+
+ALONE = Ranks()
+"""A process that nobody trains beside."""

@@ -22,8 +22,8 @@ checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
 Tensor = Any
 SCORED_AT_ONCE = 1024
 """Tokens whose scores over the vocabulary are in memory together."""
-PROMPTS_KEPT = 512
-"""Encoded prompts that are kept, the least recently used given up: the rollouts of a level share most of theirs."""
+PIXELS_KEPT = 64 << 20
+"""Bytes of encoded pictures that are kept, the least recently used given up: rollouts of a level share most prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class Row:
 class Scorer:
     """Scores replies under any weights of one architecture."""
 
-    def __init__(self, encoder: Encoder, *, half: bool = False, kept: int = PROMPTS_KEPT) -> None:
-        """Score with prompts of one processor; ``half`` computes in bfloat16, ``kept`` bounds the prompts in memory."""
+    def __init__(self, encoder: Encoder, *, half: bool = False, kept: int = PIXELS_KEPT) -> None:
+        """Score with prompts of one processor; ``half`` computes in bfloat16, ``kept`` bytes of pixels are kept."""
         self.encoder = encoder
         self._half = half
         self._kept = kept
+        self._bytes = 0
         self._prompts: OrderedDict[str, EncodedPrompt] = OrderedDict()
         self.pictures: dict[str, EncodedFrame] = {}
         """Every picture once, by frame id; the caller fills and empties it."""
@@ -53,9 +54,10 @@ class Scorer:
         if known is None:
             shown = [picture_of(self.pictures[key]) for key in image_ids(prompt.messages)]
             known = self.encoder.prompt(prompt.messages, shown)
+            self._bytes += known.bytes
         self._prompts[prompt.prompt_hash] = known
-        while len(self._prompts) > self._kept:
-            self._prompts.popitem(last=False)
+        while self._bytes > self._kept and len(self._prompts) > 1:
+            self._bytes -= self._prompts.popitem(last=False)[1].bytes
         return known
 
     def length(self, row: Row) -> int:
