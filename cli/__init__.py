@@ -15,6 +15,7 @@ from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
 from .evaluate import evaluation
+from .evaluate_policy import policy
 from .peek import peek
 from .relabel import relabel
 from .serving import serve_command
@@ -41,6 +42,7 @@ for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
 app.command("serve-command")(serve_command)
 train.command()(rl)
 app.add_typer(train)
+evaluation.command()(policy)
 app.add_typer(evaluation, name="evaluate")
 
 

@@ -111,3 +111,19 @@ def parse_setting(option: str, text: str) -> tuple[str, str, Any]:
         return name, key, json.loads(value)
     except ValueError:
         return name, key, value
+
+
+def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts; a leading ``ENV.``, as in `pivot build`, may stand there.
+
+    Raises:
+        ConfigError: a text cannot be used.
+    """
+    chosen: dict[str, Any] = {}
+    for text in texts:
+        named = text if "." in text.partition("=")[0] else f"{env}.{text}"
+        name, key, value = parse_setting("--set", named)
+        if name != env:
+            raise ConfigError(f"--set {text}: found a setting of {name}, expected one of {env}")
+        chosen[key] = value
+    return chosen

@@ -1,18 +1,16 @@
 """``pivot train rl``: a policy by GRPO with gated self-distillation (Stage II)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import TrainingError
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
 from ..training.contexts import ARMS, DEFAULT_ARM
 from .console import err, out, show_table
 from .options import option
-from .settings import parse_setting
+from .settings import env_settings
 
 _SIZE = "How much it plays"
 _HOW = "How it learns"
@@ -119,7 +117,7 @@ def rl(
     """
     given: dict[str, Any] = {
         "env": env,
-        "settings": _settings(env, settings or ()),
+        "settings": env_settings(env, settings or ()),
         "model": model,
         "revision": revision,
         "arm": arm,
@@ -149,18 +147,6 @@ def rl(
     for package in ("torch", "transformers", "accelerate", "matplotlib"):
         look_for(package, "train")
     _train(config, out_dir, resume=resume)
-
-
-def _settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` texts; a leading ``ENV.``, as in `pivot build`, may stand there."""
-    chosen: dict[str, Any] = {}
-    for text in texts:
-        named = text if "." in text.partition("=")[0] else f"{env}.{text}"
-        name, key, value = parse_setting("--set", named)
-        if name != env:
-            raise TrainingError(f"--set {text}: found a setting of {name}, expected one of {env}, which is trained on")
-        chosen[key] = value
-    return chosen
 
 
 def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
