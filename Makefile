@@ -7,7 +7,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help demo install dev test lint kernels test-long test-mutants test-encoder test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
+<<<<<<< HEAD
+.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part training-part svg-perceptual bench clean
+=======
+.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean test-scenes test-plants
+>>>>>>> main
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -22,7 +26,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
 	@# Tests drive AI2-THOR's real event classes. Without its dependencies: its opencv-python would replace the headless one.
 	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
 	@# The type checker reads the tests' imports of the package through this link.
@@ -38,6 +42,9 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
 
+lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
+	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
+
 lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,23 +56,37 @@ kernels: $(VENV)/.dev
 
 test: $(VENV)/.dev  ## lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
+<<<<<<< HEAD
 	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
+	@$(MAKE) --no-print-directory training-part maniskill-part
+=======
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory maniskill-part
+>>>>>>> main
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
 
+test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one at a time, for verify to find (half an hour)
+	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
+
 test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
 
+test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (four minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
+
 test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
 	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
+
+test-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with Prefect and without, and compare (ten minutes)
+	$(BIN)/python -m pivot.tests.equal_builds
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
 test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
-	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m train
+	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m "train and not long"
 
 test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
 	$(PYTHON) -m venv $(VENV)/train
@@ -75,10 +96,14 @@ test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; insta
 # ManiSkill gets an environment of its own, which shares all else with .venv: it needs PyTorch, and an OpenCV with windows
 # that would replace the one without. It draws with a software Vulkan driver, which lies beside it, not in the system.
 MANISKILL := $(VENV)/maniskill
-$(MANISKILL)/.installed: $(VENV)/.dev tests/install_lavapipe.sh
+$(MANISKILL)/.torch: $(VENV)/.dev
 	$(PYTHON) -m venv $(MANISKILL)
 	echo "import site; site.addsitedir('$(CURDIR)/$$($(BIN)/python -c 'import os, site; print(os.path.relpath(site.getsitepackages()[0]))')')" \
 		> $$($(MANISKILL)/bin/python -c 'import site; print(site.getsitepackages()[0])')/shared.pth
+	$(MANISKILL)/bin/pip install --quiet --no-compile $(TORCH) -e '.[train]'
+	@touch $@
+
+$(MANISKILL)/.installed: $(MANISKILL)/.torch tests/install_lavapipe.sh
 	$(MANISKILL)/bin/pip install --quiet --no-compile $(TORCH) 'mani_skill>=3.0.1'
 	sh tests/install_lavapipe.sh $(CURDIR)/$(VENV)/lavapipe
 	@touch $@
@@ -94,6 +119,12 @@ maniskill-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.installed > $(VENV)/maniskill.log 2>&1; \
 	then $(MANISKILL_TEST); \
 	else echo "skipped: the tests with ManiSkill, which cannot be installed here:"; tail -n 2 $(VENV)/maniskill.log; fi
+
+# Training, in the same environment; a machine on which PyTorch cannot be installed skips it and says why.
+training-part: $(VENV)/.dev
+	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
+	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training -n 2 --dist loadgroup; \
+	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
 # Needs the network (weights of DINOv2 and DreamSim), and a GPU to end within minutes.
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer
@@ -121,6 +152,9 @@ TORCH ?= torch==2.13.0
 
 bench: $(VENV)/.dev  ## measure every performance claim against its baseline
 	$(BIN)/python -m pivot.benchmarks
+	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
+	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training; \
+	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info runs/demo runs/demo-failure.png

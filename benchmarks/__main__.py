@@ -23,6 +23,8 @@ MODULES = (
     "bench_serving",
     "bench_pipeline",
 )
+IN_ENVIRONMENTS = ("bench_training",)
+"""Run by name, where PyTorch is installed: ``make bench`` does."""
 
 
 def main() -> int:
@@ -30,8 +32,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"default: all of {', '.join(MODULES)}")
     chosen = parser.parse_args().modules or MODULES
-    if unknown := sorted(set(chosen) - set(MODULES)):
-        parser.error(f"unknown benchmark {unknown[0]}; known: {', '.join(MODULES)}")
+    if unknown := sorted(set(chosen) - {*MODULES, *IN_ENVIRONMENTS}):
+        parser.error(f"unknown benchmark {unknown[0]}; known: {', '.join((*MODULES, *IN_ENVIRONMENTS))}")
     console = Console(width=150)
     table = Table(title="Benchmarks", title_justify="left")
     for name in ("claim", "ours", "baseline", "ratio", "required", "", "note"):

@@ -156,14 +156,13 @@ def _train(config: SftConfig, out_dir: Path | None, *, resume: bool, check_only:
     if main_process:
         err.print("loading the model and checking every record …")
     prepared = stage_one.prepare(config)
-    if out_dir is not None and not check_only:
-        stage_one.check_folder(open_storage(out_dir), prepared, resume=resume)
     if main_process:
+        if out_dir is not None and not check_only:
+            stage_one.check_folder(open_storage(out_dir), prepared, resume=resume)
         _show_check(prepared)
         if out_dir is not None:
-            picture = f"{CHECK_PICTURE}"
-            open_storage(out_dir).write_bytes(picture, encode_png(prepared.report.example.drawing()))
-            out.print(f"one record as the model is given it: {out_dir / picture}", soft_wrap=True)
+            open_storage(out_dir).write_bytes(CHECK_PICTURE, encode_png(prepared.report.example.drawing()))
+            out.print(f"one record as the model is given it: {out_dir / CHECK_PICTURE}", soft_wrap=True)
     if check_only or out_dir is None:
         return
     result = stage_one.train(prepared, out_dir, resume=resume, report=_tell if main_process else _keep_quiet)
@@ -206,7 +205,7 @@ def _show_check(prepared: Any) -> None:
         soft_wrap=True,
     )
     example = prepared.report.example
-    out.print(f"[bold]supervised in episode {example.episode_id}[/]", soft_wrap=True)
+    out.print(f"supervised in episode {example.episode_id}:", soft_wrap=True)
     out.print(example.target, markup=False, soft_wrap=True)
 
 

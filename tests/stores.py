@@ -18,10 +18,10 @@ Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows | None]
 
 
-def build_small(root: Path) -> Path:
+def build_small(root: Path, **fields: Any) -> Path:
     """Both environments, three tasks of eight rollouts each, two shards each."""
     runs = {name: {"tasks": 3, "settings": {}} for name in ("sokoban", "frozenlake")}
-    pivot.build({"environments": runs, "tasks_per_shard": 2}, root)
+    pivot.build({"environments": runs, "tasks_per_shard": 2} | fields, root)
     return root
 
 

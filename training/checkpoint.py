@@ -8,11 +8,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
+from ..models.weights import is_local
 from ..plugins import Settings
-from ..storage import Storage
+from ..storage import Storage, open_storage
 from .config import differing_fields
 
 CHECKPOINTS = "checkpoints"
@@ -182,3 +184,12 @@ def save_final(
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
     storage.replace_folder(STAGED_FINAL, name, storage.mark(STAGED_FINAL))
+
+
+def further_files(model: str) -> dict[str, bytes]:
+    """Return the files of a local model that its readers look for and that saving it again would lose."""
+    if not is_local(model):
+        return {}
+    source = open_storage(Path(model))
+    names = ("video_preprocessor_config.json", "generation_config.json")
+    return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}

@@ -6,7 +6,6 @@ the paper where it gives them (spec section 8).
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ..errors import TrainingError
 from ..labeling.vocabulary import Vocabulary
 from ..plugins import Settings, explain
+from ..storage import open_storage
 from .contexts import ARMS
 from .objectives import OpdObjective
 
@@ -24,7 +24,7 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 AnyConfig = TypeVar("AnyConfig", bound=Settings)
 
-RECIPES = "recipes"
+RECIPES = Path(__file__).with_name("recipes")
 RECIPE_SUFFIX = ".yaml"
 
 
@@ -197,14 +197,9 @@ NOT_RESULTS = ("micro_batch", "save_every", "evaluate", "loader_workers", "repor
 """Fields that may differ when a run is gone on with: they change no weight beyond rounding."""
 
 
-def recipes() -> dict[str, Any]:
-    """Return the shipped recipes by name."""
-    folder = files(__package__).joinpath(RECIPES)
-    return {
-        each.name.removesuffix(RECIPE_SUFFIX): each
-        for each in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if each.name.endswith(RECIPE_SUFFIX)
-    }
+def recipes() -> tuple[str, ...]:
+    """Return the names of the shipped recipes."""
+    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(RECIPES).listing())
 
 
 def recipe_fields(name: str) -> dict[str, Any]:
@@ -213,12 +208,11 @@ def recipe_fields(name: str) -> dict[str, Any]:
     Raises:
         TrainingError: there is no such recipe, or it is no list of settings.
     """
-    shipped = recipes()
-    if name not in shipped and not Path(name).exists():
-        raise TrainingError(f"no recipe {name!r}, expected a file or one of: {', '.join(shipped)}")
-    where = shipped.get(name, Path(name))
+    path = RECIPES / f"{name}{RECIPE_SUFFIX}" if name in recipes() else Path(name)
+    if not path.exists():
+        raise TrainingError(f"no recipe {name!r}, expected a file or one of: {', '.join(recipes())}")
     try:
-        fields = yaml.safe_load(where.read_text(encoding="utf-8"))
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise TrainingError(f"recipe {name} cannot be read: {error}; expected lines such as `lr: 2.0e-6`") from error
     if not isinstance(fields, dict):

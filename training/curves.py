@@ -23,13 +23,13 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
     held_out = [record for record in records if "validation_loss" in record]
     if train:
         epochs, losses = [record["epoch"] for record in train], [record["loss"] for record in train]
+        if min(losses) > 0:
+            axes.set_yscale("log")
         axes.plot(epochs, losses, color="#9ab8d8", linewidth=0.7, label="every update")
         axes.plot(epochs, smoothed(losses), color="#1f5a99", linewidth=1.6, label="running mean")
     if held_out:
         points = [record["epoch"] for record in held_out], [record["validation_loss"] for record in held_out]
         axes.plot(*points, color="#c0392b", marker="o", label="held-out levels")
-    if train and min(losses) > 0:
-        axes.set_yscale("log")
     axes.set(xlabel="epoch", ylabel="loss: mean over records, nats a target token", title=title)
     axes.grid(alpha=0.3)
     if train or held_out:

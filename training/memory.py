@@ -89,8 +89,7 @@ def estimate(config: SftConfig) -> Estimate:
 
 
 def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, again: bool) -> int:
-    """Bytes that layers keep: 12 of the hidden size for norms, attention and residuals, 4 of the inner one for the "
-    "MLP."""
+    """Return the bytes that layers keep: of the hidden size 12 (norms, attention, residuals), of the inner one 4."""
     one = tokens * (12 * hidden + 4 * inner) * width
     return layers * tokens * hidden * width + one if again else layers * one
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.extras import need
-from ..models.weights import is_local, revision_of
+from ..models.weights import revision_of
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
 from .card import model_card
@@ -21,6 +21,7 @@ from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
 from .versions import training_versions
 
 accelerate: Any = need("accelerate", EXTRA)
+torch: Any = need("torch", EXTRA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ class Prepared:
 
 def is_main_process() -> bool:
     """Whether this process writes and speaks for all that train together."""
-    return accelerate.PartialState().is_main_process
+    return processes().is_main_process
+
+
+def processes() -> Any:
+    """Return what the library knows of the processes that train together; without a GPU they meet over gloo."""
+    return accelerate.PartialState(cpu=not torch.cuda.is_available())
 
 
 def prepare(config: SftConfig) -> Prepared:
@@ -66,7 +72,7 @@ def prepare(config: SftConfig) -> Prepared:
     model, processor = load_model(config)
     encoder = Encoder(processor)
     report = check_data(data, encoder, config.max_length)
-    plan = make_plan(config, report.train.records, accelerate.PartialState().num_processes)
+    plan = make_plan(config, report.train.records, processes().num_processes)
     return Prepared(config, data, report, plan, model, encoder)
 
 
@@ -96,8 +102,9 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         TrainingError: ``out`` holds something else, or a loss is no number.
     """
     storage = open_storage(out)
-    state = accelerate.PartialState()
-    check_folder(storage, prepared, resume=resume)
+    state = processes()
+    if state.is_main_process:  # the others would find what it writes
+        check_folder(storage, prepared, resume=resume)
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return SftResult(str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True)
     if not state.is_main_process:
@@ -142,18 +149,9 @@ def _train(
             model = model.merge_and_unload()
         results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
         card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
-        on_disk.save_final(storage, model, prepared.encoder.processor, card, _further_files(config))
+        on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
     trainer.accelerator.wait_for_everyone()
     return SftResult(str(out), plan.steps, loss)
-
-
-def _further_files(config: SftConfig) -> dict[str, bytes]:
-    """Return the files of a local model that its readers look for and that saving it again would lose."""
-    if not is_local(config.model):
-        return {}
-    source = open_storage(Path(config.model))
-    names = ("video_preprocessor_config.json", "generation_config.json")
-    return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
 
 
 def _last_validation_loss(storage: Storage) -> float | None:

@@ -21,12 +21,10 @@ from typing import Any
 
 import numpy as np
 import pivot
-import tokenizers
-import torch
-import transformers
 from PIL import Image
 from pivot.errors import TrainingError
 from pivot.labeling.target import BadTargetError, parse_target
+from pivot.models.extras import need
 from pivot.models.transformers.processors import image_text_class
 from pivot.storage import open_storage
 from pivot.training.checkpoint import save_final
@@ -36,6 +34,10 @@ from pivot.training.samples import Sample, read_dataset
 from pivot.training.trainer import IDS, AnalyzerTrainer, Plan, arguments
 
 from datasets import Dataset
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+tokenizers: Any = need("tokenizers", "train")
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "A": {"horizon": 4, "max_solution": 3, "cell": 16},
@@ -259,7 +261,8 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
     counts = np.bincount(place, minlength=len(names))
     drawn = np.random.default_rng(0).integers(0, len(names), (draws, len(names)))
     shares = hits[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return float(hits.sum() / counts.sum()), *(float(each) for each in np.percentile(shares, [2.5, 97.5]))
+    low, high = np.percentile(shares, [2.5, 97.5])
+    return float(hits.sum() / counts.sum()), float(low), float(high)
 
 
 def build_store(setting: str, root: Path) -> Path:

@@ -17,9 +17,13 @@ from pivot.images import decode, encode_png, frame_id
 from pivot.messages import EncodedFrame
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling, image_ids
 from pivot.models.transformers.model import Engine
+from pivot.models.transformers.processors import load_processor
+from pivot.storage import LocalStorage
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
+from pivot.training.checkpoint import FINAL, further_files, save_final
 
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+transformers = pytest.importorskip("transformers")
 
 ENVIRONMENTS = ("sokoban", "frozenlake")
 
@@ -30,6 +34,15 @@ def save_model(folder: Path) -> Path:
     texts += ["<think>The box is left of the target.</think><action>right</action>", "step 3: action=up moved=true"]
     save_tiny_vlm(folder, texts * 10)
     return folder
+
+
+def trained(source: Path, run: Path) -> Path:
+    """The folder that `pivot train sft` leaves of a model, here of one that no update has changed."""
+    config = transformers.AutoConfig.from_pretrained(source)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(source)
+    processor = load_processor(str(source), config.model_type)
+    save_final(LocalStorage(run), model, processor, "# An Analyzer\n", further_files(str(source)))
+    return run / FINAL
 
 
 def request_of(

@@ -32,6 +32,7 @@ from pivot.tests.models.real_models import (
     recomputed,
     request_of,
     save_model,
+    trained,
 )
 from pivot.tests.models.vllm_server import NAME, vllm_server
 
@@ -46,7 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        yield save_model(tmp_path_factory.mktemp("model"))
+        made = tmp_path_factory.mktemp("model")
+        # As training leaves it, so that everything here also says that vLLM loads a trained Analyzer.
+        yield trained(save_model(made / "source"), made / "run")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,19 @@
 """A small model that has read the small store; no hub."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in one order, and no thread that waits for another test's."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
+from pivot.models.extras import need
 from pivot.tests.training.small import config_of, uneven
 from pivot.training.encode import Encoder
 from pivot.training.trainer import load_model, make_plan, make_trainer
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
 
 
 class Keep(transformers.TrainerCallback):

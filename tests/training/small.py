@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pivot.labeling.target import build_target
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 from pivot.training.config import SftConfig, make_sft_config
-from pivot.training.samples import Sample, TrainingData, read_dataset
+from pivot.training.samples import Sample, Samples, TrainingData, read_dataset
 
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
@@ -20,9 +20,14 @@ def text_of(sample: Sample) -> str:
     return "".join(part["text"] or "" for message in sample.prompt for part in message["content"])
 
 
+def held(dataset: Path, *configs: str) -> Sequence[Sample]:
+    """The training side, held in memory."""
+    return cast(Samples, read_dataset(str(dataset), configs or ("all",)).train)
+
+
 def save_small_model(folder: Path, dataset: Path) -> Path:
     """Save a tiny model whose tokenizer has read the dataset; every line of a prompt but the log's is one token."""
-    samples = list(read_dataset(str(dataset)).train)
+    samples = held(dataset)
     lines = {line for sample in samples for line in text_of(sample).splitlines()}
     whole = sorted(line for line in lines if len(line) > 12 and not line.startswith("step "))
     save_tiny_vlm(folder, [sample.target for sample in samples], whole)
@@ -37,7 +42,7 @@ def config_of(dataset: Path, model: Path, **fields: Any) -> SftConfig:
 
 def uneven(dataset: Path, count: int = 4) -> TrainingData:
     """Records whose targets differ tenfold in length, and one more on the validation side."""
-    samples = read_dataset(str(dataset), ["frozenlake"]).train[: count + 1]
+    samples = held(dataset, "frozenlake")[: count + 1]
     words = [1, 300, 10, 250]
     made = [
         replace(sample, target=build_target(sample.pivot_step, sample.failure_mode, " ".join(["ice"] * words[k % 4])))

@@ -12,21 +12,12 @@ torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 from pivot.tests.training.one_update import one_update  # noqa: E402 - after the skips
-from pivot.tests.training.small import config_of, uneven  # noqa: E402
+from pivot.tests.training.small import config_of, losses, uneven  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.objectives import record_loss  # noqa: E402
 from pivot.training.trainer import encode_samples, load_model  # noqa: E402
 
 pytestmark = pytest.mark.train
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Any:
-    """Sums in one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
@@ -48,7 +39,7 @@ def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
         loss = sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms)
     else:
         loss = sum(terms) / sum(counts)
-    loss.backward()
+    torch.as_tensor(loss).backward()
     return {"loss": float(loss), "gradient": {name: each.grad for name, each in model.named_parameters()}}
 
 
@@ -106,3 +97,18 @@ def test_a_long_target_weighs_as_much_as_a_short_one() -> None:
     assert float(loss) == 2.0
     loss.backward()
     assert torch.equal(logprobs.grad, torch.tensor([[-0.125] * 4, [-0.5, 0, 0, 0]]))
+
+
+@pytest.mark.long
+def test_two_processes_make_the_run_of_one(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+    command = ["-m", "pivot", "train", "sft", small_store, "--model", small_model, "--recipe", "tiny"]
+    command += ["--config", "frozenlake", "--batch", "4", "--micro-batch", "2", "--epochs", "2", "--save-every", "2"]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    launchers = {"one": [], "two": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
+    for name, launcher in launchers.items():
+        words = [sys.executable, "-P", *launcher, *command, "--out", tmp_path / name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert one.keys() == two.keys() == set(range(1, 7))
+    assert all(abs(one[step] - two[step]) < 1e-4 for step in one)

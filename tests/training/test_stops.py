@@ -11,10 +11,10 @@ pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 from pivot.errors import TrainingError  # noqa: E402 - after the skips
 from pivot.storage import LocalStorage  # noqa: E402
-from pivot.tests.training.small import config_of, losses  # noqa: E402
+from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training import trainer as training  # noqa: E402
 from pivot.training.checkpoint import Checkpoint, last_checkpoint  # noqa: E402
-from pivot.training.samples import epoch_order, read_dataset  # noqa: E402
+from pivot.training.samples import epoch_order  # noqa: E402
 from pivot.training.sft import prepare, train  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -50,7 +50,7 @@ def test_a_run_stops_in_the_update_that_goes_wrong(
     with pytest.raises(TrainingError) as raised:
         train(prepared, tmp_path / "run")
     assert len(calls) == BAD_STEP
-    samples = read_dataset(str(small_store / "dataset"), ["frozenlake"]).train
+    samples = held(small_store / "dataset", "frozenlake")
     order = epoch_order(len(samples), 4, 0, 0)[(BAD_STEP - 1) * 4 : BAD_STEP * 4]
     records = ", ".join(samples[place].episode_id for place in order)
     assert re.match(

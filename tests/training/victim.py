@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+from pivot.models.extras import need
 from pivot.tests.training.small import config_of
 from pivot.training import trainer as training
 from pivot.training.sft import prepare, train
+
+torch: Any = need("torch", "train")
 
 EPOCHS, SAVE_EVERY = 2, 2
 

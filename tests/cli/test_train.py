@@ -1,0 +1,43 @@
+"""``pivot train`` where PyTorch is not installed: it says what to install, and costs the other commands nothing."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.errors import TrainingError
+from pivot.models import extras
+from pivot.tests.cli.command_line import error_of, run
+
+
+def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> Any:
+        return None if name == "torch" else find_spec(name)
+
+    monkeypatch.setattr(extras, "find_spec", nothing)
+    error = error_of("train", "sft", tmp_path, "--model", tmp_path, "--out", tmp_path / "out")
+    assert str(error) == "package 'torch' is not installed; get it with: pip install 'pivot-vlm[train]'"
+
+
+def test_what_is_missing_is_asked_for_first() -> None:
+    for words, message in (
+        ((), "no dataset given, expected one; give a store or dataset folder first"),
+        (("runs/first",), "no model given, expected one; give --model, or a --recipe"),
+    ):
+        error = error_of("train", "sft", *words)
+        assert isinstance(error, TrainingError) and error.status == 2
+        assert str(error) == message
+
+
+def test_the_commands_import_no_pytorch() -> None:
+    code = "import sys; from pivot.cli import app; import pivot.training.config; print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
+
+
+def test_help_teaches_by_example() -> None:
+    shown = run("train", "sft", "--help")
+    assert "pivot train sft runs/first --model" in shown
+    assert "qwen2.5-vl-3b" in shown

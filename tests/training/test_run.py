@@ -1,0 +1,193 @@
+"""A run from the command line to a checkpoint that others load: full and with adapters, both families, both logs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+
+from pivot.images import decode, frame_id  # noqa: E402 - after the skips
+from pivot.messages import EncodedFrame  # noqa: E402
+from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
+from pivot.models.transformers.model import Engine  # noqa: E402
+from pivot.storage import LocalStorage  # noqa: E402
+from pivot.tests.cli.command_line import run  # noqa: E402
+from pivot.tests.stores import build_small  # noqa: E402
+from pivot.tests.training.small import config_of, held, losses  # noqa: E402
+from pivot.training.checkpoint import FINAL  # noqa: E402
+from pivot.training.config import make_sft_config, recipe_fields, recipes  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.memory import estimate  # noqa: E402
+from pivot.training.samples import Sample  # noqa: E402
+from pivot.training.sft import prepare, train  # noqa: E402
+from pivot.training.trainer import encode_samples, make_trainer  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+
+def _request(sample: Sample) -> ChatRequest:
+    pixels = decode(sample.image)
+    frame = EncodedFrame(frame_id(pixels), pixels.shape[1], pixels.shape[0], "png", sample.image)
+    messages = [
+        {
+            "role": message["role"],
+            "content": [
+                {"type": "image", "frame_id": frame.frame_id} if part["type"] == "image" else part
+                for part in message["content"]
+            ],
+        }
+        for message in sample.prompt
+    ]
+    sampling = Sampling(temperature=0, max_tokens=80)
+    return ChatRequest("r", "e", None, "teacher", messages, {frame.frame_id: frame}, "h", sampling, 0)
+
+
+def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["train", "sft", small_store, "--model", small_model, "--out", out, "--config", "sokoban"]
+    command += ["--recipe", "tiny", "--epochs", "2", "--lr", "0.003"]
+    shown = run(*command)
+    assert "4 updates" in shown and f"the Analyzer is in {out}/final" in shown
+    written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert written == {"checkpoints", "final", "run.json", "metrics.jsonl", "loss.png", "data_check.png"}
+    series = losses(out)
+    assert len(series) == 4 and series[4] < series[1]
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert record["config"]["epochs"] == 2 and record["records"]["train"] == 16 and len(record["dataset_digest"]) == 64
+    card = (out / FINAL / "README.md").read_text(encoding="utf-8")
+    assert record["dataset_digest"] in card and "16 of sokoban" in card and "loss on held-out levels" in card
+    assert "already complete" in run(*command, "--resume")
+
+    # The folder is loaded as any other model, and is asked exactly as it was taught.
+    engine = Engine(str(out / FINAL), None, "float32", "cpu")
+    sample = held(small_store, "sokoban")[0]
+    (answer,) = engine.answer([_request(sample)])
+    assert isinstance(answer, ChatAnswer) and answer.token_ids
+    encoder = Encoder(engine.processor)
+    taught = encode_samples(encoder, [sample])["input_ids"][0].tolist()
+    assert answer.call["prompt_tokens"] == len(taught) - len(encoder.reply_tokens(sample.target))
+
+
+def test_adapters_go_on_the_language_model_alone_and_are_merged(
+    small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-2, epochs=1, save_every=2)
+    prepared = prepare(config)
+    trainer = make_trainer(config, prepared.plan, prepared.data, prepared.model, prepared.encoder, tmp_path / "other")
+    trained = {name for name, each in trainer.model.named_parameters() if each.requires_grad}
+    assert trained and all("language_model" in name and "lora" in name for name in trained)
+    train(prepare(config), tmp_path / "run")
+    before, after = (
+        transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
+        for folder in (small_model, tmp_path / "run" / FINAL)
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all("language_model" in name and "_proj" in name for name in changed)
+
+
+def test_a_run_with_adapters_goes_on_where_it_was(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+    config = config_of(small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-2, save_every=2)
+    train(prepare(config), tmp_path / "whole")
+    train(prepare(config), tmp_path / "cut")
+    # As if killed after update 4, before anything that came later.
+    cut = LocalStorage(tmp_path / "cut")
+    for name in ("final", "checkpoints/checkpoint-6", "checkpoints/6.json"):
+        cut.delete(name)
+    train(prepare(config), tmp_path / "cut", resume=True)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def _save_qwen3(folder: Path, small_model: Path) -> Path:
+    """A tiny Qwen3-VL with the small model's tokenizer."""
+    from pivot.models.transformers.processors import image_text_class, load_processor
+
+    old = load_processor(str(small_model), "qwen2_5_vl")
+    tokenizer = old.tokenizer
+    token = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad")}
+    config = transformers.Qwen3VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5]},
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        },
+        vision_config={
+            "depth": 2,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_heads": 2,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "out_hidden_size": 64,
+            "num_position_embeddings": 256,
+            "deepstack_visual_indexes": [0],
+        },
+        image_token_id=token["image_pad"],
+        video_token_id=token["video_pad"],
+        vision_start_token_id=tokenizer.convert_tokens_to_ids("<|vision_start|>"),
+        vision_end_token_id=tokenizer.convert_tokens_to_ids("<|vision_end|>"),
+        tie_word_embeddings=True,
+    )
+    transformers.set_seed(0)
+    transformers.Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
+    images = transformers.Qwen2VLImageProcessorPil(
+        patch_size=16, merge_size=2, size={"shortest_edge": 32 * 32, "longest_edge": 32 * 32 * 100}
+    )
+    image_text_class("qwen3_vl")(images, tokenizer, chat_template=old.chat_template).save_pretrained(folder)
+    return folder
+
+
+def test_qwen3_vl_trains_too(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+    model = _save_qwen3(tmp_path / "qwen3", small_model)
+    train(prepare(config_of(small_store / "dataset", model, epochs=1, lr=3e-3)), tmp_path / "run")
+    series = losses(tmp_path / "run")
+    assert series[3] < series[1]
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "run" / FINAL).model_type == "qwen3_vl"
+
+
+def test_a_streamed_run_trains_on_every_record(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+    prepared = prepare(config_of(small_store / "dataset", small_model, streaming=True, evaluate=True))
+    train(prepared, tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == prepared.plan.steps == 6
+
+
+def test_the_estimate_counts_weights_exactly(small_store: Path, small_model: Path) -> None:
+    model = transformers.AutoModelForImageTextToText.from_pretrained(small_model)
+    count = sum(each.numel() for each in model.parameters())
+    full = estimate(config_of(small_store, small_model))
+    assert (full.parameters, full.trained) == (count, count)
+    assert full.parts["optimizer"] == 2 * full.parts["gradients"] == 2 * full.parts["weights"] == 8 * count
+    adapted = estimate(config_of(small_store, small_model, lora=True, lora_rank=4))
+    assert 0 < adapted.trained < count / 4
+    assert adapted.total < full.total
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_recipes_are_settings_and_can_be_estimated(name: str, small_model: Path) -> None:
+    fields: dict[str, Any] = {"dataset": "runs/first", "model": str(small_model)} | recipe_fields(name)
+    made = estimate(make_sft_config(fields))
+    paper = {"qwen2.5-vl-3b": 3.755e9, "qwen3-vl-2b": 2.128e9}
+    if name in paper:
+        assert made.parameters == pytest.approx(paper[name], rel=1e-3)
+        assert (fields["lr"], fields["batch"], fields["epochs"], fields["max_length"]) == (2e-6, 8, 3, 8192)
+    shown = run("train", "sft", "runs/first", "--model", fields["model"], "--recipe", name, "--dry-run")
+    assert "nothing was written" in shown and "optimizer" in shown
+
+
+def test_a_log_of_bare_actions_trains_like_a_full_one(small_model: Path, tmp_path: Path) -> None:
+    root = build_small(tmp_path / "store", log="actions")
+    prepared = prepare(config_of(root, small_model, epochs=1))
+    assert "action=" in prepared.report.example.prompt
+    assert "moved=" not in prepared.report.example.prompt.split("log:")[1]
+    train(prepared, tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == prepared.plan.steps > 0
