@@ -46,7 +46,9 @@ def test_commands_and_options_exist(page: Path) -> None:
         if words[:1] != ["pivot"]:
             continue
         assert words[1] in commands, line
-        known = {name for option in commands[words[1]].params for name in option.opts}
+        command = commands[words[1]]
+        command = getattr(command, "commands", {}).get(words[2], command) if len(words) > 2 else command
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= known, line
 
 
