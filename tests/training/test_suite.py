@@ -32,7 +32,7 @@ SMALL = {"sokoban": 6, "svg": 4}
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Records]:
     """A small suite of two environments."""
-    return build_suite(tmp_path_factory.mktemp("suite"), lambda raw, root: pivot.build(raw, root), SMALL)
+    return build_suite(tmp_path_factory.mktemp("suite"), pivot.build, SMALL)
 
 
 def test_the_suite_is_what_it_says() -> None:
