@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help demo install dev test lint kernels test-long test-mutants test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
+.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -22,7 +22,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
 	@# Tests drive AI2-THOR's real event classes. Without its dependencies: its opencv-python would replace the headless one.
 	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
 	@# The type checker reads the tests' imports of the package through this link.
@@ -37,6 +37,9 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
+
+lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
+	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
 
 lint: $(VENV)/.dev  ## ruff and types, over source and tests
 	$(BIN)/ruff check .
@@ -57,6 +60,12 @@ test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 
 test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
+
+test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
+	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
+
+test-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with Prefect and without, and compare (ten minutes)
+	$(BIN)/python -m pivot.tests.equal_builds
 
 # PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
 test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)

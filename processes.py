@@ -108,6 +108,20 @@ class Child:
             if pipe is not None:
                 pipe.close()
 
+    def forget(self) -> None:
+        """After a fork, let go of the parent's process without touching it."""
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                pipe.close()
+        self._process.returncode = 0  # not our child: subprocess must neither wait for it nor warn about it
+
+    def has_spoken(self) -> bool:
+        """Return whether there is output that nobody has read yet, or its end."""
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     @contextmanager
     def guard(self, what: str, limit: float) -> Iterator[float]:
         """Give a deadline in ``limit`` seconds for what is read and written meanwhile; any failure ends the process.

@@ -18,7 +18,9 @@ from typing import Any
 import cairosvg
 import numpy as np
 from pivot.environments.base import Frame
-from pivot.environments.svg.sandbox.pool import SIDE, Pool, Worker, rgb
+from pivot.environments.svg.sandbox.pool import Pool
+from pivot.environments.svg.sandbox.process import Worker
+from pivot.environments.svg.sandbox.raster import SIDE, rgb
 from pivot.environments.svg.sandbox.worker import render
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.images import decode

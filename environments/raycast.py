@@ -180,18 +180,12 @@ def _find(behind, cast, cover, solids, ground, camera, half_view, dirty, depths,
 
 @_inlined
 def draw(behind, cast, cover, colour, solids, ground, extra, camera, half_view, places, dirty, frame, depths, keys):
-    """Draw the pixels that are ``dirty``; the top of this file tells of the functions, the scene and the camera.
+    """Draw the pixels that are ``dirty``, bool (side, side); the others stay as they are, and must be right.
 
-    Args:
-        behind, cast, cover, colour: the functions.
-        solids, ground, extra: the scene.
-        camera: where it is seen from.
-        half_view: tangent of half the field of view.
-        places: of the samples of a pixel on an edge: how far from its left side, how far from its top, 0 to 1.
-        dirty: bool (side, side); other pixels of the arrays below stay as they are, and must be right.
-        frame: uint8 (side, side, 3), RGB.
-        depths: float64 (side, side), of each pixel's middle.
-        keys: int (side, side), what each pixel's middle shows.
+    The top of this file tells of the functions (the first four), the scene (the next three) and the camera, whose half
+    field of view has the tangent ``half_view``. ``places`` are those of a pixel's samples on an edge: how far from its
+    left side, how far from its top, 0 to 1. Written are ``frame``, uint8 (side, side, 3), RGB, and of each pixel's
+    middle the ``depths``, float64 (side, side), and ``keys``, int (side, side): what it shows.
     """
     _find(behind, cast, cover, solids, ground, camera, half_view, dirty, depths, keys)
     side = dirty.shape[0]

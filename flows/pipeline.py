@@ -181,7 +181,7 @@ def _run_stage(
     store: Store,
     execute: Execute,
     reporter: Reporter,
-    more: Callable[[Shard], tuple[Any, ...]] = lambda shard: (),
+    more: Callable[[Shard], tuple[Any, ...]] = lambda _: (),
     *,
     asking: Run | None = None,
 ) -> list[ShardResult]:

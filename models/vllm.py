@@ -85,8 +85,10 @@ class Engine:
         threading.Thread(target=self._end_with_the_program, name="pivot-vllm-end").start()
 
     def _end_with_the_program(self) -> None:
-        """End vLLM's processes, which would stay and hold the GPU. The command leaves before exit functions run, but
-        like every Python program it waits for threads such as this one."""
+        """End vLLM's processes, which would stay and hold the GPU.
+
+        The command leaves before exit functions run, but like every Python program it waits for threads such as this.
+        """
         threading.main_thread().join()
         self._engine.shutdown()
 
@@ -232,7 +234,7 @@ class VllmBackend(Backend):
 
     @property
     def in_flight(self) -> int:
-        """vLLM's default number of sequences in one step."""
+        """The default number of sequences in one step of vLLM."""
         return 256
 
     def connect(self) -> ChatModel:

@@ -94,7 +94,6 @@ class SokobanEnv(GridEnv):
     @classmethod
     def find_level(cls, config: SokobanConfig, seed: int) -> tuple[int, str]:
         """Carve rooms until the solver finds a start in the asked-for range; see the base class."""
-
         oversized = 0
 
         def draw(rng: random.Random) -> str | None:

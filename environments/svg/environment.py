@@ -24,7 +24,8 @@ from ...errors import ConfigError, LevelError
 from ...identity import canonical_json
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
 from ..grid import first_level
-from .sandbox.pool import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, rasterise, refusal
+from .sandbox.pool import check_sandbox, rasterise
+from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
 from .scorers import Score, Scorer, load_scorer, scorer_version
 from .sources import absolute, checked_source, load_source
 from .targets.icons import GENERATOR, draw_target
@@ -100,6 +101,11 @@ class SvgConfig(EnvConfig):
         return load_scorer(self.scorer, tuple((name, getattr(self, name)) for name in models))
 
     @property
+    def repeats_exactly(self) -> bool:
+        """Learned scores depend in their last digits on the device, and on what is scored beside them."""
+        return self.scorer == "pixel"
+
+    @property
     def stand_ins(self) -> tuple[str, ...]:
         """The embedded scorer stands in for the paper's."""
         if self.scorer != "pixel":
@@ -138,6 +144,7 @@ class Documents(gymnasium.Space[str]):
 class SvgEnv(PivotEnv):
     """Reconstruction of a picture as SVG; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
+    blocks = True
     config: SvgConfig
     config_type: ClassVar[type[EnvConfig]] = SvgConfig
     instruction: ClassVar[str] = "Reproduce the target picture as one SVG document."
@@ -210,6 +217,12 @@ class SvgEnv(PivotEnv):
         )
 
     @classmethod
+    def check_ready(cls, config: Any) -> None:
+        """Start a rasteriser, and load and try the scorer; see the base class."""
+        check_sandbox()
+        config.make_scorer().check()
+
+    @classmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the state as canonical JSON, without the scores, which follow from the rest."""
         target, canvas, _ = _parse_state(initial_state)
@@ -224,6 +237,7 @@ class SvgEnv(PivotEnv):
             LevelError: the state text is not a level, or its target cannot be drawn.
             ConfigError: ``options`` has an unknown key.
             GenerationError: no target was found.
+            SimulatorError: no worker says what the target comes to.
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
@@ -238,6 +252,7 @@ class SvgEnv(PivotEnv):
         Raises:
             ValueError: ``action`` is not text.
             gymnasium.error.ResetNeeded: the episode is over.
+            SimulatorError: no worker says what the document comes to; nothing has happened then.
         """
         if not isinstance(action, str):
             raise ValueError(f"an action is the text of a document, not {type(action).__name__}; use encode_action()")

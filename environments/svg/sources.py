@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ...errors import ConfigError, GenerationError
 from ..grid import pick
-from .sandbox.pool import MAX_DOCUMENT_BYTES, rasterise, refusal
+from .sandbox.pool import rasterise
+from .sandbox.raster import MAX_DOCUMENT_BYTES, refusal
 
 HUGGING_FACE = "hf:"
 """Prefix of a dataset, ``hf:DATASET:COLUMN``; anything else names a folder."""

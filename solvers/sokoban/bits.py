@@ -85,7 +85,7 @@ def moved(source, base, i, direction, board):
 
 @inner
 def copy_words(target, source, words):
-    """Copy ``words`` words. (A slice assignment would be the same, and compile for two seconds.)"""
+    """Copy ``words`` words; a slice assignment would do the same, and compile for two seconds."""
     for i in range(words):
         target[i] = source[i]
 

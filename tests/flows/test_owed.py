@@ -14,6 +14,7 @@ from pivot.datasets.store import load_store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PolicyError
 from pivot.rollouts.base import Reply, Turn
+from pivot.rollouts.groups import GROUP_SIZE
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 
@@ -97,7 +98,7 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
-    pivot.build(CONFIG, tmp_path)
+    pivot.build(CONFIG | {"rollouts": GROUP_SIZE}, tmp_path)
     frames = load_store(tmp_path)
     broken = frames.episodes.filter(pl.col("status") == "error").collect()
     assert broken.select("failed", "success").null_count().row(0) == (len(broken), len(broken))

@@ -1,54 +1,74 @@
 """The process inside the sandbox: reads SVG documents from stdin, writes rasters to stdout.
 
-It starts as a script of its own, so nothing of the parent's memory is in it, imports CairoSVG, draws one document that
-touches every lazy corner of the libraries, and then gives its rights away for good: no new file descriptor of any kind
-(so no file and no socket can be opened, by whatever code), no written byte to a file, no new process, a bounded address
-space. Each document gets a budget of processor time that the kernel enforces, also inside loops of C code.
+It starts from nothing, so nothing of the parent's memory is in it; imports CairoSVG, draws one document that touches
+every lazy corner of the libraries, and then gives its rights away for good (``guards.py``). From then on nothing can be
+imported, no font be opened, and no picture decoded but in the formats of :data:`DECODERS`. Each document gets a budget
+of processor time that the kernel enforces, also inside loops of C code.
 
-A request is eight bytes of length and the document; an answer is one byte of :data:`STATUSES` and eight bytes of
-length, then nothing or an explanation in UTF-8; pixels (BGRx, rows from the top) go into memory that both processes
-share, which spares two copies through the pipe. The memory's descriptor and the budgets come as arguments.
+A request is eight bytes of length and the document. An answer is one byte of :data:`STATUSES`, one that is 1 while the
+worker is sound, and eight bytes of length, then nothing or an explanation in UTF-8; pixels (BGRx, rows from the top) go
+into memory that both processes share, which spares two copies through the pipe. The memory's descriptor and the budgets
+come as arguments. The first answer comes unasked: its explanation names the guards that hold.
+
+A worker is sound as long as no error of cairo was met (they can stick to a font face for good), and after any other
+error only if text in every face still looks as it did in the beginning.
 """
 
 import base64
 import gc
 import io
 import mmap
-import os
-import resource
+import re
 import signal
 import struct
 import sys
+import unicodedata
 import xml.etree.ElementTree
+from functools import partial
+from types import SimpleNamespace
 from typing import IO, Any
 
 import cairocffi
+import cairosvg.image
 import cairosvg.surface
 import defusedxml
-from PIL import Image
+from PIL import Image, MpoImagePlugin, TiffImagePlugin, WebPImagePlugin
+
+from .guards import confine
 
 STATUSES = ("ok", "not_svg", "forbidden", "memory", "render_error")
 """Meaning of the first byte of an answer."""
-HEADER = struct.Struct("<BQ")
+HEADER = struct.Struct("<BBQ")
 LENGTH = struct.Struct("<Q")
+DECODERS = ("JPEG", "GIF", "WEBP", "BMP", "DIB", "PPM")
+"""Formats of embedded pictures that Pillow reads; PNG is read by cairo, SVG by CairoSVG."""
 
+_OUT_OF_MEMORY = 1  # expat's number of that error
 _EXPLANATION = 300  # characters of an error that travel back
 _TEXT_TAGS = frozenset({"text", "tspan", "textPath", "a", "tref"})
+_LOADED_EARLY = (unicodedata, MpoImagePlugin, TiffImagePlugin, WebPImagePlugin)  # what libraries import when in need
+_DECLARED_ENCODING = re.compile(
+    rb"""(?:\xef\xbb\xbf)?<\?xml\s+version\s*=\s*(?:"[^"]*"|'[^']*')\s+encoding\s*=\s*(["'])([^"']*)\1"""
+)
+_PRIVATE = re.compile(r"(?:/[\w.+-]+){2,}|\b0x[0-9a-fA-F]{5,}")  # paths of this machine, addresses in memory
 
 
-class _RawSurface(cairosvg.surface.PNGSurface):
+class _OneFamily(cairosvg.surface.Surface):
+    """Draws all text in one family, whose files are open already."""
+
+    def draw(self, node: Any) -> None:
+        if node.tag in _TEXT_TAGS:
+            node["font-family"] = "sans-serif"
+        super().draw(node)
+
+
+class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
     """A surface that hands over its pixels as they are, without a PNG in between."""
 
     def __init__(self, tree: Any, *arguments: Any, **options: Any) -> None:
         if tree.tag != "svg":
             raise _NotSvgError(f"the root element is <{str(tree.tag)[:60]}>, expected <svg>")
         super().__init__(tree, *arguments, **options)
-
-    def draw(self, node: Any) -> None:
-        """Draw a node; text in one family, whose files are open already."""
-        if node.tag in _TEXT_TAGS:
-            node["font-family"] = "sans-serif"
-        super().draw(node)
 
     def finish(self) -> None:
         surface: Any = self.cairo
@@ -59,16 +79,28 @@ class _RawSurface(cairosvg.surface.PNGSurface):
         surface.finish()
 
 
+class _PatternSurface(_OneFamily, cairosvg.surface.SVGSurface):
+    """What CairoSVG draws patterns and masks on."""
+
+
+# CairoSVG looks both up when it needs them.
+cairosvg.surface.SVGSurface = _PatternSurface
+cairosvg.image.Image = SimpleNamespace(open=partial(Image.open, formats=DECODERS))
+
+
 class _NotSvgError(Exception):
     pass
 
 
 def render(document: bytes, side: int, picture: io.BytesIO | mmap.mmap) -> None:
-    """Write ``side * side * 4`` bytes of the document on white to the start of ``picture``.
+    """Write ``side * side * 4`` bytes of the document, which is UTF-8, on white to the start of ``picture``.
 
     Raises:
         Exception: whatever CairoSVG raises; :func:`answer` sorts it.
     """
+    declared = _DECLARED_ENCODING.match(document)
+    if declared is not None:  # it arrived as text, in whatever bytes it was kept before
+        document = document[: declared.start(2)] + b"utf-8" + document[declared.end(2) :]
     picture.seek(0)
     _RawSurface.convert(
         bytestring=document,
@@ -80,29 +112,34 @@ def render(document: bytes, side: int, picture: io.BytesIO | mmap.mmap) -> None:
     )
 
 
-def answer(document: bytes, side: int, picture: mmap.mmap) -> tuple[int, bytes]:
-    """Draw one document and return the status and the explanation, if any."""
+def answer(document: bytes, side: int, picture: mmap.mmap) -> tuple[str, str, bool]:
+    """Draw one document; return the status, the explanation, and whether its error may stick to the process."""
+    status, text, sticks = "ok", "", False
     try:
         render(document, side, picture)
-        return 0, b""
-    except (xml.etree.ElementTree.ParseError, _NotSvgError) as error:
+    except _NotSvgError as error:
         status, text = "not_svg", str(error)
+    except xml.etree.ElementTree.ParseError as error:
+        sticks = error.code == _OUT_OF_MEMORY
+        status, text = "memory" if sticks else "not_svg", str(error)
     except defusedxml.DefusedXmlException as error:
         status, text = "forbidden", f"{type(error).__name__}: {error}"
     except MemoryError as error:
-        status, text = "memory", str(error)
+        status, text, sticks = "memory", str(error), True
+    except cairocffi.CairoError as error:
+        status, text, sticks = "render_error", f"cairo: {error}", True
+    except Image.UnidentifiedImageError:
+        status, text = "render_error", f"an embedded picture is in none of the formats PNG, {', '.join(DECODERS)}"
     except Exception as error:  # noqa: BLE001 - hostile input; the kind of error is the answer
-        # Cairo reports its failed allocations as an exception of its own, with a status of that name.
-        status = "memory" if "NO_MEMORY" in str(error) or "out of memory" in str(error) else "render_error"
-        text = f"{type(error).__name__}: {error}"
-    return STATUSES.index(status), text[:_EXPLANATION].encode("utf-8", "replace")
+        status, text = "render_error", f"{type(error).__name__}: {error}"
+    return status, text, sticks
 
 
 def _warm_document() -> bytes:
     """Return a document that makes the libraries load and open whatever they load late: fonts, codecs, url handlers."""
     tile = Image.new("RGB", (2, 2), "red")
     images = []
-    for kind in ("PNG", "JPEG", "GIF"):
+    for kind in ("PNG", *DECODERS):
         buffer = io.BytesIO()
         tile.save(buffer, kind)
         data = base64.b64encode(buffer.getvalue()).decode()
@@ -119,8 +156,38 @@ def _warm_document() -> bytes:
       {"".join(images)}<text y="4" font-size="4">Ag</text></svg>""".encode()
 
 
-def _open_fonts() -> list[Any]:
-    """Return the fonts that text can have, with their files open: cairo closes those that nobody holds."""
+def _health_document() -> bytes:
+    """Return a document with text in every face: on the picture, in a pattern and in a mask."""
+    faces = [
+        f'<text y="{8 * row + 7}" font-size="8" font-style="{slant}" font-weight="{weight}">Ag</text>'
+        for row, (slant, weight) in enumerate(
+            (slant, weight) for slant in ("normal", "italic", "oblique") for weight in ("normal", "bold")
+        )
+    ]
+    text = "".join(faces)
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48">{text}
+      <pattern id="p" width="16" height="48" patternUnits="userSpaceOnUse">{text}</pattern>
+      <mask id="m" maskUnits="userSpaceOnUse" x="0" y="0" width="48" height="48"><g fill="#fff">{text}</g></mask>
+      <rect x="16" width="16" height="48" fill="url(#p)"/>
+      <g mask="url(#m)"><rect width="48" height="48" fill="red"/></g></svg>""".encode()
+
+
+_HEALTH = _health_document()
+
+
+def health() -> bytes:
+    """Return the picture of text in every face, or the name of the error where this process cannot draw it."""
+    picture = io.BytesIO()
+    try:
+        render(_HEALTH, 48, picture)
+    except Exception as error:  # noqa: BLE001 - how it fails is what is compared
+        return type(error).__name__.encode()
+    return picture.getvalue()
+
+
+def warm_up() -> list[Any]:
+    """Make the libraries load what they load late; return the fonts: cairo closes the files of those nobody holds."""
+    render(_warm_document(), 8, io.BytesIO())
     context = cairocffi.Context(cairocffi.ImageSurface(cairocffi.FORMAT_ARGB32, 8, 8))
     fonts = []
     for slant in (cairocffi.FONT_SLANT_NORMAL, cairocffi.FONT_SLANT_ITALIC, cairocffi.FONT_SLANT_OBLIQUE):
@@ -131,40 +198,39 @@ def _open_fonts() -> list[Any]:
     return fonts
 
 
-def _lock_in(address_space: int) -> None:
-    """Give away every right that rendering does not need; there is no way back, hard limits are set too."""
-    os.closerange(3, 1 << 16)
-    limits = {"NOFILE": 3, "NPROC": 0, "FSIZE": 0, "CORE": 0, "AS": address_space}
-    for name, limit in limits.items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+def _send(answers: IO[bytes], status: str, sound: bool, text: str) -> None:
+    body = _PRIVATE.sub("...", text)[:_EXPLANATION].encode("utf-8", "replace")
+    answers.write(HEADER.pack(STATUSES.index(status), sound, len(body)) + body)
+    answers.flush()
 
 
-def serve(requests: IO[bytes], answers: IO[bytes], picture: mmap.mmap, side: int, seconds: float) -> None:
+def serve(
+    requests: IO[bytes], answers: IO[bytes], picture: mmap.mmap, side: int, seconds: float, healthy: bytes
+) -> None:
     """Answer documents until the parent closes the pipe. The timer's default action ends the process."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while len(head := requests.read(LENGTH.size)) == LENGTH.size:
         document = requests.read(LENGTH.unpack(head)[0])
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        status, body = answer(document, side, picture)
+        status, text, sticks = answer(document, side, picture)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        sound = status in ("ok", "not_svg", "forbidden") or (not sticks and health() == healthy)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(HEADER.pack(status, len(body)) + body)
-        answers.flush()
+        _send(answers, status, sound, text)
 
 
 def main() -> None:
     """Start up, give the rights away, say so, and serve."""
     side, address_space, memory, seconds = *map(int, sys.argv[1:4]), float(sys.argv[4])
     picture = mmap.mmap(memory, 4 * side * side)
-    render(_warm_document(), side, picture)
-    fonts = _open_fonts()
+    fonts = warm_up()
+    healthy = health()
     gc.freeze()  # the libraries stay; only what documents leave behind is looked through
-    _lock_in(address_space)
+    sys.meta_path.clear()  # a late import fails at once, by name, and looks for no file
+    guards = confine(address_space)
+    if health() != healthy:
+        raise SystemExit("text cannot be drawn any more once the rights are given away")
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    answers.write(HEADER.pack(0, 0))
-    answers.flush()
-    serve(requests, answers, picture, side, seconds)
+    _send(answers, "ok", True, " ".join(guards))
+    serve(requests, answers, picture, side, seconds, healthy)
     del fonts  # held until here
-
-
-if __name__ == "__main__":
-    main()

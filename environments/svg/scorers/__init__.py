@@ -5,6 +5,7 @@ different scorers are different quantities. A store has one setting for each env
 table of it mixes them.
 """
 
+import threading
 from functools import lru_cache
 
 from ....errors import ConfigError
@@ -30,13 +31,21 @@ def scorer_version(name: str) -> str:
     raise ConfigError(f"unknown scorer {name!r}; known: {', '.join(SCORERS)}")
 
 
-@lru_cache(maxsize=4)
 def load_scorer(name: str, options: tuple[tuple[str, str], ...] = ()) -> Scorer:
-    """Return the scorer of this process with these options; its models are loaded at the first score.
+    """Return the one scorer of this process with these options; its models are loaded at the first score.
 
     Raises:
         ConfigError: there is no such scorer.
     """
+    with _LOADING:
+        return _scorer(name, options)
+
+
+_LOADING = threading.Lock()
+
+
+@lru_cache(maxsize=4)
+def _scorer(name: str, options: tuple[tuple[str, str], ...]) -> Scorer:
     if name == PixelScorer.name:
         return PixelScorer()
     if name == "dino+dreamsim":

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ...base import Frame
 
 DECIMALS = 6
@@ -22,7 +24,7 @@ class Score:
 
 
 class Scorer(ABC):
-    """Compares pictures; identical ones score exactly 1."""
+    """Compares pictures; identical ones score exactly 1. Safe to share between threads."""
 
     name: ClassVar[str]
     version: ClassVar[str]
@@ -31,6 +33,15 @@ class Scorer(ABC):
     @abstractmethod
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
         """Return the score of every canvas against the target; all are RGB of one shape (height, width, 3)."""
+
+    def check(self) -> None:
+        """Find out whether there will be scores.
+
+        Raises:
+            ConfigError: there will not; the message says what to do.
+        """
+        black = np.zeros((256, 256, 3), np.uint8)
+        self.score(black, [255 - black])
 
 
 def rounded(value: float) -> float:

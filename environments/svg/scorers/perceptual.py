@@ -2,17 +2,25 @@
 
 DINO is the cosine of two pictures' features, mapped to [0, 1]; the features are the mean of all tokens of the last
 layer of a DINOv2 model of transformers, class token included, after the preprocessing that the checkpoint comes with.
-DreamSim is one minus the distance that the dreamsim package computes. Models are loaded at the first score, from a
-local folder or the hub, onto the GPU if there is one. Scores are rounded, since arithmetic differs between devices and
-batch sizes.
+DreamSim is one minus the distance that the dreamsim package defines: one minus the cosine of its embeddings. Models are
+loaded at the first score, from a local folder or the hub, onto the GPU if there is one.
+
+A picture is embedded once, targets above all, and what several threads wait for is embedded together. So the pictures
+of a batch depend on timing, and with them the last bits of a score: scores are rounded, and do not repeat exactly.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import fcntl
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from ....errors import ConfigError
@@ -21,6 +29,11 @@ from .base import Score, Scorer, rounded
 
 BATCH = 32
 """Pictures in one forward pass; with dinov2-small and the DreamSim ensemble this fits into 4 GB."""
+KEPT = 1024
+"""Embeddings kept, about 10 KB each; more than the pictures of one call."""
+
+Embed = Callable[[Sequence[Frame]], NDArray[Any]]
+"""From pictures to unit vectors, float64, shape (pictures, width)."""
 
 
 class PerceptualScorer(Scorer):
@@ -49,8 +62,13 @@ class PerceptualScorer(Scorer):
         self.dreamsim_model = dreamsim_model
         self.dreamsim_weights = dreamsim_weights
         self.device = device
-        self._dino: Callable[[Sequence[Frame]], Any] | None = None
-        self._dreamsim: Callable[[Frame, Sequence[Frame]], Any] | None = None
+        self._models: tuple[Embed, Embed] | None = None
+        self._computing = threading.Lock()
+        """Held by the one thread that uses the models."""
+        self._lock = threading.Lock()
+        """Held to read and write the next two."""
+        self._waiting: dict[bytes, Frame] = {}
+        self._kept: OrderedDict[bytes, tuple[NDArray[Any], NDArray[Any]]] = OrderedDict()
 
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
         """See :meth:`Scorer.score`.
@@ -58,20 +76,51 @@ class PerceptualScorer(Scorer):
         Raises:
             ConfigError: a package is missing, or a model cannot be loaded.
         """
-        if self._dino is None or self._dreamsim is None:
-            torch = _package("torch")
-            device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-            self._dino = _load_dino(torch, self.dino_model, device)
-            self._dreamsim = _load_dreamsim(torch, self.dreamsim_model, self.dreamsim_weights, device)
         scores = []
         for start in range(0, len(canvases), BATCH):
-            batch = canvases[start : start + BATCH]
-            features = self._dino([target, *batch])
-            cosines = (features[1:] * features[0]).sum(axis=1)
-            distances = self._dreamsim(target, batch)
-            for canvas, cosine, distance in zip(batch, cosines, distances, strict=True):
-                scores.append(_score(bool(np.array_equal(target, canvas)), float(cosine), float(distance)))
+            pictures = {_key(picture): picture for picture in (target, *canvases[start : start + BATCH])}
+            vectors = self._embedded(pictures)
+            aim = vectors[_key(target)]
+            for canvas in canvases[start : start + BATCH]:
+                dino, dreamsim = (float(one @ other) for one, other in zip(aim, vectors[_key(canvas)], strict=True))
+                scores.append(_score(bool(np.array_equal(target, canvas)), dino, 1 - dreamsim))
         return scores
+
+    def _embedded(self, pictures: Mapping[bytes, Frame]) -> dict[bytes, tuple[NDArray[Any], NDArray[Any]]]:
+        """Return what both models make of every picture, computed with what other threads ask for meanwhile."""
+        while True:
+            with self._lock:
+                missing = {key: picture for key, picture in pictures.items() if key not in self._kept}
+                if not missing:
+                    for key in pictures:
+                        self._kept.move_to_end(key)
+                    return {key: self._kept[key] for key in pictures}
+                self._waiting |= missing
+            with self._computing:
+                with self._lock:  # another thread may have computed ours meanwhile, or part of it
+                    batch = {key: picture for key, picture in self._waiting.items() if key not in self._kept}
+                    self._waiting = {}
+                if batch:
+                    self._compute(batch)
+
+    def _compute(self, pictures: Mapping[bytes, Frame]) -> None:
+        if self._models is None:
+            torch = _package("torch")
+            device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+            dino = _load_dino(torch, self.dino_model, device)
+            self._models = dino, _load_dreamsim(torch, self.dreamsim_model, self.dreamsim_weights, device)
+        items = list(pictures.items())
+        for start in range(0, len(items), BATCH):
+            part = items[start : start + BATCH]
+            vectors = [embed([picture for _, picture in part]) for embed in self._models]
+            with self._lock:
+                self._kept |= zip([key for key, _ in part], zip(*vectors, strict=True), strict=True)
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+
+
+def _key(picture: Frame) -> bytes:
+    return hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
 
 
 def _score(identical: bool, cosine: float, distance: float) -> Score:
@@ -91,8 +140,7 @@ def _package(name: str) -> Any:
         ) from error
 
 
-def _load_dino(torch: Any, model_name: str, device: str) -> Callable[[Sequence[Frame]], Any]:
-    """Return a function from pictures to unit feature vectors, float64, shape (pictures, width)."""
+def _load_dino(torch: Any, model_name: str, device: str) -> Embed:
     transformers = _package("transformers")
     try:
         processor = transformers.AutoImageProcessor.from_pretrained(model_name)
@@ -103,34 +151,51 @@ def _load_dino(torch: Any, model_name: str, device: str) -> Callable[[Sequence[F
             "to a hub id that can be reached, or to a folder with the checkpoint and its preprocessor_config.json"
         ) from error
 
-    def features(pictures: Sequence[Frame]) -> Any:
+    def embed(pictures: Sequence[Frame]) -> NDArray[Any]:
         pixels = processor(images=[Image.fromarray(picture) for picture in pictures], return_tensors="pt")
         with torch.inference_mode():
             tokens = model(pixel_values=pixels["pixel_values"].to(device)).last_hidden_state
-            vectors = tokens.float().mean(dim=1).cpu().numpy().astype(np.float64)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            return _unit(tokens.float().mean(dim=1))
 
-    return features
+    return embed
 
 
-def _load_dreamsim(torch: Any, kind: str, weights: str, device: str) -> Callable[[Frame, Sequence[Frame]], Any]:
-    """Return a function from a target and canvases to their distances, shape (canvases,)."""
-    folder = weights or str(Path.home() / ".cache" / "dreamsim")
+def _load_dreamsim(torch: Any, kind: str, weights: str, device: str) -> Embed:
+    folder = Path(weights) if weights else Path.home() / ".cache" / "dreamsim"
     try:
-        model, preprocess = _package("dreamsim").dreamsim(
-            pretrained=True, device=device, cache_dir=folder, dreamsim_type=kind
-        )
+        with _one_at_a_time(folder):
+            model, preprocess = _package("dreamsim").dreamsim(
+                pretrained=True, device=device, cache_dir=str(folder), dreamsim_type=kind
+            )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"the DreamSim model {kind!r} cannot be loaded from {folder} ({type(error).__name__}: {error}); set "
             "svg.dreamsim_weights to a folder with its weights, or allow it to download them"
         ) from error
 
-    def distances(target: Frame, canvases: Sequence[Frame]) -> Any:
-        tensors = [preprocess(Image.fromarray(picture)).to(device) for picture in (target, *canvases)]
-        stacked = torch.cat(tensors[1:])
+    def embed(pictures: Sequence[Frame]) -> NDArray[Any]:
+        tensors = torch.cat([preprocess(Image.fromarray(picture)) for picture in pictures])
         with torch.inference_mode():
-            values = model(tensors[0].expand_as(stacked), stacked)
-        return values.float().reshape(-1).cpu().numpy()
+            return _unit(model.embed(tensors.to(device)).float())
 
-    return distances
+    return embed
+
+
+def _unit(vectors: Any) -> NDArray[Any]:
+    """Return a tensor's rows, shape (pictures, width), with length 1."""
+    values: NDArray[Any] = vectors.cpu().numpy().astype(np.float64)
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process of this machine at a time load from a folder: the first downloads, the others find it done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / ".lock").open("ab")
+    except OSError:  # nothing can be downloaded to it either, so nobody has to wait
+        yield
+        return
+    with stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

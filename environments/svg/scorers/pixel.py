@@ -1,15 +1,25 @@
 """The embedded scorer: structure, colour and edges from the pixels alone, with OpenCV.
 
 It needs no model and takes a few milliseconds, so that the whole pipeline runs anywhere. It is no substitute for a
-perceptual score. Three decisions make it fit icons on white, where most pixels are background on either side:
+perceptual score. Five decisions make it fit icons on white, where most pixels are background on either side:
 
 - Pictures are compared at half and at quarter size, so that a shift by a pixel costs little and thin lines still count.
 - Errors are summed, not averaged, and held against the area that the *target* shows (with a margin): the error of a
   missing part does not shrink because the rest of the page is white, and an error anywhere lowers the score.
-- ``exp(-2 x)`` turns the relative error x into a score: 1 without error, strictly falling, never negative.
+- ``exp(-2 x)`` turns the relative error x into a part of the score: 1 without error, strictly falling, never negative.
+- What anybody can draw is worth nothing: the parts' mean is stretched so that a blank canvas has 0, the best single
+  rectangle 0.08, and the target 1. So a wrong drawing is no better than none.
+- ``1 - (1 - x^2)^2.5`` makes of that the score: flat at either end, so that a copy that is off by a pixel stays above
+  0.9, and a rectangle that is better than the best one found stays below 0.2.
+
+The parts are reported as they are measured, before the last two steps.
 """
 
-from collections.abc import Sequence
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import cv2
@@ -20,7 +30,7 @@ from ...base import Frame
 from .base import Score, Scorer, rounded
 
 WEIGHTS = {"structure": 0.4, "colour": 0.3, "edges": 0.3}
-"""Share of each part in the average: shape weighs more than colour, in two views that fail differently."""
+"""Share of each part in their mean: shape weighs more than colour, in two views that fail differently."""
 
 _STEEPNESS = 2.0  # of the exponential: an error on half of what is shown leaves 0.37
 _MARGIN = 8  # pixels of full size around what is drawn that count as shown
@@ -29,6 +39,10 @@ _SIGMA, _WINDOW = 1.5, (11, 11)  # of the Gaussian window of structural similari
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _COLOUR_SPAN = 100.0  # distance in CIE Lab at which colours have nothing in common: that of black and white
 _ALMOST = 1 - 1e-6  # the most that pictures which are not identical can score
+_GRID = 32  # lines on which the edges of the rectangle lie
+_MOST_OF_A_RECTANGLE = 0.8  # where one is more like than this, the target is a rectangle, and drawing it no trick
+_WORTH_OF_A_RECTANGLE = 0.08
+_TARGETS = 16  # kept, 2 MB each: the rollouts of a task follow each other
 
 Plane = NDArray[Any]
 """One channel, float32, shape (height, width)."""
@@ -38,45 +52,159 @@ class PixelScorer(Scorer):
     """Structural similarity, colour distance and edge overlap; see the module docstring and :data:`WEIGHTS`."""
 
     name: ClassVar[str] = "pixel"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
+
+    def __init__(self) -> None:
+        """Know no target yet."""
+        self._targets: OrderedDict[bytes, _Target] = OrderedDict()
+        self._lock = threading.Lock()
 
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
         """See :meth:`Scorer.score`."""
-        return [_score(target, canvas) for canvas in canvases]
+        seen = self._target(target)
+        return [_score(seen, canvas) for canvas in canvases]
+
+    def _target(self, picture: Frame) -> "_Target":
+        key = hashlib.blake2b(picture.tobytes()).digest()
+        with self._lock:
+            target = self._targets.pop(key, None)
+        if target is None:
+            target = _Target.of(picture)
+        with self._lock:
+            self._targets[key] = target
+            while len(self._targets) > _TARGETS:
+                self._targets.popitem(last=False)
+        return target
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a grey picture from 0 to 255 is compared by at one scale."""
+
+    grey: Plane
+    mean: Plane
+    variance: Plane
+    edges: Plane
+
+    @classmethod
+    def of(cls, grey: Plane) -> "_View":
+        """Measure a picture."""
+        mean = _blur(grey)
+        return cls(grey, mean, _blur(grey * grey) - mean * mean, _blur(_gradient(grey)))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a picture is compared by: its colours at half size, its views at half and at quarter size."""
+
+    colours: Plane
+    """CIE Lab, shape (height, width, 3)."""
+    views: tuple[_View, _View]
+
+    @classmethod
+    def of(cls, picture: Frame) -> "_Look":
+        """Look at a picture of full size."""
+        half = cv2.pyrDown(picture.astype(np.float32) / 255)
+        large, small = (cv2.cvtColor(scaled, cv2.COLOR_RGB2GRAY) * 255 for scaled in (half, cv2.pyrDown(half)))
+        return cls(cv2.cvtColor(half, cv2.COLOR_RGB2LAB), (_View.of(large), _View.of(small)))
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A target, and what can be known before there is a canvas."""
+
+    picture: Frame
+    look: _Look
+    shown: float
+    """Share of the picture that is near something drawn on white."""
+    blank: float
+    """Mean of the parts for a blank canvas."""
+    rectangle: float
+    """The same for the best single rectangle where it counts for nothing, at least that of the blank canvas."""
+
+    @classmethod
+    def of(cls, picture: Frame) -> "_Target":
+        """Measure the blank canvas, and the rectangle that fits best."""
+        target = cls(picture, _Look.of(picture), _shown(picture), 0.0, 0.0)
+        blank = _mean(_parts(target, np.full_like(picture, 255)))
+        best = max((_mean(_parts(target, canvas)) for canvas in _best_rectangles(picture)), default=blank)
+        return replace(target, blank=blank, rectangle=max(blank, best) if best <= _MOST_OF_A_RECTANGLE else blank)
+
+
+def _score(target: _Target, canvas: Frame) -> Score:
+    if np.array_equal(target.picture, canvas):
+        return Score(1.0, dict.fromkeys(WEIGHTS, 1.0))
+    parts = _parts(target, canvas)
+    worth = _stretched(_mean(parts), target)
+    return Score(rounded(min(1 - (1 - worth * worth) ** 2.5, _ALMOST)), parts)
+
+
+def _stretched(mean: float, target: _Target) -> float:
+    """Return where a mean of parts stands between blank canvas, best rectangle and target."""
+    if mean <= target.blank:
+        return 0.0
+    if mean <= target.rectangle:
+        return _WORTH_OF_A_RECTANGLE * (mean - target.blank) / (target.rectangle - target.blank)
+    return 1 - (1 - _WORTH_OF_A_RECTANGLE) * (1 - mean) / (1 - target.rectangle)
+
+
+def _parts(target: _Target, canvas: Frame) -> dict[str, float]:
+    """Return how alike the pictures are in each way, 0 to 1."""
+    look, shown = _Look.of(canvas), target.shown
+    difference = target.look.colours - look.colours
+    distance = np.sqrt((difference * difference).sum(axis=2)) / _COLOUR_SPAN
+    pairs = list(zip(target.look.views, look.views, strict=True))
+    structure = [_likeness((1 - _similarity(one, other)) / 2, shown) for one, other in pairs]
+    edges = [_overlap(one.edges, other.edges) for one, other in pairs]
+    return {
+        "structure": rounded(sum(structure) / 2),
+        "colour": rounded(_likeness(np.minimum(distance, 1), shown)),
+        "edges": rounded(sum(edges) / 2),
+    }
+
+
+def _mean(parts: dict[str, float]) -> float:
+    return sum(WEIGHTS[name] * value for name, value in parts.items())
 
 
 def structural_similarity(one: Plane, other: Plane) -> Plane:
     """Return the map of structural similarity (Wang et al. 2004) of two grey pictures from 0 to 255, same shape."""
-    mean_one, mean_other = _blur(one), _blur(other)
-    product = mean_one * mean_other
-    squares = mean_one * mean_one + mean_other * mean_other
-    covariance = _blur(one * other) - product
-    variances = _blur(one * one + other * other) - squares
-    return ((2 * product + _C1) * (2 * covariance + _C2)) / ((squares + _C1) * (variances + _C2))
+    return _similarity(_View.of(one), _View.of(other))
 
 
-def _score(target: Frame, canvas: Frame) -> Score:
-    if np.array_equal(target, canvas):
-        return Score(1.0, dict.fromkeys(WEIGHTS, 1.0))
-    shown = _shown(target)
-    one, other = _half(target), _half(canvas)
-    structure, edges = [], []
-    colour = _likeness(np.minimum(_colour_distance(one, other) / _COLOUR_SPAN, 1), shown)
-    for scale in range(2):
-        if scale:
-            one, other = _half(one), _half(other)
-        grey_one, grey_other = (cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) * 255 for picture in (one, other))
-        structure.append(_likeness((1 - structural_similarity(grey_one, grey_other)) / 2, shown))
-        edges.append(_edge_overlap(grey_one, grey_other))
-    parts = {"structure": rounded(sum(structure) / 2), "colour": rounded(colour), "edges": rounded(sum(edges) / 2)}
-    average = sum(WEIGHTS[name] * value for name, value in parts.items())
-    return Score(rounded(min(average, _ALMOST)), parts)
+def _similarity(one: _View, other: _View) -> Plane:
+    product = one.mean * other.mean
+    covariance = _blur(one.grey * other.grey) - product
+    likeness = (2 * product + _C1) * (2 * covariance + _C2)
+    return likeness / ((one.mean**2 + other.mean**2 + _C1) * (one.variance + other.variance + _C2))
 
 
-def _half(picture: Plane) -> Plane:
-    """Return a float picture (0 to 1) of half the size."""
-    scaled = picture.astype(np.float32) / 255 if picture.dtype == np.uint8 else picture
-    return cv2.pyrDown(scaled)
+def _best_rectangles(picture: Frame) -> Iterator[Frame]:
+    """Give the canvas of the one rectangle that takes away most of the squared error of a blank one, in two colours.
+
+    A rectangle over n pixels that differ from white by x takes away ``|sum x|^2 / n`` when it has their mean colour;
+    that is looked up for every rectangle on a grid of :data:`_GRID` lines. The other colour is their median.
+    """
+    height, width = picture.shape[:2]
+    small = cv2.resize(picture, (_GRID, _GRID), interpolation=cv2.INTER_AREA).astype(np.float64) - 255
+    sums = np.zeros((_GRID + 1, _GRID + 1, 3))
+    sums[1:, 1:] = small.cumsum(axis=0).cumsum(axis=1)
+    first, last = np.triu_indices(_GRID + 1, 1)
+    bands = sums[last] - sums[first]
+    boxes = bands[:, last] - bands[:, first]
+    gains = (boxes * boxes).sum(axis=2) / np.outer(last - first, last - first)
+    if not gains.max():
+        return
+    rows, columns = np.unravel_index(gains.argmax(), gains.shape)
+    place = (
+        slice(first[rows] * height // _GRID, last[rows] * height // _GRID),
+        slice(first[columns] * width // _GRID, last[columns] * width // _GRID),
+    )
+    pixels = picture[place].reshape(-1, 3)
+    for colour in (pixels.mean(axis=0).round(), np.median(pixels, axis=0)):
+        canvas = np.full_like(picture, 255)
+        canvas[place] = colour
+        yield canvas
 
 
 def _shown(target: Frame) -> float:
@@ -91,16 +219,10 @@ def _likeness(error: Plane, shown: float) -> float:
     return float(np.exp(-_STEEPNESS * float(error.mean(dtype=np.float64)) / shown))
 
 
-def _colour_distance(one: Plane, other: Plane) -> Plane:
-    difference = cv2.cvtColor(one, cv2.COLOR_RGB2LAB) - cv2.cvtColor(other, cv2.COLOR_RGB2LAB)
-    return np.sqrt((difference * difference).sum(axis=2))
-
-
-def _edge_overlap(one: Plane, other: Plane) -> float:
-    """Return how much of the blurred gradient magnitudes of two pictures is common, 1 for pictures without edges."""
-    gradients = [_blur(_gradient(plane)) for plane in (one, other)]
-    union = float(np.maximum(*gradients).sum(dtype=np.float64))
-    return float(np.minimum(*gradients).sum(dtype=np.float64)) / union if union else 1.0
+def _overlap(one: Plane, other: Plane) -> float:
+    """Return how much of the edges of two pictures is common, 1 for pictures without any."""
+    union = float(np.maximum(one, other).sum(dtype=np.float64))
+    return float(np.minimum(one, other).sum(dtype=np.float64)) / union if union else 1.0
 
 
 def _gradient(plane: Plane) -> Plane:

@@ -36,6 +36,8 @@ def hostile_documents(address: str, canary: str) -> dict[str, str | bytes]:
         _not_documents(),
         _odd_structures(),
         _mutations(),
+        _sticky(),
+        slow_but_legal(),
     ):
         assert not documents.keys() & group.keys()
         documents |= group
@@ -222,7 +224,7 @@ def _blow_ups() -> dict[str, str | bytes]:
 
 def _numbers() -> dict[str, str | bytes]:
     documents: dict[str, str | bytes] = {}
-    numbers = ("1e308", "-1e308", "1e999", "nan", "inf", "1e-320", "9" * 5_000, "0x10", "1e", "-", "1%%", "1e9999em")
+    numbers = ("1e308", "1e999", "nan", "inf", "1e-320", "9" * 5_000, "0x10", "1e", "-", "1%%")
     for number in numbers:
         label = number if len(number) < 10 else f"{number[:3]}..."
         documents |= {
@@ -288,8 +290,30 @@ def _images() -> dict[str, str | bytes]:
         "image svgz": embed("image/svg+xml", gzip.compress(small)),
         "image svgz bomb": embed("image/svg+xml", gzip.compress(svg(" " * 60_000_000).encode(), 9)),
         "image huge": svg(f'<image width="1e9" height="1e9" href="{data_uri("image/png", _png(1, 1))}"/>'),
+        **encoded_pictures(),
         "image of itself": svg('<image id="a" width="9" height="9" href="#a"/><image width="9" height="9" href=""/>'),
     }
+
+
+def encoded_pictures() -> dict[str, str]:
+    """Documents with one small picture in every format that Pillow can write, and some in odd forms."""
+    documents: dict[str, str] = {}
+    tile = Image.new("RGB", (4, 4), "red")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    forms = [(kind, tile, {}) for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP", "PPM", "TIFF", "ICO", "TGA", "PCX")]
+    forms += [(kind, tile, {}) for kind in ("SGI", "DDS", "ICNS", "AVIF", "JPEG2000")]
+    forms += [("JPEG", tile.convert("CMYK"), {}), ("WEBP", tile.convert("RGBA"), {"lossless": True})]
+    forms += [("JPEG", tile, {"exif": turned}), ("WEBP", tile, {"exif": turned})]
+    for number, (kind, picture, options) in enumerate(forms):
+        buffer = io.BytesIO()
+        try:
+            picture.save(buffer, kind, **options)
+        except (OSError, KeyError):  # this Pillow has no such encoder
+            continue
+        name = f"picture {kind} {picture.mode} {number}"
+        documents[name] = svg(f'<image width="9" height="9" href="{data_uri("image/x", buffer.getvalue())}"/>')
+    return documents
 
 
 def _not_documents() -> dict[str, str | bytes]:
@@ -383,3 +407,61 @@ def _mutations(count: int = 60) -> dict[str, str | bytes]:
             text = text[:at] + replacement + text[at + length :]
         documents[f"mutation {seed}"] = text
     return documents
+
+
+FACES = [
+    f'font-style="{slant}" font-weight="{weight}"'
+    for slant in ("normal", "italic", "oblique")
+    for weight in ("normal", "bold")
+]
+
+
+def _sticky() -> dict[str, str | bytes]:
+    """Text drawn larger than the font library can: its error stays with the face, whoever draws in it next."""
+    documents: dict[str, str | bytes] = {
+        f"sticky face {face}": svg(f'<text y="50" font-size="70000" {face}>x</text>') for face in FACES[::2]
+    }
+    huge = '<text y="9" font-size="1e6">x</text>'
+    return documents | {
+        "sticky scale": svg('<g transform="scale(7000)"><text y="9" font-size="10">x</text></g>'),
+        "sticky view": svg('<text y="9" font-size="10">x</text>', "0 0 .01 .01"),
+        "sticky pattern": svg(
+            f'<pattern id="p" width="9" height="9" patternUnits="userSpaceOnUse">{huge}</pattern>'
+            '<rect width="99" height="99" fill="url(#p)"/>'
+        ),
+        "sticky mask": svg(f'<mask id="m">{huge}</mask><rect width="99" height="99" mask="url(#m)"/>'),
+        "sticky clip": svg(f'<clipPath id="c">{huge}</clipPath><rect width="99" height="99" clip-path="url(#c)"/>'),
+        "sticky span": svg('<text y="9">x<tspan font-size="1e6" font-weight="bold">x</tspan></text>'),
+        "sticky link": svg('<a y="9" font-size="1e6">x</a>'),
+        "sticky picture": svg(f'<image width="9" height="9" href="{data_uri("image/svg+xml", svg(huge).encode())}"/>'),
+        "sticky twice": svg(huge + '<g font-weight="bold">' + huge + "</g>"),
+    }
+
+
+def slow_but_legal() -> dict[str, str | bytes]:
+    """Large drawings of honest work, 0.1 to 0.4 s of processor time each."""
+    return {
+        "slow paths": svg(
+            "".join(
+                f'<path d="M{k % 97} {k % 89}C{k % 13} 99 99 {k % 7} {k % 50} 50" fill="none" stroke="#{k:03x}"/>'
+                for k in range(1_300)
+            )
+        ),
+        "slow groups": svg(
+            "".join(f'<g opacity=".9"><circle cx="{k % 97}" cy="{k % 89}" r="3"/></g>' for k in range(900))
+        ),
+        "slow texts": svg(
+            "".join(f'<text x="{k % 97}" y="{k % 89}" font-size="{5 + k % 9}">Ag {k}</text>' for k in range(900))
+        ),
+    }
+
+
+def writing() -> str:
+    """Return a good document with text in every face: on the picture, in a pattern and in a mask."""
+    lines = "".join(f'<text y="{16 * row}" font-size="16" {face}>Ag</text>' for row, face in enumerate(FACES, 1))
+    return svg(
+        '<rect x="10" y="20" width="50" height="60" fill="#08c"/>'
+        f'{lines}<pattern id="p" width="40" height="99" patternUnits="userSpaceOnUse">{lines}</pattern>'
+        f'<mask id="m"><g fill="#fff">{lines}</g></mask><rect x="40" width="60" height="99" fill="url(#p)"/>'
+        '<rect x="70" width="30" height="99" fill="red" mask="url(#m)"/>'
+    )

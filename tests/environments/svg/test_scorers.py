@@ -4,8 +4,10 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from pivot.environments.base import Frame
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import rasterise
-from pivot.environments.svg.scorers import SCORERS, load_scorer, scorer_version
+from pivot.environments.svg.scorers import SCORERS, Score, load_scorer, scorer_version
 from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, structural_similarity
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError
@@ -106,20 +108,94 @@ def test_of_two_mixtures_the_purer_is_better(seed: int, one: float, other: float
     picture, foreign = target(seed).astype(float), target(seed + 7).astype(float)
     mixed = [np.rint((1 - share) * picture + share * foreign).astype(np.uint8) for share in (less, more)]
     scores = [pixel(picture.astype(np.uint8), canvas) for canvas in mixed]
-    # Rounding to whole colours is a corruption of its own, of a few thousandths at most.
-    assert scores[0] >= scores[1] - 0.003
+    # Rounding to whole colours is a corruption of its own, of about a hundredth at most.
+    assert scores[0] >= scores[1] - 0.01
 
 
 def test_shapes_and_colours_count() -> None:
     picture = target(3)
     blank = np.full_like(picture, 255)
-    assert pixel(picture, blank) < 0.7
-    assert pixel(picture, 255 - picture) < 0.5
-    assert pixel(picture, target(4)) < 0.75
+    assert pixel(picture, 255 - picture) < 0.1
+    assert pixel(picture, target(4)) < 0.1
     shifted = np.roll(picture, 1, axis=1)
-    assert 0.8 < pixel(picture, shifted) < 1
+    assert 0.9 < pixel(picture, shifted) < 1
     assert pixel(blank, blank) == 1.0
-    assert pixel(blank, picture) < 0.5
+    assert pixel(blank, picture) == 0.0
+
+
+TARGETS = range(16)
+
+
+def rectangle(picture: Frame, box: Any, colour: Any) -> Frame:
+    canvas = np.full_like(picture, 255)
+    top, bottom, left, right = box
+    canvas[top:bottom, left:right] = colour
+    return canvas
+
+
+def test_what_anybody_can_draw_is_worth_little() -> None:
+    """A blank canvas nothing, a rectangle at most 0.2: around the whole or parts of it, in colours that suggest it."""
+    for seed in TARGETS:
+        picture = target(seed)
+        assert pixel(picture, np.full_like(picture, 255)) == 0.0
+        shown: Any = (picture < 255).any(axis=2)
+        rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
+        top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
+        middle = (top + bottom) // 2
+        boxes = [
+            (top, bottom, left, right),
+            (top, middle, left, right),
+            (middle, bottom, left, right),
+            (0, 256, 0, 256),
+        ]
+        boxes += [(top + k, bottom - k, left + k, right - k) for k in (15, 30, 50)]
+        for box in boxes:
+            inside = picture[box[0] : box[1], box[2] : box[3]].reshape(-1, 3)
+            for colour in (inside.mean(axis=0), np.median(inside, axis=0), picture[shown].mean(axis=0), (0, 0, 0)):
+                assert pixel(picture, rectangle(picture, box, colour)) <= 0.2, (seed, box)
+
+
+def test_no_search_finds_a_rectangle_of_worth() -> None:
+    """Nudging edges and colours uphill from good beginnings, as a policy would that learned to draw one rectangle."""
+    rng = np.random.default_rng(0)
+    for seed in (4, 195, 300):
+        picture = target(seed)
+        shown = np.argwhere((picture < 255).any(axis=2))
+        (top, left), (bottom, right) = shown.min(axis=0), shown.max(axis=0) + 1
+        box, colour = np.array([top, bottom, left, right]), picture[tuple(shown.T)].mean(axis=0)
+        best = PIXEL.score(picture, [rectangle(picture, box, colour)])[0]
+        for _ in range(200):
+            other = np.clip(box + rng.integers(-24, 25, 4) * (rng.random(4) < 0.5), 0, 256)
+            paint = np.clip(colour + rng.integers(-40, 41, 3) * (rng.random() < 0.4), 0, 255)
+            if other[0] < other[1] and other[2] < other[3]:
+                score = PIXEL.score(picture, [rectangle(picture, other, paint)])[0]
+                if weighed(score) > weighed(best):
+                    box, colour, best = other, paint, score
+        assert best.average <= 0.2, seed
+
+
+def weighed(score: Score) -> float:
+    """The mean of the parts, which tells rectangles apart that are all worth nothing."""
+    return sum(WEIGHTS[name] * value for name, value in score.parts.items())
+
+
+def test_a_rectangle_is_worth_something_where_the_target_is_one() -> None:
+    picture = rectangle(np.zeros((256, 256, 3), np.uint8), (40, 200, 60, 220), (200, 30, 30))
+    assert pixel(picture, rectangle(picture, (41, 200, 60, 221), (205, 30, 30))) > 0.9
+    assert 0.2 < pixel(picture, rectangle(picture, (45, 190, 60, 220), (180, 60, 30))) < 0.95
+    assert pixel(picture, np.full_like(picture, 255)) == 0.0
+
+
+def test_near_copies_keep_their_score() -> None:
+    for seed in TARGETS:
+        picture = target(seed)
+        wider = np.pad(picture, ((1, 1), (1, 1), (0, 0)), constant_values=255)
+        moved = [wider[y : y + 256, x : x + 256] for y in range(3) for x in range(3)]
+        tint = np.array([8, -8, 8]) * (picture < 255).any(axis=2, keepdims=True)
+        tinted = np.clip(picture + tint, 0, 255).astype(np.uint8)
+        soft = np.asarray(cv2.GaussianBlur(picture, (0, 0), 0.6), np.uint8)
+        for near in (*moved, tinted, soft):
+            assert pixel(picture, near) > 0.9, seed
 
 
 def test_structure_is_structural_similarity() -> None:
@@ -144,7 +220,7 @@ def test_batches_change_nothing() -> None:
 
 
 def test_scorers_are_part_of_the_ids() -> None:
-    assert {scorer_version(name) for name in SCORERS} == {"1"}
+    assert [scorer_version(name) for name in SCORERS] == ["2", "1"]
     assert SvgConfig().digest() != SvgConfig(scorer="dino+dreamsim").digest()
     assert SvgConfig().model_dump()["scorer_version"] == PixelScorer.version
     assert load_scorer("pixel") is load_scorer("pixel")
@@ -190,7 +266,7 @@ def checkpoint(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dreamsim_stand_in(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Put a module with the interface of the dreamsim package, but a trivial distance, in its place.
+    """Put a module with the interface of the dreamsim package, but a trivial embedding, in its place.
 
     The package imports torchvision, which the CPU builds used in tests lack; so this proves how it is called, batched
     and mapped to a score, not what DreamSim itself computes.
@@ -201,16 +277,21 @@ def dreamsim_stand_in(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[d
         assert (picture.mode, picture.size) == ("RGB", (256, 256))
         return torch.from_numpy(np.asarray(picture.resize((224, 224)), np.float32).transpose(2, 0, 1)[None] / 255)
 
-    def model(one: Any, other: Any) -> Any:
-        assert one.shape == other.shape
-        assert one.shape[1:] == (3, 224, 224)
-        assert not torch.is_grad_enabled()
-        seen["batches"].append(len(one))
-        return 3 * (one - other).abs().mean(dim=(1, 2, 3))
+    class Model:
+        """Embeds a picture as a direction in the plane that its brightness turns."""
+
+        def embed(self, pictures: Any) -> Any:
+            assert pictures.shape[1:] == (3, 224, 224)
+            assert not torch.is_grad_enabled()
+            seen["batches"].append(len(pictures))
+            sleep(seen.get("seconds", 0))
+            angle = 2 * pictures.mean(dim=(1, 2, 3))
+            return 5 * torch.stack([torch.cos(angle), torch.sin(angle)], dim=1)
 
     def dreamsim(**options: Any) -> tuple[Any, Any]:
         seen["options"] = options
-        return model, preprocess
+        seen["loads"] = seen.get("loads", 0) + 1
+        return Model(), preprocess
 
     module = ModuleType("dreamsim")
     module.dreamsim = dreamsim  # pyright: ignore[reportAttributeAccessIssue]
@@ -260,12 +341,12 @@ def test_dreamsim_is_one_minus_the_distance(checkpoint: Path, dreamsim_stand_in:
         "cache_dir": str(checkpoint),
         "dreamsim_type": "dino_vitb16",
     }
-    assert scores[0].parts["dreamsim"] == pytest.approx(1 - 3 * 25 / 255, abs=1e-5)
+    assert scores[0].parts["dreamsim"] == pytest.approx(np.cos(2 * 25 / 255), abs=1e-5)
     assert scores[1].parts["dreamsim"] == 0.0, "a distance above one is cut"
     assert scores[2].parts["dreamsim"] == 1.0
 
 
-def test_large_batches_are_split(
+def test_large_batches_are_split_and_nothing_is_embedded_twice(
     checkpoint: Path, dreamsim_stand_in: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pivot.environments.svg.scorers import perceptual
@@ -273,12 +354,69 @@ def test_large_batches_are_split(
     canvases = [target(seed) for seed in range(5)]
     scorer = perceptual.PerceptualScorer(str(checkpoint), device="cpu")
     whole = scorer.score(canvases[0], canvases)
+    assert scorer.score(canvases[1], canvases[::-1])[3].average == 1
+    assert dreamsim_stand_in["batches"] == [5]
     monkeypatch.setattr(perceptual, "BATCH", 2)
-    split = scorer.score(canvases[0], canvases)
+    monkeypatch.setattr(perceptual, "KEPT", 4)
+    split = perceptual.PerceptualScorer(str(checkpoint), device="cpu").score(canvases[0], canvases)
     assert dreamsim_stand_in["batches"] == [5, 2, 2, 1]
     for one, other in zip(whole, split, strict=True):
         assert one.average == pytest.approx(other.average, abs=2e-6)
     assert scorer.score(canvases[0], []) == []
+
+
+def test_threads_share_batches_and_the_models(checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:
+    from pivot.environments.svg.scorers.perceptual import PerceptualScorer
+
+    pictures = [target(seed) for seed in range(8)]
+    scorer = PerceptualScorer(str(checkpoint), device="cpu")
+    alone = [PerceptualScorer(str(checkpoint), device="cpu").score(pictures[0], [each])[0] for each in pictures]
+    dreamsim_stand_in.update(seconds=0.2, batches=[], loads=0)
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(lambda each: scorer.score(pictures[0], [each])[0], pictures))
+    assert dreamsim_stand_in["loads"] == 1
+    assert sum(dreamsim_stand_in["batches"]) == 8, "the target once, every canvas once"
+    assert len(dreamsim_stand_in["batches"]) <= 3, "all that came while the first was computed went together"
+    for one, other in zip(alone, together, strict=True):
+        assert one.average == pytest.approx(other.average, abs=2e-6)
+
+
+def test_a_failure_is_every_threads_own(checkpoint: Path, tmp_path: Path) -> None:
+    from pivot.environments.svg.scorers.perceptual import PerceptualScorer
+
+    scorer, picture = PerceptualScorer(str(tmp_path / "nothing")), target(0)
+
+    def fails(seed: int) -> bool:
+        with pytest.raises(ConfigError, match=r"svg\.dino_model"):
+            scorer.score(picture, [target(seed)])
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(fails, range(4))) == [True] * 4
+
+
+def test_one_process_at_a_time_loads_the_weights(
+    checkpoint: Path, dreamsim_stand_in: dict[str, Any], tmp_path: Path
+) -> None:
+    """What another process does is done here through the same lock on a file, which knows no processes."""
+    from pivot.environments.svg.scorers import perceptual
+
+    folder = tmp_path / "new" / "weights"
+    scorer = perceptual.PerceptualScorer(str(checkpoint), dreamsim_weights=str(folder), device="cpu")
+    with ThreadPoolExecutor(1) as threads:
+        with perceptual._one_at_a_time(folder):
+            loading = threads.submit(scorer.check)
+            with pytest.raises(TimeoutError):
+                loading.result(timeout=0.5)
+            assert "options" not in dreamsim_stand_in
+        loading.result(timeout=60)
+    assert dreamsim_stand_in["options"]["cache_dir"] == str(folder)
+
+
+def test_an_unusable_scorer_is_found_before_planning(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"svg\.dino_model|package torch"):
+        SvgEnv.check_ready(SvgConfig(scorer="dino+dreamsim", dino_model=str(tmp_path)))
+    SvgEnv.check_ready(SvgConfig())
 
 
 def test_the_environment_uses_it(checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:

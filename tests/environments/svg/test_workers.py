@@ -1,0 +1,362 @@
+"""Workers and their pool: who is replaced when, whose fault it is, and that nobody waits for ever."""
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.environments.svg.sandbox import pool, process, worker
+from pivot.environments.svg.sandbox.pool import Pool, RasterCache, check_sandbox, rasterise
+from pivot.environments.svg.sandbox.process import Worker
+from pivot.environments.svg.sandbox.raster import Outcome, Raster
+from pivot.environments.svg.targets.icons import draw_target
+from pivot.errors import ConfigError, SimulatorError
+from pivot.processes import Child
+from pivot.tests.environments.svg.attack import order, start
+from pivot.tests.environments.svg.drawing import CIRCLE, draw_alone, draw_in_child, same
+from pivot.tests.environments.svg.hostile import slow_but_legal, svg, writing
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="watches processes in /proc")
+
+GOOD = writing()
+ENDLESS = svg('<circle r="1e308"/>')
+STICKY = svg('<text y="50" font-size="70000">x</text>')
+PLAIN_ERROR = svg('<g opacity="x"/>')
+HUGE = svg(
+    '<pattern id="p" width="1e6" height="1e6" patternUnits="userSpaceOnUse"><rect width="1e6" height="1e6"/></pattern>'
+    '<rect width="99" height="99" fill="url(#p)"/>',
+    "0 0 1 1",
+)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.01)
+
+
+# --- one worker -------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_is_replaced() -> None:
+    with Worker() as worker:
+        expected = worker.draw(GOOD).pixels
+        for kind in (signal.SIGKILL, signal.SIGSEGV):
+            first = worker.pid
+            assert first is not None
+            os.kill(first, kind)
+            wait_until(lambda first=first: gone(first))
+            assert same(worker.draw(GOOD).pixels, expected)
+            assert worker.pid != first
+
+
+def test_errors_that_stick_end_with_their_document() -> None:
+    """After the first, every text of this worker was invalid, and the cache kept it so."""
+    with Worker() as worker:
+        expected = worker.draw(GOOD).pixels
+        first = worker.pid
+        assert worker.draw(STICKY).outcome is Outcome.RENDER_ERROR
+        assert same(worker.draw(GOOD).pixels, expected)
+        assert worker.pid != first
+
+
+def test_a_plain_error_costs_no_worker() -> None:
+    with Worker() as worker:
+        worker.draw(GOOD)
+        first = worker.pid
+        assert worker.draw(PLAIN_ERROR).outcome is Outcome.RENDER_ERROR
+        assert worker.draw("<svg").outcome is Outcome.NOT_SVG
+        assert worker.pid == first
+
+
+def test_an_error_after_which_text_looks_different_costs_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil = "worker.health = lambda states=iter([b'', b'', b'x']): next(states)"
+    monkeypatch.setattr(process, "_START", process._START.replace("from sandbox.worker import main; main()", "X"))
+    monkeypatch.setattr(
+        process, "_START", process._START.replace("X", f"import sandbox.worker as worker; {spoil}; worker.main()")
+    )
+    with Worker() as worker:
+        worker.draw(GOOD)
+        first = worker.pid
+        worker.draw(PLAIN_ERROR)
+        assert worker.pid != first
+
+
+def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
+    """A worker may be nearly full of what it drew before, so a used one is not believed."""
+    with Worker() as worker:
+        asked: list[int | None] = []
+        ask = worker._ask
+
+        def watched(child: Child, data: bytes) -> Any:
+            asked.append(child.pid)
+            return ask(child, data)
+
+        worker._ask = watched
+        worker.draw(GOOD)
+        assert worker.draw(HUGE).outcome is Outcome.MEMORY
+        assert len(asked) == 3
+        assert asked[0] == asked[1] != asked[2]
+
+
+def test_a_worker_that_is_kept_waiting_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clock is no judge: what needs 0.3 s of a processor may take as long as the machine is busy."""
+    (name, slow), *_ = slow_but_legal().items()
+    expected = draw_alone(slow if isinstance(slow, str) else slow.decode())
+    with Worker() as worker:
+        worker.draw(GOOD)
+        pid = worker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(2.5, os.kill, (pid, signal.SIGCONT)).start()
+        raster = worker.draw(slow)
+        assert (raster.outcome, worker.pid) == (Outcome.OK, pid), name
+        assert same(raster.pixels, expected)
+
+
+def test_a_stopped_worker_is_replaced_and_its_document_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Worker() as worker:
+        expected = worker.draw(GOOD).pixels
+        first = worker.pid
+        assert first is not None
+        monkeypatch.setattr(process, "WALL_SECONDS", 1.0)
+        os.kill(first, signal.SIGSTOP)
+        other = svg("<text y='50'>x</text>")
+        threading.Timer(1.2, monkeypatch.undo).start()  # the second worker gets its time
+        assert worker.draw(other).outcome is Outcome.OK
+        assert worker.pid != first
+        assert same(worker.draw(GOOD).pixels, expected)
+
+
+def test_what_the_wall_clock_hits_twice_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No outcome, so nothing to score: the environment raises, and nothing is remembered."""
+    monkeypatch.setattr(process, "_START", start())
+    monkeypatch.setattr(pool, "_pool", Pool(1))
+    env = SvgEnv(SvgConfig())
+    env.reset(
+        options={"state": '{"target": "<svg xmlns=\\"http://www.w3.org/2000/svg\\"><text y=\\"9\\">x</text></svg>"}'}
+    )
+    before = env.snapshot()
+    document = order("no timer")
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "WALL_SECONDS", 0.5)
+        started = monotonic()
+        for _ in range(2):
+            with pytest.raises(SimulatorError, match="overloaded"):
+                env.step(document)
+        assert monotonic() - started < 30
+    assert env.snapshot() == before
+    assert env.step(GOOD)[4]["valid_svg"]
+    pool._pool.close()
+
+
+def test_a_closed_worker_leaves_no_process() -> None:
+    worker = Worker()
+    worker.draw(GOOD)
+    pid = worker.pid
+    worker.close()
+    worker.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert worker.draw(GOOD).outcome is Outcome.OK
+    worker.close()
+
+
+def test_a_worker_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_START", "import no_such_library")
+    with Worker() as worker, pytest.raises(SimulatorError, match="cairosvg"):
+        worker.draw(GOOD)
+    monkeypatch.setattr(pool, "_pool", Pool(1))
+    with pytest.raises(ConfigError, match="libcairo2"):
+        SvgEnv.check_ready(SvgConfig())
+
+
+def test_statuses_mean_the_same_on_both_sides() -> None:
+    assert worker.STATUSES == process._STATUSES
+    assert worker.HEADER.format == process._HEADER.format
+    assert set(worker.STATUSES) <= set(Outcome)
+
+
+# --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
+    documents = [draw_target(random.Random(seed)) for seed in range(10)]
+    mixed = [*documents[:5], ENDLESS, "", *documents[5:]]
+    with Pool(2) as workers:
+        rasters = workers.draw_all(mixed)
+        assert len(set(workers.pids)) == 2
+    assert [raster.outcome for raster in rasters] == ["ok"] * 5 + ["timeout", "empty"] + ["ok"] * 5
+    with Worker() as worker:
+        for document, raster in zip(mixed, rasters, strict=True):
+            if raster.pixels is not None:
+                assert same(worker.draw(document).pixels, raster.pixels)
+
+
+def test_a_pool_starts_no_more_than_it_needs() -> None:
+    with Pool(4) as workers:
+        for seed in range(3):
+            workers.draw(draw_target(random.Random(seed)))
+        assert len(workers.pids) == 1
+
+
+def test_first_come_first_served() -> None:
+    with Pool(1) as workers:
+        held = workers._take()
+        served: list[int] = []
+        threads = []
+        for number in range(6):
+            thread = threading.Thread(target=lambda number=number: (workers.draw(CIRCLE), served.append(number)))
+            thread.start()
+            threads.append(thread)
+            wait_until(lambda number=number: len(workers._waiting) == number + 1)
+        workers._give_back(held)
+        for thread in threads:
+            thread.join()
+    assert served == sorted(served)
+
+
+def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes side by side, as an event loop steps an environment that blocks, by a policy that writes hostile SVGs.
+
+    Sticky errors, large drawings, little memory, endless loops: who else draws, and what came before, is nothing.
+    """
+    assert SvgEnv.blocks
+    config = SvgConfig(horizon=3)
+    slow = slow_but_legal().values()
+    documents = [STICKY, STICKY.replace("<text", '<text font-weight="bold"'), HUGE, ENDLESS, PLAIN_ERROR, "<svg", *slow]
+    written = [svg(f"<!-- {k} -->" + GOOD.partition(">")[2].removesuffix("</svg>")) for k in range(9)]
+
+    def play(seed: int) -> list[Any]:
+        env = SvgEnv(config)
+        frame, _ = env.reset(seed=seed % 3)
+        log: list[Any] = [frame.tobytes()]
+        for document in (documents[seed], written[seed], documents[(seed + 1) % 9]):
+            assert isinstance(document, str)
+            frame, *rest = env.step(document)
+            log += [frame.tobytes(), rest]
+        return log
+
+    logs = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(pool, "_pool", Pool(count))
+        monkeypatch.setattr(pool, "_cache", RasterCache())
+        with ThreadPoolExecutor(6) as threads:
+            logs.append(list(threads.map(play, range(9))))
+        assert len(pool._pool.pids) <= count
+        pool._pool.close()
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_the_size_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(pool.WORKERS_VARIABLE, raising=False)
+    assert Pool().most == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: 1)
+    assert Pool().most == 1, "processes of one run share the cores"
+    monkeypatch.setenv(pool.WORKERS_VARIABLE, "3")
+    assert Pool().most == 3
+    for wrong in ("0", "many", "-1", "1.5", ""):
+        monkeypatch.setenv(pool.WORKERS_VARIABLE, wrong)
+        with pytest.raises(ConfigError, match=pool.WORKERS_VARIABLE):
+            assert Pool().most
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_children_have_workers_of_their_own(method: str) -> None:
+    mine = rasterise(GOOD).pixels
+    assert mine is not None
+    context: Any = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=draw_in_child, args=(queue,))
+    child.start()
+    (pid,), pixels = queue.get(timeout=240)
+    child.join(60)
+    assert child.exitcode == 0
+    assert pid not in pool._pool.pids
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())  # it ends by itself when its pipe does
+    assert pixels == draw_alone(CIRCLE).tobytes()
+    assert same(pool._pool.draw(GOOD).pixels, mine), "the parent's worker is untouched"
+
+
+def test_a_doctor_hears_what_holds_the_workers() -> None:
+    assert check_sandbox()[0] == "limits"
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def broken(detail: str) -> Raster:
+    return Raster(Outcome.NOT_SVG, detail=detail)
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
+    cache = RasterCache(3)
+    for key in "abcd":
+        cache.get(key, lambda key=key: broken(key))
+        cache.get("b", lambda: broken("b"))
+    assert len(cache) == 3
+    again = [cache.get(key, lambda: broken("anew")).detail for key in "bcda"]
+    assert again == ["b", "c", "d", "anew"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY])
+def test_passing_outcomes_are_not_kept(outcome: Outcome) -> None:
+    cache = RasterCache()
+    answers = iter([Raster(outcome, detail="busy"), broken("first"), broken("second")])
+    assert [cache.get("a", lambda: next(answers)).detail for _ in range(3)] == ["busy", "first", "first"]
+
+
+def test_a_failed_drawing_leaves_nothing_behind() -> None:
+    cache = RasterCache()
+
+    def fail() -> Raster:
+        raise SimulatorError("no")
+
+    for _ in range(2):
+        with pytest.raises(SimulatorError):
+            cache.get("a", fail)
+    assert cache.get("a", lambda: broken("drawn")).detail == "drawn"
+
+
+def test_threads_draw_a_document_once_together() -> None:
+    cache, calls = RasterCache(), []
+    started, may_end = threading.Event(), threading.Event()
+
+    def draw() -> Raster:
+        calls.append(1)
+        started.set()
+        may_end.wait(30)
+        return broken("together")
+
+    with ThreadPoolExecutor(5) as threads:
+        first = threads.submit(cache.get, "a", draw)
+        started.wait(30)
+        others = [threads.submit(cache.get, "a", draw) for _ in range(4)]
+        with contextlib.suppress(TimeoutError):
+            others[0].result(timeout=0.05)
+        may_end.set()
+        assert {future.result().detail for future in [first, *others]} == {"together"}
+    assert len(calls) == 1
+
+
+def test_pictures_of_equal_documents_are_the_same_object() -> None:
+    assert rasterise(CIRCLE).pixels is rasterise(CIRCLE).pixels
+    assert isinstance(rasterise(CIRCLE).pixels, np.ndarray)

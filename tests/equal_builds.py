@@ -1,0 +1,69 @@
+"""Equal bytes however a store is made? Build one config in fresh processes, with 1, 2 and 4 workers, with Prefect too.
+
+Two configs, each with at least eight shards a stage: five environments with the scripted stand-in, and SVG with a
+served policy that submits hostile documents. Every promised byte of every store (spec section 9) is compared with the
+first store's, and each store is verified. ``make test-equal`` runs all; the exit status is 1 when anything differs.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.tests.environments.svg.hostile import hostile_documents
+from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
+from pivot.tests.models.chat_server import MODEL, ChatServer, key_of, number_of
+from rich import print as show
+
+SHARDS = 8
+PLAIN = "import json, sys, pivot; pivot.build(json.loads(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]))"
+FLOW = (
+    "import json, sys; from pivot.flows.deployments import build_dataset; "
+    "build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]))"
+)
+WAYS = [("plain", PLAIN, 1), ("plain", PLAIN, 2), ("plain", PLAIN, 4), ("Prefect", FLOW, 1), ("Prefect", FLOW, 4)]
+
+
+def main() -> None:
+    """Build, compare, verify, and say what differs."""
+    scripted = config_of(dict.fromkeys(("sokoban", "frozenlake", "navigation", "primitiveskill", "svg"), SHARDS))
+    hostile = list(hostile_documents("127.0.0.1:9", "/etc/hostname").values())
+
+    def attack(body: dict[str, Any]) -> dict[str, Any]:
+        document = hostile[number_of(key_of(body)) % len(hostile)]
+        text = document if isinstance(document, str) else document.decode("utf-8", "replace")
+        return {"text": f"<think>draw</think><answer>{text}</answer>"}
+
+    with ChatServer(attack, keeps_bodies=False) as server, TemporaryDirectory() as folder:
+        policy = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url}}
+        configs = {"scripted": scripted, "hostile": config_of({"svg": 4 * SHARDS}, policy=policy, tasks_per_shard=4)}
+        differ = [name for name, config in configs.items() if not _equal(name, config, Path(folder))]
+    raise SystemExit(1 if differ else 0)
+
+
+def _equal(name: str, config: dict[str, Any], folder: Path) -> bool:
+    """Build a config in all ways; return whether all stores are equal and hold."""
+    expected: dict[str, str] | None = None
+    equal = True
+    for number, (way, program, workers) in enumerate(WAYS):
+        root = folder / f"{name}-{number}"
+        command = [sys.executable, "-c", program, json.dumps(config), str(root), str(workers)]
+        run = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise SystemExit(f"{name}, {way}, {workers} workers: {run.stderr[-2000:]}")
+        prints = fingerprint(root)
+        expected = expected or prints
+        differing = sorted(path for path in prints | expected if prints.get(path) != expected.get(path))
+        problems = verify_store(root, Silent()).problems
+        equal = equal and not differing and not problems
+        said = f"{len(prints)} files, {len(differing)} differ {differing[:5]}, {len(problems)} problems {problems[:3]}"
+        show(f"{name}, {way}, {workers} workers: {said}")
+    return equal
+
+
+if __name__ == "__main__":
+    main()
