@@ -134,14 +134,22 @@ def _misfit(contract: type, name: str, part: Any) -> str | None:
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
-def read_settings(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
+STORED = {"stored": True}
+"""Context of settings that a store brought with it: they are complete, and checking them touches nothing outside."""
+
+
+def read_settings(
+    kind: type[Kind], values: Mapping[str, Any], where: str, context: Mapping[str, Any] | None = None
+) -> Kind:
     """Check values and complete them with their defaults; ``where`` is what messages put before a setting's name.
+
+    ``context`` is that of pydantic's validation, such as ``STORED``.
 
     Raises:
         ConfigError: a setting is unknown, missing, or cannot be used.
     """
     try:
-        return kind.model_validate(dict(values))
+        return kind.model_validate(dict(values), context=context)
     except ValidationError as error:
         raise ConfigError(explain(error, where, kind)) from error
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from .identity import canonical_json
 
@@ -66,7 +66,7 @@ def stored_fields(record: type) -> tuple[StoredField, ...]:
 def to_row(record: Any) -> dict[str, Any]:
     """Return the columns of a record as plain data."""
     values: dict[str, Any] = {}
-    for each in stored_fields(type(record)):
+    for each in stored_fields(cast(type[Any], type(record))):
         value = getattr(record, each.name)
         values[each.name] = value if value is None or each.write is None else each.write(value)
     return values
@@ -104,7 +104,8 @@ def _reader(kind: Any, stored: Stored) -> Code | None:
         return (lambda text: tuple(json.loads(text))) if origin is tuple else json.loads
     if origin in (list, tuple):
         item = _reader(get_args(kind)[0], stored)
-        return origin if item is None else lambda values: origin(map(item, values))
+        make = cast(Code, origin)
+        return make if item is None else lambda values: make(map(item, values))
     if isinstance(kind, type) and is_dataclass(kind):
         return lambda values: from_row(kind, values)
     return kind if isinstance(kind, type) and issubclass(kind, Enum) else None

@@ -63,6 +63,22 @@ def build(
         str | None,
         option("Words for failure modes in targets: certificate (default), or paper.", "--target-vocabulary"),
     ] = None,
+    log: Annotated[
+        str | None,
+        option(
+            "What the Analyzer's log shows: full (default), the fields of the environment, which often give the pivot "
+            "away by arithmetic; or actions, the actions alone, so that the pictures decide.",
+            "--log",
+        ),
+    ] = None,
+    license_id: Annotated[
+        str | None,
+        option(
+            "Licence that the card states, as the Hugging Face hub spells it, such as cc-by-4.0 (default: derived from "
+            "what the rows are made of; unknown where others made something of it, such as targets of your own).",
+            "--license",
+        ),
+    ] = None,
     targets: Annotated[
         str | None, option("Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN.", "--targets")
     ] = None,
@@ -98,6 +114,8 @@ def build(
 
     pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
 
+    pivot build frozenlake --out runs/pictures --log actions
+
     pivot build --config runs/first/run.json --out runs/copy
 
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
@@ -128,6 +146,8 @@ def build(
         "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
         "split": split,
         "target_vocabulary": target_vocabulary,
+        "log": log,
+        "license": license_id,
     }
     short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, _backend_setting(backend, envs): backend}
     short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None

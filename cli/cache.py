@@ -49,4 +49,4 @@ def cache(
         out.print(
             f"\n{facts['model'].get('model')}, prompt {facts['prompt_hash'][:12]}, seed {facts['seed']}, {sampling}"
         )
-        out.print(repr(answer["text"][:2000]), markup=False, soft_wrap=True)
+        out.print(repr(answer["text"][:2000]), soft_wrap=True)

@@ -1,5 +1,10 @@
-"""What the commands share: the consoles, the progress bars, and how an error reaches the user."""
+"""What the commands share: the consoles, the progress bars, and how an error reaches the user.
 
+What is printed may come from a stranger: a store, a server, a file. It is shown as it is, and does nothing: control
+characters appear as escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to words of our own.
+"""
+
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +19,42 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are written out: ends of lines, escape sequences, marks of direction."""
+    if text.isprintable():
+        return text
+    return "".join(map(_written_out, text))
+
+
+def _written_out(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Join parts to one line; a part with a style is given as text and style."""
+    pairs = (part if isinstance(part, tuple) else (part, "") for part in parts)
+    return Text.assemble(*((visible(text), style) for text, style in pairs))
+
+
+class PlainConsole(Console):
+    """Prints texts as they are, line by line."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; see the base class. A string is never read as markup."""
+        super().print(*(_lines(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+def _lines(text: str) -> Text:
+    return Text("\n".join(map(visible, text.split("\n"))))
+
+
+out = PlainConsole(highlight=False)
+err = PlainConsole(stderr=True, highlight=False)
 
 STAGE_NAMES = {
     "plan": "making levels",
@@ -72,22 +110,50 @@ class ProgressBars:
             self._bars.update(bar, completed=self._bars.tasks[bar].total)
 
 
+NARROW = 12
+"""Characters of a column below which its content is no longer read but spelled."""
+
+
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
-    for index, name in enumerate(header):
+    """Print a table; numbers to the right. One that is too wide for the screen is printed row by row."""
+    names = [visible(name) for name in header]
+    cells = [[cell_text(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(name), *(cell.cell_len for cell in column), 0)
+        for name, column in zip(names, zip(*cells, strict=True) if cells else [()] * len(names), strict=True)
+    ]
+    if cells and sum(min(width, NARROW) + 3 for width in widths) + 1 > out.width:
+        _show_rows(title, names, cells)
+        return
+    table = Table(title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold")
+    for index, name in enumerate(names):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows if row[index] is not None)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell_text(cell) for cell in row))
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
 
 
-def cell_text(cell: Any) -> str:
-    """Return a cell as text: floats with four digits, nothing for null."""
+def _show_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+    """Print one block of lines a row, one line a column."""
+    if title:
+        out.print(styled((title, "bold")))
+    for number, row in enumerate(rows, 1):
+        table = Table(title=Text(f"row {number} of {len(rows)}"), title_justify="left", show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, cell in zip(names, row, strict=True):
+            table.add_row(Text(name), cell)
+        out.print(table)
+
+
+def cell_text(cell: Any) -> Text:
+    """Return a cell: floats with four digits, nothing for null, lines of a text one below the other."""
+    if isinstance(cell, Text):
+        return cell
     if cell is None:
-        return ""
-    return f"{cell:.4f}".rstrip("0").rstrip(".") if isinstance(cell, float) else str(cell)
+        return Text()
+    return _lines(f"{cell:.4f}".rstrip("0").rstrip(".") if isinstance(cell, float) else str(cell))
 
 
 def percent(part: int, whole: int) -> str:
@@ -97,8 +163,4 @@ def percent(part: int, whole: int) -> str:
 
 def show_error(message: str) -> None:
     """Print one clear error line."""
-    err.print(f"[bold red]error:[/] {_escaped(message)}", soft_wrap=True)
-
-
-def _escaped(message: str) -> str:
-    return message.replace("[", "\\[")
+    err.print(styled(("error:", "bold red"), f" {message}"), soft_wrap=True)

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from .. import __version__, plugins
 from ..errors import ConfigError, PluginError
 from ..flows.engines.local import available_cores
 from ..models.address import bare_url
 from ..models.extras import install_line
-from .console import out, show_table
+from .console import out, show_table, styled
 from .server_check import check_server
 
-OK, MISSING, BROKEN = "[green]ok[/]", "[yellow]missing[/]", "[red]broken[/]"
+OK, MISSING, BROKEN = styled(("ok", "green")), styled(("missing", "yellow")), styled(("broken", "red"))
 
 OPTIONAL = (
     ("openai", "openai", "models behind a server", install_line("openai")),
@@ -71,17 +71,17 @@ def _server(base_url: str | None, model: str | None) -> None:
         raise ConfigError("no model named; give the name that the server uses with --model")
     findings = check_server(base_url, model)
     states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
-    rows = [[each.check, states[each.state], escape(each.found), escape(each.advice)] for each in findings]
+    rows = [[each.check, states[each.state], each.found, each.advice] for each in findings]
     show_table("Model server", ["check", "state", "found", "what to do"], rows)
     broken = [each for each in findings if each.state == "broken"]
     if broken:
         raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].found}; {broken[0].advice}")
     line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
     line += [] if base_url is None else ["--base-url", bare_url(base_url)]
-    out.print(f"ready: {shlex.join(line)}", soft_wrap=True, markup=False)
+    out.print(f"ready: {shlex.join(line)}", soft_wrap=True)
 
 
-def _system() -> list[list[str]]:
+def _system() -> list[list[str | Text]]:
     free = shutil.disk_usage(Path.cwd()).free
     return [
         ["pivot", __version__],
@@ -92,7 +92,7 @@ def _system() -> list[list[str]]:
     ]
 
 
-def _plugins() -> tuple[list[list[str]], bool]:
+def _plugins() -> tuple[list[list[str | Text]], bool]:
     rows, broken = [], False
     for group in plugins.GROUPS:
         for name in plugins.names(group):
@@ -105,7 +105,7 @@ def _plugins() -> tuple[list[list[str]], bool]:
     return rows, broken
 
 
-def _optional() -> list[list[str]]:
+def _optional() -> list[list[str | Text]]:
     rows = []
     for module, package, purpose, fix in OPTIONAL:
         try:
@@ -115,15 +115,15 @@ def _optional() -> list[list[str]]:
             state, found = MISSING, ""
         except Exception as error:  # noqa: BLE001 - a package may break in any way when it is imported
             state, found = BROKEN, f"{type(error).__name__}: {error}"
-        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else escape(fix)])
+        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else fix])
     return rows
 
 
-def _checks() -> list[list[str]]:
+def _checks() -> list[list[str | Text]]:
     return [[name, *_outcome(check)] for name, check in _SELF_TESTS.items()]
 
 
-def _outcome(check: Callable[[], str]) -> tuple[str, str]:
+def _outcome(check: Callable[[], str]) -> tuple[Text, str]:
     try:
         return OK, check()
     except Exception as error:  # noqa: BLE001 - whatever breaks is what the user asked about

@@ -11,7 +11,7 @@ from ..datasets.schema import LABELS
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..images import encode_png
-from .console import out
+from .console import out, styled
 from .options import StorePath
 
 
@@ -33,17 +33,17 @@ def peek(
     """
     store = Store.open(root)
     view = find_episode(store, episode) if episode else _any_failure(store, env)
-    out.print(f"[bold]{view.title}[/]")
+    out.print(styled((view.title, "bold")))
     for name, value in view.facts():
-        out.print(f"  [dim]{name}[/]")
-        out.print(f"    {value}", markup=False)
-    out.print("  [dim]action log[/]")
+        out.print(styled((f"  {name}", "dim")))
+        out.print(styled(f"    {value}"))
+    out.print(styled(("  action log", "dim")))
     for step, line in enumerate(view.log):
-        out.print(f"    {line}" + ("   ← pivot" if step == view.pivot_step else ""), markup=False)
-    out.print("  [dim]level[/]")
+        out.print(styled(f"    {line}" + ("   ← pivot" if step == view.pivot_step else "")))
+    out.print(styled(("  level", "dim")))
     described = environment(view.episode["env"]).describe_state(view.episode["initial_state"])
     for line in described.splitlines():
-        out.print(f"    {line}", markup=False)
+        out.print(styled(f"    {line}"))
     if png is not None:
         picture = encode_png(view.figure())
         try:

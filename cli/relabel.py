@@ -27,6 +27,9 @@ def relabel(
     target_vocabulary: Annotated[
         str | None, option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
     ] = None,
+    log: Annotated[
+        str | None, option("What the Analyzer's log shows of a step: full, or its action alone: actions.", "--log")
+    ] = None,
     solver: Annotated[list[str] | None, option("Solver setting ENV.KEY=VALUE; may be given again.", "--solver")] = None,
     include_infeasible: Annotated[
         bool | None,
@@ -45,6 +48,8 @@ def relabel(
 
     pivot relabel runs/first --infeasible --keep-old
 
+    pivot relabel runs/first --log actions
+
     pivot relabel runs/rooms --solver navigation.threshold=1.0
 
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
@@ -61,6 +66,8 @@ def relabel(
         changes["split"] = split
     if target_vocabulary is not None:
         changes["target_vocabulary"] = target_vocabulary
+    if log is not None:
+        changes["log"] = log
     if include_infeasible is not None:
         changes["include_infeasible"] = include_infeasible
     environments = list(config.environments)

@@ -9,7 +9,7 @@ from ..datasets.store import Store
 from ..datasets.usage import USAGE_HEADER, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
-from .console import err, out, percent, show_table
+from .console import err, out, percent, show_table, styled
 
 
 def show_plan(config: RunConfig, root: Path, workers: int) -> None:
@@ -30,7 +30,7 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
     )
     out.print(f"about {total / 1e6:.0f} MB into {root}, {free / 1e9:.1f} GB free there; nothing was written")
     if total > free:
-        err.print("[yellow]this does not fit; free some space or choose another --out[/]")
+        err.print(styled(("this does not fit; free some space or choose another --out", "yellow")))
 
 
 def show_result(result: BuildResult) -> None:
@@ -75,4 +75,4 @@ def show_result(result: BuildResult) -> None:
     width = max(map(len, hints))
     out.print("\nnext:")
     for command, purpose in hints.items():
-        out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True, markup=False)
+        out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True)

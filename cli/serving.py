@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .console import err, out
+from .console import err, out, styled
 
 CONTEXT_TOKENS = 8192
 """Prompt and reply: a collage of 25 renders takes about 3,100 tokens, text 1,500, a reply 512."""
@@ -104,10 +104,11 @@ def serve_command(
         size = billions(model)
         held = tensor_parallel(model, machine) * min(gpu.memory_gib for gpu in machine)
         if size is not None and size * GIB_A_BILLION > held:
-            err.print(f"[yellow]{size:g} billion parameters do not fit: {size * GIB_A_BILLION:.0f} GiB of weights[/]")
+            text = f"{size:g} billion parameters do not fit: {size * GIB_A_BILLION:.0f} GiB of weights"
+            err.print(styled((text, "yellow")))
     else:
         err.print("no GPU found (no nvidia-smi): the line is for vLLM's CPU build, good for trying things out")
-    out.print(shlex.join(line), soft_wrap=True, markup=False)
+    out.print(shlex.join(line), soft_wrap=True)
     url = f"http://localhost:{port}/v1"
     served = shlex.quote(name or model)
-    err.print(f"when it is up: pivot doctor --base-url {url} --model {served}", soft_wrap=True, markup=False)
+    err.print(f"when it is up: pivot doctor --base-url {url} --model {served}", soft_wrap=True)

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
-from rich.markup import escape
 
 from .. import plugins
 from ..errors import PluginError
@@ -64,9 +63,9 @@ def settings_rows(kind: type[Settings]) -> list[list[str]]:
     return [
         [
             key,
-            escape(_type(field)),
-            escape(_default(field)),
-            escape(" ".join((field.description or "").split())),
+            _type(field),
+            _default(field),
+            " ".join((field.description or "").split()),
         ]
         for key, field in kind.model_fields.items()
     ]

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from ..datasets.predictability import PREDICTOR_HEADER, predictor_rows
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
-from .console import out, show_table
+from .console import out, show_table, visible
 from .options import StorePath
 
 
@@ -18,20 +19,43 @@ def stats(
     sql: Annotated[
         str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
     ] = None,
+    predictors: Annotated[
+        bool,
+        typer.Option(
+            "--predictors",
+            help="Show what trivial predictors of pivot and mode reach on the dataset, without looking at a picture.",
+        ),
+    ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
+    allow_external: Annotated[
+        bool,
+        typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
+    ] = False,
 ) -> None:
     """Show failure modes, pivot steps, group rates and rejects, or run your own SQL over the store.
 
-    [bold]Example[/]
+    The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
+    from elsewhere can be looked at safely. A query sees the store alone.
+
+    [bold]Examples[/]
+
+    pivot stats runs/first --predictors
 
     pivot stats runs/first --sql "select failure_mode, count(*) from failures group by 1"
     """
-    Store.open(root)
+    store = Store.open(root)
+    if predictors and sql is not None:
+        raise ConfigError("--predictors and --sql are two reports; ask for one at a time")
+    if predictors:
+        show_table("What trivial predictors reach", PREDICTOR_HEADER, predictor_rows(store))
+        return
     if as_csv and sql is None:
         raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
     if sql is not None:
-        names, rows = query(root, sql)
+        names, rows = query(root, sql, external=allow_external)
         if as_csv:
+            if sys.stdout.isatty():  # a terminal obeys what a file only keeps
+                rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
             writer = csv.writer(sys.stdout)
             writer.writerow(names)
             writer.writerows(rows)

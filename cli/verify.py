@@ -3,15 +3,14 @@
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from ..datasets.proof.verify import verify_store
+from ..datasets.proof.verify import refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..flows.engines.local import available_cores, worker_pool
 from ..storage import open_storage
 from ..storage.commit import settle
-from .console import ProgressBars, err, out
+from .console import ProgressBars, err, out, styled
 from .options import StorePath
 
 _SHOWN_PROBLEMS = 20
@@ -19,23 +18,33 @@ _SHOWN_PROBLEMS = 20
 
 def verify(
     root: StorePath,
+    sources: Annotated[
+        bool,
+        typer.Option(
+            "--sources", help="Read what run.json names elsewhere, such as a folder of targets, to make levels again."
+        ),
+    ] = False,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (default: one a core).")] = 0,
 ) -> None:
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
-    every label from a second, independent search. The exit status is 1 when a problem was found.
+    every label from a second, independent search. The exit status is 1 when a problem was found. No path that run.json
+    names is followed without --sources, so a store from elsewhere can be verified safely.
 
     [bold]Example[/]
 
     pivot verify runs/first
     """
+    refuse_while_written(root)
     settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
     with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
-        report = verify_store(root, bars, pool.stream)
+        report = verify_store(root, bars, pool.stream, follow=sources)
+    for note in report.notes:
+        err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     for problem in report.problems[:_SHOWN_PROBLEMS]:
-        err.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
+        err.print(styled(("✗", "red"), f" {problem}"), soft_wrap=True)
     if len(report.problems) > _SHOWN_PROBLEMS:
         err.print(f"… and {len(report.problems) - _SHOWN_PROBLEMS} more problems")
     counts = ", ".join(f"{number} {name}" for name, number in report.checked.items())
@@ -43,4 +52,4 @@ def verify(
         counts += f" ({report.unproved} of them unproved: no independent search decided them)"
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
-    out.print(f"[green]✓[/] {root} holds: {counts}", soft_wrap=True)
+    out.print(styled(("✓", "green"), f" {root} holds: {counts}"), soft_wrap=True)

@@ -17,6 +17,8 @@ from ..images import encode_png
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
 from .describe import find_episode
+from .licence import terms_of
+from .predictability import PREDICTOR_HEADER, predictor_rows
 from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
 from .store import Store
@@ -84,9 +86,9 @@ def card_text(
 ) -> str:
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
     config, environments = store.config, list(store.config.environments)
-    rows = row_counts(store, folder)
+    rows, terms = row_counts(store, folder), terms_of(store.run)
     head = DatasetCardData(
-        license="apache-2.0",
+        license=terms.licence,
         pretty_name="PIVOT failure labels",
         task_categories=["image-text-to-text", "reinforcement-learning"],
         tags=["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
@@ -95,13 +97,14 @@ def card_text(
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    usage = usage_rows(store)
+    usage, predicted = usage_rows(store), predictor_rows(store, folder)
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
         environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
         picture=PICTURE if with_picture else None,
         modes=_modes(store),
+        predictors=_table(PREDICTOR_HEADER, predicted) if predicted else None,
         bounds=_bounds(store),
         config=config,
         solvers=_solvers(store),
@@ -111,6 +114,7 @@ def card_text(
         paper_modes=" and ".join(PAPER_MODES),
         solver_settings=[(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
         stand_ins="; ".join(_stand_ins(store)),
+        terms=terms,
         part_settings=[(title, canonical_json(part.options)) for title, part in parts if part.options],
         usage=_table(USAGE_HEADER, usage) if usage else None,
         settings=json.dumps(settings, indent=2, sort_keys=True),

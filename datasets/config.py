@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from pydantic import (
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import ConfigError, PluginError
+from ..labeling.action_log import LogDetail
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
@@ -95,16 +97,22 @@ class RunConfig(BaseModel):
     """Whether records that were infeasible before any action enter the training set (spec section 1)."""
     target_vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the targets use; `paper` says timeout for all modes of svg (spec section 3)."""
+    log: LogDetail = "full"
+    """What the Analyzer's log shows of a step: the fields of its environment, from which the pivot can often be worked
+    out, or its action alone, so that the pictures decide (spec section 4)."""
+    license: str = Field(default="", max_length=60, pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$")
+    """Licence that the publisher of the dataset states, as the Hugging Face hub spells it, such as ``cc-by-4.0``. Empty
+    to derive it from what the rows are made of: ``unknown`` where others made something under terms nobody knows."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)
 
     @field_validator("environments")
     @classmethod
-    def _resolve_settings(cls, runs: dict[str, EnvRun]) -> dict[str, EnvRun]:
+    def _resolve_settings(cls, runs: dict[str, EnvRun], info: ValidationInfo) -> dict[str, EnvRun]:
         """Check every environment's settings and complete them with their defaults."""
         return {
-            name: EnvRun(tasks=run.tasks, settings=env_config(name, run.settings).model_dump(mode="json"))
+            name: EnvRun(tasks=run.tasks, settings=env_config(name, run.settings, info.context).model_dump(mode="json"))
             for name, run in runs.items()
         }
 
@@ -184,23 +192,23 @@ def part_type(role: Role, name: str) -> Any:
     raise PluginError(f"unknown {plugins.GROUPS[group].member} {name!r}; registered: {known}")
 
 
-def env_config(name: str, settings: Mapping[str, Any]) -> EnvConfig:
-    """Check the settings of one environment.
+def env_config(name: str, settings: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> EnvConfig:
+    """Check the settings of one environment; ``context`` is ``STORED`` for those of a store.
 
     Raises:
         ConfigError: a setting is unknown or out of range; PluginError: the environment is.
     """
-    return read_settings(environment(name).config_type, settings, f"setting {name}.")
+    return read_settings(environment(name).config_type, settings, f"setting {name}.", context)
 
 
-def make_config(raw: Mapping[str, Any]) -> RunConfig:
-    """Build a RunConfig from plain data.
+def make_config(raw: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> RunConfig:
+    """Build a RunConfig from plain data; ``context`` is ``STORED`` for that of a store.
 
     Raises:
         ConfigError: a field is unknown, missing or out of range.
     """
     try:
-        return RunConfig.model_validate(raw)
+        return RunConfig.model_validate(raw, context=context)
     except ValidationError as error:
         raise ConfigError(explain(error, "config field ", RunConfig)) from error
 
@@ -229,10 +237,19 @@ def load_config(path: Path) -> RunConfig:
 def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
+    pictures = ("pillow", "opencv-python-headless", "isal", "cairosvg")
     found: dict[str, str] = {}
-    for package in packages:
+    for package in (*packages, *pictures):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
-    return found
+    return found | {"cairo": _cairo_version()}
+
+
+def _cairo_version() -> str:
+    """Version of the library that draws SVG, which is no Python package."""
+    try:
+        return import_module("cairocffi").cairo_version_string()
+    except (ImportError, OSError):
+        return "not installed"

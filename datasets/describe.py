@@ -1,6 +1,7 @@
 """A labelled episode in words and as a figure, for ``pivot peek``, the card and the README."""
 
 import json
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ from numpy.typing import NDArray
 
 from ..collage.figure import FigureText, failure_figure
 from ..errors import StoreError
-from ..labeling.action_log import log_lines
+from ..labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, number_text
+from ..solvers.base import Case
 from .config import Shard, environment
 from .export import FrameReader, drawn_tiles
+from .proof.labels import stored_verdict
 from .schema import EPISODES, FRAMES, LABELS, STEPS
 from .store import Store
 from .tables import Rows, steps_by_episode
@@ -33,11 +36,25 @@ class EpisodeView:
         """The labelled pivot step, or None."""
         return None if self.label is None else self.label["pivot_step"]
 
+    @cached_property
+    def _infos(self) -> list[dict[str, Any]]:
+        return [json.loads(step["info"]) for step in self.steps]
+
+    @cached_property
+    def decimals(self) -> int:
+        """How many decimals of a measurement are shown, so that log and certificate say the same."""
+        if self.label is None or self.pivot_step is None:
+            return FLOAT_DECIMALS
+        episode, solver = self.episode, self.store.run.env(self.episode["env"]).solver()
+        told = [step["observation_text"] for step in self.steps]
+        case = Case(episode["initial_state"], episode["actions"], episode["horizon"], self._infos, told)
+        return log_decimals(solver, [case], [stored_verdict(self.label)])[0]
+
     @property
     def log(self) -> list[str]:
-        """The compact action log."""
+        """The compact action log with all fields, whatever the Analyzer is shown."""
         fields = environment(self.episode["env"]).profile.log_fields
-        return log_lines(fields, self.episode["actions"], [json.loads(step["info"]) for step in self.steps])
+        return log_lines(fields, self.episode["actions"], self._infos, self.decimals)
 
     @property
     def title(self) -> str:
@@ -62,7 +79,7 @@ class EpisodeView:
         if label is None:
             return facts
         if label["certificate"] is not None:
-            facts.append(("certificate", certificate_text(label["certificate"])))
+            facts.append(("certificate", certificate_text(label["certificate"], self.decimals)))
             if (reference := reference_text(label["certificate"])) is not None:
                 exact = label["certificate"]["reference_kind"] == "exact"
                 facts.append(("by the true way" if exact else "by a bound that holds", reference))
@@ -92,13 +109,13 @@ def _row(store: Store, schema: Any, shard: Shard, episode_id: str) -> dict[str, 
     return rows.slice(wanted[0], 1).to_pylist()[0] if wanted else None
 
 
-def certificate_text(certificate: dict[str, Any]) -> str:
-    """State a certificate in one sentence."""
+def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS) -> str:
+    """State a certificate in one sentence, its scores with as many decimals as the log."""
     unit = certificate["unit"]
     if certificate["kind"] == "convention":
         earlier = certificate["raw_before"]
-        before = "there was none before" if earlier is None else f"the one before {earlier:.4f}"
-        return f"the last submission scored {certificate['raw_after']:.4f}, {before} (convention)"
+        before = "there was none before" if earlier is None else f"the one before {number_text(earlier, decimals)}"
+        return f"the last submission scored {number_text(certificate['raw_after'], decimals)}, {before} (convention)"
 
     least = "at least " if certificate["kind"] == "lower_bound" else ""
     verb = "open" if unit == "stages" else "needed"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..collage import Tiles, collage, episode_tiles, panel
 from ..images import decode, encode_jpeg, encode_png
-from ..labeling.action_log import action_log
+from ..labeling.analyzer import shown_log
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
 from .parquet import read_table
@@ -159,17 +159,15 @@ def record_row(
     modes: Sequence[str] = FAILURE_MODES,
 ) -> dict[str, Any]:
     """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
-    profile = environment(episode["env"]).profile
-    tiles = drawn_tiles(episode["env"], steps, frames)
-    infos = [json.loads(step["info"]) for step in steps]
+    tiles, prompt = drawn_tiles(episode["env"], steps, frames), json.loads(messages)
     return {
         **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
         "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
         "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
-        "prompt": [_message(message) for message in json.loads(messages)],
+        "prompt": [_message(message) for message in prompt],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
         "failure_mode_id": modes.index(label["failure_mode"]),
-        "action_log": action_log(profile.log_fields, episode["actions"], infos),
+        "action_log": shown_log(prompt),
         "solver": f"{label['solver']} {label['solver_version']}",
     }
 

@@ -114,8 +114,13 @@ class Run:
     @cached_property
     def run_id(self) -> str:
         """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
-        config, policy = self.config, self.policy()
-        return digest({"seed": config.seed, "rollouts": config.rollouts, "policy": policy.name, **policy.config}, 16)
+        return self.run_id_with(self.policy().config)
+
+    def run_id_with(self, policy_config: Mapping[str, Any]) -> str:
+        """Return the run id for a policy whose config is known, as from stored rows."""
+        config = self.config
+        named = {"seed": config.seed, "rollouts": config.rollouts, "policy": self.policy().name}
+        return digest({**named, **policy_config}, 16)
 
     def check_parts(self) -> None:
         """See whether what policy and writer need is installed.

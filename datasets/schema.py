@@ -183,7 +183,7 @@ DATASET = TableSchema(
         Column("failure_mode_id", pa.int64(), "m* as a class label.", FAILURE_MODES),
         *LABELS.only("failure_reason"),
         *EPISODES.only("actions"),
-        Column("action_log", pa.string(), "Compact log, one line a step."),
+        Column("action_log", pa.string(), "Compact log as the prompt shows it, one line a step."),
         *EPISODES.only("initial_state", "horizon", "num_steps", "episode_return"),
         *LABELS.only("certificate", "proved", "witness", "infeasible_at_start"),
         *EPISODES.only("policy"),

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
+from ..plugins import STORED
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
@@ -77,7 +78,7 @@ class Store:
         if not isinstance(raw, dict) or "config" not in raw:
             raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
         try:
-            return cls(root, make_config(raw["config"]))
+            return cls(root, make_config(raw["config"], STORED))
         except (ConfigError, PluginError) as error:
             raise type(error)(f"{run_file}: {error}") from error
 
@@ -171,13 +172,13 @@ class Store:
             files += [name for shard in shards if (name := self.label_calls_file(shard)) is not None]
         return files
 
-    def check_files(self) -> None:
-        """Check that every file of every table is whole, from the footers alone (under a millisecond a file).
+    def check_files(self, schemas: Iterable[TableSchema] = (*STORE_TABLES, LABELS)) -> None:
+        """Check that every file of some tables is whole, from the footers alone (under a millisecond a file).
 
         Raises:
             StoreError: a file is missing, torn, or has other columns.
         """
-        for schema in (*STORE_TABLES, LABELS):
+        for schema in schemas:
             for name in self.files(schema):
                 check_file(self.storage, name, schema)
 

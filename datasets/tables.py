@@ -68,7 +68,18 @@ def steps_by_episode(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
 
 
 _SHARED_COLUMNS = [each.name for each in fields(FailedEpisode) if each.name in EPISODES.names]
-_STEP_COLUMNS = ["episode_id", "observation_text", "payload", "action_valid", "frame_id", "next_frame_id", "info"]
+_STEP_COLUMNS = [
+    "episode_id",
+    "observation_text",
+    "payload",
+    "action_valid",
+    "frame_id",
+    "next_frame_id",
+    "info",
+    "finish_reason",
+    "reply_outcome",
+    "submission_outcome",
+]
 
 
 def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
@@ -94,6 +105,9 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
                 action_valid=[step["action_valid"] for step in mine],
                 frame_ids=[step["frame_id"] for step in mine] + [step["next_frame_id"] for step in mine[-1:]],
                 observations=[step["observation_text"] for step in mine],
+                reply_outcomes=[step["reply_outcome"] for step in mine],
+                finish_reasons=[step["finish_reason"] for step in mine],
+                submission_outcomes=[step["submission_outcome"] for step in mine],
             )
         )
     return found

@@ -1,6 +1,8 @@
-"""DuckDB views over a store, kept in ``DIR/pivot.duckdb`` with paths relative to the store.
+"""DuckDB views over a store: made in memory for our own queries, and kept in ``DIR/pivot.duckdb`` for other clients.
 
-The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Groups are
+The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Our own
+queries never run what a ``pivot.duckdb`` holds, which may come from a stranger: views are made from the code below over
+tables that PIVOT opens, in a database that can reach no file, network or extension. Groups are
 blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
 short blocks are dropped and counted (spec section 6).
 """
@@ -13,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.dataset as arrow_dataset
 
 from ..errors import ConfigError, StoreError
 from ..storage.base import storage_error
 from .config import GROUP_SIZE
-from .schema import EPISODES, LABELS, PROMPTS, STEPS
+from .schema import EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
 
 _GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
@@ -84,6 +88,18 @@ VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
 """Public view names, in the order of creation."""
 
 
+_BASE: dict[str, TableSchema] = {"episodes": EPISODES, "steps": STEPS, "prompts": PROMPTS, "labels": LABELS}
+
+CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+"""Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
+
+
 def _sources(store: Store) -> dict[str, str]:
     return {
         "episodes": _parquet(f"{EPISODES.name}/*/*.parquet"),
@@ -104,6 +120,10 @@ def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str])
     """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
     for name, source in sources.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
+    _derive_views(connection)
+
+
+def _derive_views(connection: duckdb.DuckDBPyConnection) -> None:
     for name, sql in _DERIVED_VIEWS.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
@@ -119,16 +139,27 @@ def write_database(store: Store, name: str = DATABASE) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             temporary = Path(scratch) / DATABASE
-            with _plain_name(store.storage.local_path()) as root, duckdb.connect(str(temporary)) as connection:
-                connection.execute(f"SET file_search_path = '{root}'")
-                create_views(connection, _sources(store))
+            write_views(store, temporary)
             store.storage.write_bytes(name, temporary.read_bytes())
     except OSError as error:
         raise storage_error("write", store.storage.address(name), error) from error
+
+
+def write_views(store: Store, path: Path) -> None:
+    """Write the views of a store into a new database at ``path``, with paths relative to the store.
+
+    Raises:
+        StoreError: a table of the store cannot be read.
+    """
+    try:
+        with _plain_name(store.storage.local_path()) as root, duckdb.connect(str(path)) as connection:
+            connection.execute(f"SET file_search_path = '{root}'")
+            create_views(connection, _sources(store))
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(
-            f"cannot create the views of {store.storage.address(name)}: {_first_line(error)}; run the same build again"
+            f"cannot create the views of {store.storage.address(DATABASE)}: {_first_line(error)}; run the same build "
+            "again"
         ) from error
 
 
@@ -146,37 +177,39 @@ def _plain_name(root: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def connect(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the views of a finished store for reading; relative paths are resolved against the store.
+def connect(root: Path, *, external: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the views of a finished store in a database of their own, in memory.
+
+    With ``external`` queries may read and write any file and load extensions; relative paths are those of the store.
 
     Raises:
-        StoreError: there is no finished store, one of its files is missing, or its database is damaged.
+        StoreError: there is no finished store, or one of its files is missing, torn or has other columns.
     """
     store = Store.open(root)
-    store.check_presence((EPISODES, STEPS, PROMPTS, LABELS))
-    path = store.storage.address(DATABASE)
-    if store.storage.stat(DATABASE) is None:
-        raise StoreError(f"{path} is missing; run the same build again to write it anew")
-    with _plain_name(store.storage.local_path()) as plain:
-        try:
-            connection = duckdb.connect(str(plain / DATABASE), read_only=True)
-        except duckdb.Error as error:
-            raise StoreError(
-                f"{path} cannot be opened ({_first_line(error)}); delete it and run the same build again"
-            ) from error
-        with connection:
+    store.check_files(_BASE.values())
+    with duckdb.connect(config={} if external else CLOSED) as connection:
+        for name, schema in _BASE.items():
+            paths = [str(store.storage.local_path(file)) for file in store.files(schema)]
+            connection.register(name, arrow_dataset.dataset(paths, schema=schema.arrow, format="parquet"))
+        _derive_views(connection)
+        connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
+        if not external:
+            connection.execute("SET lock_configuration = true")
+            connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
+            yield connection
+            return
+        with _plain_name(store.storage.local_path()) as plain:
             connection.execute(f"SET file_search_path = '{plain}'")
-            connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
             yield connection
 
 
-def query(root: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run one SQL query over the views; return column names and rows.
+def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
 
     Raises:
-        ConfigError: the query is wrong; StoreError: the store is.
+        ConfigError: the query is wrong, or asks for what it may not; StoreError: the store is damaged.
     """
-    with connect(root) as connection:
+    with connect(root, external=external) as connection:
         return run_query(root, connection, sql)
 
 
@@ -186,11 +219,16 @@ def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tu
         result = connection.execute(sql)
         names = [column[0] for column in result.description or []]
         return names, result.fetchall()
-    except duckdb.Error as error:
-        # A damaged file shows as any kind of DuckDB error; the files themselves tell.
+    except duckdb.PermissionException as error:
+        raise ConfigError(
+            f"the query may see the store alone, no other file and no extension ({_first_line(error)}); give "
+            "--allow-external to let it"
+        ) from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        # A damaged file shows as any kind of error; the files themselves tell.
         Store.open(root).check_files()
         raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
 
 
-def _first_line(error: duckdb.Error) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]

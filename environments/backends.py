@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from ..errors import LevelError
 from ..identity import canonical_json
 from ..images import Frame, decode, encode_jpeg, encode_png
-from .base import NO_FRAME, EnvConfig, PivotEnv
+from .base import NO_FRAME, EnvConfig, PivotEnv, Source
 
 EMBEDDED = "embedded"
 
@@ -28,11 +28,18 @@ class BackendConfig(EnvConfig):
     """What runs behind the environment; subclasses list the choices."""
     stand_in: ClassVar[str]
     """What the embedded world stands in for, half a sentence for the dataset card."""
+    simulated: ClassVar[str]
+    """What the simulator's pictures show that others made, half a sentence for the dataset card."""
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
         """The embedded world stands in for the simulator."""
         return (self.stand_in,) if self.backend == EMBEDDED else ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The embedded world is generated; a simulator shows models and textures of others."""
+        return () if self.backend == EMBEDDED else (Source(self.simulated, None),)
 
     @property
     def simulator(self) -> str:
@@ -43,6 +50,11 @@ class BackendConfig(EnvConfig):
     def repeats_exactly(self) -> bool:
         """The embedded world does."""
         return self.backend == EMBEDDED
+
+    @property
+    def tolerance(self) -> float:
+        """Two centimetres for a simulator."""
+        return 0.0 if self.backend == EMBEDDED else 0.02
 
     @property
     def most_instances(self) -> int | None:

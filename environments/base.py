@@ -25,11 +25,24 @@ NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 NO_FRAME.flags.writeable = False
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something in the rows of an environment that others made, for the licence of a dataset."""
+
+    what: str
+    """Half a sentence for the dataset card."""
+    licence: str | None
+    """Its licence as the Hugging Face hub spells it, such as ``mit``; None where nobody here knows it."""
+
+
 class EnvConfig(Settings):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
 
     locations: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
+
+    level_sources: ClassVar[frozenset[str]] = frozenset()
+    """Those of ``locations`` from which levels are made, where they are not at their default."""
 
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
@@ -40,14 +53,27 @@ class EnvConfig(Settings):
         return ()
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """What of levels and pictures others made, under these settings; empty where all of it is generated.
+
+        An environment that does not say so is not taken for one that owes nothing to anybody.
+        """
+        return (Source("levels and pictures of this environment, which does not say who made them", None),)
+
+    @property
     def simulator(self) -> str | None:
         """The backend that these settings choose, for the column ``backend``; None for the profile's."""
         return None
 
     @property
     def repeats_exactly(self) -> bool:
-        """Whether re-execution gives equal frames and numbers to the last bit; a simulator may be a little off."""
+        """Whether re-execution gives equal frames; a simulator may draw a little differently each time."""
         return True
+
+    @property
+    def tolerance(self) -> float:
+        """How far a measured number of a re-execution may be off, in its unit: metres of a simulator, or a score."""
+        return 0.0
 
     @property
     def most_instances(self) -> int | None:
@@ -57,6 +83,23 @@ class EnvConfig(Settings):
     def decisive(self) -> dict[str, Any]:
         """Return the resolved settings that decide an episode, as JSON data: what ids and rows are made with."""
         return self.model_dump(mode="json", exclude=set(self.locations))
+
+    def without_locations(self) -> Self:
+        """Return the same settings that name no place on this machine."""
+        defaults = {name: type(self).model_fields[name].get_default() for name in self.locations}
+        return self.model_copy(update=defaults)
+
+    @property
+    def levels_from_elsewhere(self) -> str | None:
+        """Say where levels are made from, if that is a place outside of PIVOT; None for a generator."""
+        fields = type(self).model_fields
+        named = {name: getattr(self, name) for name in sorted(self.level_sources)}
+        return next((f"{name}={value}" for name, value in named.items() if value != fields[name].get_default()), None)
+
+    @property
+    def loads_from_elsewhere(self) -> str | None:
+        """Say which model or program is loaded from a place that these settings name; None where none is."""
+        return None
 
     def digest(self) -> str:
         """Return eight hex digits of the decisive settings; part of every task id."""
@@ -153,8 +196,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         """Say what of the class the dataset could not store; see the base class."""
         if problem := super().misfit():
             return problem
-        if not issubclass(cls.config_type, EnvConfig):
-            return f"its config_type is {cls.config_type!r}, expected a subclass of EnvConfig, which has the horizon"
+        config_type: type = cls.config_type  # in the declaration alone, a plugin may have put anything there
+        if not issubclass(config_type, EnvConfig):
+            return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
         profile = getattr(cls, "profile", None)
         if not isinstance(profile, EnvProfile):
             return f"its profile is {profile!r}, expected an EnvProfile"

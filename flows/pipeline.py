@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import assign_sides
+from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -26,17 +27,7 @@ from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .served import roll_out_served
-from .stages import (
-    EXPORT,
-    LABEL,
-    ROLLOUT,
-    ShardResult,
-    export_shard,
-    export_stage,
-    label_shard,
-    label_stage,
-    roll_out_shard,
-)
+from .stages import ShardResult, export_shard, label_shard, roll_out_shard
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -216,11 +207,12 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     if refresh or open_storage(root).stat(RUN) is None:
         return config
     old = Store.open(root, complete=False).config
-    config = config.model_copy(update={"label_version": old.label_version})
+    kept = {"label_version": old.label_version, "license": config.license or old.license}
+    config = config.model_copy(update=kept)
     changed = [
         name
         for name in type(config).model_fields
-        if name != "environments" and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
+        if name not in ("environments", "license") and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -233,8 +225,8 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
-            f"`pivot relabel {root}` if only teacher, solver settings, split or target words differ, or build it anew "
-            "with --refresh"
+            f"`pivot relabel {root}` if only teacher, solver settings, split, target words or log differ, or build it "
+            "anew with --refresh"
         )
     return config
 
@@ -242,7 +234,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
 def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the settings that would make other episodes; what only lies elsewhere by now is still the same."""
     before, after = (env_config(env, settings).decisive() for settings in (old, new))
-    return sorted(key for key in before if before[key] != after[key])
+    return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
 def _deciding(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
+from ..datasets.inputs import ROLLOUT
 from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.views import write_database
@@ -17,7 +18,7 @@ from ..storage import open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
-from .stages import ROLLOUT, ShardResult
+from .stages import ShardResult
 
 
 def relabel_store(
@@ -30,7 +31,7 @@ def relabel_store(
     Args:
         root: the store.
         changes: fields of the run config that differ from now on: ``teacher``, ``split``, ``target_vocabulary``,
-            ``include_infeasible``, ``solvers``.
+            ``include_infeasible``, ``solvers``, ``log``.
         execute: runs the shards.
         reporter: is told how far the work has come.
         keep_old: keep the replaced labels as ``labels/v<N>``.

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..datasets.config import Shard
+from ..datasets.inputs import ROLLOUT
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
-from .stages import ROLLOUT, RolloutJob, ShardResult, rollout_job, store_rollouts
+from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
 def roll_out_served(
@@ -35,7 +36,7 @@ def roll_out_served(
 
     def batches() -> Iterator[Batch]:
         for shard, levels in tasks.items():
-            job = rollout_job(root, run, shard, levels, policy)
+            job = rollout_job(root, run, shard, levels)
             if isinstance(job, ShardResult):
                 results.append(job)
                 reporter.advance(ROLLOUT, episodes[shard])

@@ -3,8 +3,12 @@
 The text says how the collage is laid out, what is asked, what each failure mode of the environment means, and what
 happened. The rendered messages are plain data in which the collage is named by the ids of its tiles, so their hash says
 what the model is shown; for training they become TRL's conversational ``prompt`` and ``completion`` parts.
+
+How much the log tells is a setting: all fields of the environment, from which budgets and distances the pivot can often
+be worked out, or the actions alone, so that the pictures decide. It is part of the template's version.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,14 +16,22 @@ from ..collage import TARGET_LABEL, episode_tiles, grid_shape
 from ..environments.base import EnvProfile
 from ..identity import digest
 from ..messages import PromptMessages
-from .action_log import action_log
+from .action_log import FLOAT_DECIMALS, LogDetail, action_log
 from .base import FailedEpisode
 from .domains import domain_of
 from .target import FIELDS
 from .vocabulary import Vocabulary, target_modes
 
-VERSION = "1"
-"""Version of the template; any change of its text or of the wording tables raises it."""
+VERSION = "2"
+"""Version of the template; any change of its text, of the wording tables or of the log raises it."""
+
+LOG_HEADING = "\n- Compact action log:\n"
+"""Stands once in every prompt: no text of an episode above it can hold a line break. The log is all that follows."""
+
+
+def template_version(log: LogDetail) -> str:
+    """Return the version of the template with one kind of log."""
+    return VERSION if log == "full" else f"{VERSION}+{log}"
 
 
 def template_name(env: str) -> str:
@@ -54,9 +66,17 @@ def how_to_read(profile: EnvProfile, num_steps: int) -> str:
     )
 
 
+_RELY = {
+    "full": "Rely on the pictures as well as on the log; neither is enough alone.",
+    "actions": "The log names the actions alone: what came of them, only the pictures show.",
+}
+
+
 @lru_cache(maxsize=4096)
-def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: Vocabulary) -> str:
-    """Everything above the log: equal for episodes of one length and instruction."""
+def _opening(
+    profile: EnvProfile, num_steps: int, horizon: int, instruction: str, vocabulary: Vocabulary, log: LogDetail
+) -> str:
+    """Everything above the log: equal for episodes of one length, budget and instruction."""
     words = domain_of(profile.name)
     last = num_steps - 1
     modes = target_modes(profile, vocabulary)
@@ -77,12 +97,12 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: 
         f"then one short command that tells the agent what to do at {step}. Advice for the next attempt, not a report.",
         "",
         "Constraints:",
-        "- Rely on the pictures as well as on the log; neither is enough alone.",
+        f"- {_RELY[log]}",
         f"- Steps are counted from 0. {step} has to be an integer from 0 to {last}, the label of a tile.",
         # Where only the last step can be the pivot, a claim that all steps are alike would contradict the advice.
         "- Decide from this episode alone"
         + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
-        f"- {words.advice}",
+        f"- {words.advice}" + (f" {words.log_advice}" if log == "full" and words.log_advice else ""),
         f"- {mode} has to be exactly one of: {', '.join(modes)}.",
         f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",
         "",
@@ -95,31 +115,54 @@ def _opening(profile: EnvProfile, num_steps: int, instruction: str, vocabulary: 
         "Episode:",
         *context,
         "- episode_success: failure",
+        f"- Turns given: {horizon}",
         f"- Number of steps: {num_steps}",
         f"- Valid range of {step}: [0, {last}]",
-        "- Compact action log:",
-        "",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + LOG_HEADING
 
 
-def analyzer_text(profile: EnvProfile, episode: FailedEpisode, vocabulary: Vocabulary = "certificate") -> str:
-    """Return the text part of the prompt; the episode has at least one step."""
-    opening = _opening(profile, episode.num_steps, episode.instruction, vocabulary)
-    return opening + action_log(profile.log_fields, episode.actions, episode.infos)
+def analyzer_text(
+    profile: EnvProfile,
+    episode: FailedEpisode,
+    vocabulary: Vocabulary = "certificate",
+    log: LogDetail = "full",
+    decimals: int = FLOAT_DECIMALS,
+) -> str:
+    """Return the text part of the prompt; the episode has at least one step.
+
+    Args:
+        profile: what is known about the environment.
+        episode: what happened.
+        vocabulary: whose words for failure modes the answer is to use.
+        log: what the log shows of each step.
+        decimals: how many of a measurement it shows.
+    """
+    opening = _opening(profile, episode.num_steps, episode.horizon, episode.instruction, vocabulary, log)
+    fields = profile.log_fields if log == "full" else ()
+    return opening + action_log(fields, episode.actions, episode.infos, decimals)
 
 
 def analyzer_prompt(
-    profile: EnvProfile, episode: FailedEpisode, vocabulary: Vocabulary = "certificate"
+    profile: EnvProfile,
+    episode: FailedEpisode,
+    vocabulary: Vocabulary = "certificate",
+    log: LogDetail = "full",
+    decimals: int = FLOAT_DECIMALS,
 ) -> PromptMessages:
     """Render the Analyzer prompt of an episode: the collage, named by the ids of its tiles, then the text."""
     tiles = list(episode_tiles(profile.tiles, episode.frame_ids).frames)
     content = [
         {"type": "image", "collage_of": tiles},
-        {"type": "text", "text": analyzer_text(profile, episode, vocabulary)},
+        {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
-    return PromptMessages(digest(messages), template_name(profile.name), VERSION, messages)
+    return PromptMessages(digest(messages), template_name(profile.name), template_version(log), messages)
+
+
+def shown_log(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the compact log that the messages of a stored Analyzer prompt show."""
+    return messages[0]["content"][-1]["text"].partition(LOG_HEADING)[2]
 
 
 def shown_frames(prompt: PromptMessages) -> tuple[str, ...]:

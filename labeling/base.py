@@ -16,6 +16,7 @@ from ..messages import Call, PromptMessages
 from ..plugins import Plugin
 from ..records import Stored
 from ..solvers.base import Case, Certificate, Solver, Verdict
+from .action_log import FLOAT_DECIMALS
 from .replay import Replays
 from .vocabulary import Vocabulary
 
@@ -46,6 +47,12 @@ class FailedEpisode:
     """Length T + 1: the frame before each action, then the terminal one."""
     observations: Sequence[str] = ()
     """The text observation before each action, length T, or empty where none is known."""
+    reply_outcomes: Sequence[str] = ()
+    """What the reply grammar made of each reply, length T, or empty where nobody knows."""
+    finish_reasons: Sequence[str] = ()
+    """Why the generation of each reply ended, length T, or empty where nobody knows."""
+    submission_outcomes: Sequence[str | None] = ()
+    """What became of each submission, length T, or empty where nobody knows; None where actions submit nothing."""
 
     @property
     def num_steps(self) -> int:
@@ -136,8 +143,10 @@ class GuidanceRequest:
     prompt: PromptMessages
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
-    frames: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    frames: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     """Encoded pictures by frame id, at least those of the episode; empty for a teacher without ``needs_pictures``."""
+    decimals: int = FLOAT_DECIMALS
+    """With how many decimals the log of this episode shows measurements; see :func:`.action_log.log_decimals`."""
 
 
 UNANSWERED = "unanswered"

@@ -13,6 +13,7 @@ from ..errors import CertifyError, StoreError
 from ..identity import canonical_json
 from ..messages import PromptMessages
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
+from .action_log import LogDetail, log_decimals
 from .analyzer import analyzer_prompt, shown_frames
 from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
 from .replay import Replays
@@ -35,6 +36,7 @@ def label_episodes(
     vocabulary: Vocabulary = "certificate",
     frames: Mapping[str, bytes] | None = None,
     prover: Prover | None = None,
+    log: LogDetail = "full",
 ) -> list[Label]:
     """Return one label per episode, in order.
 
@@ -47,6 +49,7 @@ def label_episodes(
         vocabulary: whose words for failure modes targets and prompts use; the labels keep the solver's.
         frames: encoded pictures by frame id, for a teacher that needs them.
         prover: proves every label a second time; one that it refutes is rejected, without it all are unproved.
+        log: what the Analyzer's log shows of each step.
 
     Raises:
         StoreError: the rows of an episode do not belong together.
@@ -56,17 +59,22 @@ def label_episodes(
     """
     for episode in episodes:
         _check_rows(episode)
-    answers = solver.certify([episode.case() for episode in episodes])
+    cases = [episode.case() for episode in episodes]
+    answers = solver.certify(cases)
     _check_answers(solver, episodes, answers)
+    decimals = log_decimals(solver, cases, answers)
     profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
     prompts = [
-        analyzer_prompt(profile, episode, vocabulary) for profile, episode in zip(profiles, episodes, strict=True)
+        analyzer_prompt(profile, episode, vocabulary, log, shown)
+        for profile, episode, shown in zip(profiles, episodes, decimals, strict=True)
     ]
     solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
     guidance: dict[int, tuple[Guidance, PromptMessages | None]] = {}
     if teacher is not None and solved:
         requests = [
-            GuidanceRequest(profiles[index], episodes[index], answer, prompts[index], vocabulary, frames or {})
+            GuidanceRequest(
+                profiles[index], episodes[index], answer, prompts[index], vocabulary, frames or {}, decimals[index]
+            )
             for index, answer in enumerate(answers)
             if isinstance(answer, Verdict)
         ]
@@ -186,8 +194,8 @@ def _check_rows(episode: FailedEpisode) -> None:
         "action_valid": len(episode.action_valid),
         "frame_ids": len(episode.frame_ids) - 1,
     }
-    if episode.observations:
-        lengths["observations"] = len(episode.observations)
+    optional = ("observations", "reply_outcomes", "finish_reasons", "submission_outcomes")
+    lengths |= {name: len(getattr(episode, name)) for name in optional if getattr(episode, name)}
     wrong = [f"{name} of {length}" for name, length in lengths.items() if length != steps]
     if wrong or steps == 0:
         raise StoreError(

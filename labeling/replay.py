@@ -20,7 +20,7 @@ from ..environments.base import Frame, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
-from ..rollouts.base import INFO_KEYS
+from ..rollouts.base import INFO_KEYS, judged
 
 if TYPE_CHECKING:  # a draft holds the replays, so the module of episodes and drafts imports this one
     from .base import FailedEpisode
@@ -29,10 +29,6 @@ Result = TypeVar("Result")
 
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
-
-
-TOLERANCE = 0.02
-"""How far a simulator that does not repeat exactly may be off, in the unit of the measurement (metres)."""
 
 
 class DisagreementError(Exception):
@@ -94,7 +90,7 @@ class Replayer:
         if episode.horizon != env.config.horizon:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
         ids = self._ids_of(episode.initial_state)
-        exact = env.config.repeats_exactly
+        exact, tolerance = env.config.repeats_exactly, env.config.tolerance
         frame = self._start(episode)
         if exact and self._id(ids, frame) != frame_ids[0]:
             raise DisagreementError("frame", "the first frame is another one")
@@ -102,10 +98,11 @@ class Replayer:
         ended = succeeded = False
         for t, action in enumerate(episode.actions):
             frame, reward, terminated, truncated, info = self._step(t, action, episode.payloads[t])
-            if reward != rewards[t]:
+            if not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
                 raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            found = info if exact else _settled(info, logged)
+            told = judged(info, episode.action_valid[t])
+            found = _settled(told, logged, tolerance) if tolerance else told
             if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
                 raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
@@ -167,13 +164,13 @@ class Replayer:
         return found
 
 
-def _settled(info: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a simulator's ``info`` with every measurement that is near enough to the logged one replaced by it."""
+def _settled(info: Mapping[str, Any], logged: Mapping[str, Any], tolerance: float) -> dict[str, Any]:
+    """Return an ``info`` with every measurement that is near enough to the logged one replaced by it."""
     return {
         key: logged[key]
         if isinstance(value, float)
         and isinstance(logged.get(key), float)
-        and math.isclose(value, logged[key], rel_tol=0, abs_tol=TOLERANCE)
+        and math.isclose(value, logged[key], rel_tol=0, abs_tol=tolerance)
         else value
         for key, value in info.items()
     }
@@ -216,6 +213,8 @@ class Replays:
         key = episode.env, canonical_json(episode.env_config)
         if key not in self._replayers:
             env_type = plugins.load("environments", episode.env)
+            if named := sorted(env_type.config_type.locations & episode.env_config.keys()):
+                raise DisagreementError("settings", f"{named[0]} names a place, which no row does")
             try:
                 self._replayers[key] = Replayer(env_type.from_settings(dict(episode.env_config)))
             except ValueError as error:  # pydantic's ValidationError is one

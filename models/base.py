@@ -101,7 +101,7 @@ class ChatAnswer:
     """Text of every token that ``logprobs`` speaks about, where it was asked for and the engine tells."""
     refusal: str | None = None
     """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
-    call: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
     cost, cache_hit, model_revision."""
 

@@ -29,6 +29,17 @@ INFO_KEYS = (
 """Keys of a step's stored ``info`` (spec section 4); whatever else an environment reports is not stored."""
 
 
+def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
+    """Return an environment's ``info`` with the reply grammar's part in it.
+
+    An environment sees actions alone; whether the whole reply kept the format, the think block too, only the parser
+    knows. ``action_is_valid`` of the log is what the column ``action_valid`` says.
+    """
+    if "action_is_valid" not in info:
+        return info
+    return {**info, "action_is_valid": bool(info["action_is_valid"]) and action_valid}
+
+
 class Status(StrEnum):
     """How far the record of an episode goes."""
 
@@ -82,7 +93,7 @@ class Reply:
     finish_reason: str = "stop"
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    call: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
 
 
@@ -104,6 +115,11 @@ class Policy(Plugin, ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
+
+    def config_for(self, env: str) -> dict[str, Any]:
+        """Return what decides the replies in one environment, for its episode ids: ``config``, unless it knows more."""
+        del env
+        return self.config
 
     def check(self) -> None:
         """See whether everything that the policy needs is installed, before a long run starts.

@@ -30,6 +30,7 @@ from .base import (
     StudentPrompt,
     TaskRollouts,
     Turn,
+    judged,
 )
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id, turn_seed
@@ -69,7 +70,7 @@ class TaskRun:
         self.policy = policy
         self.profile: EnvProfile = env_type.profile
         self._config = config
-        self._policy_config = policy.config
+        self._policy_config = policy.config_for(self.profile.name)
         self._shared = {
             **asdict(task),
             "run_id": run_id,
@@ -142,7 +143,7 @@ class TaskRun:
             name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
             payload = parsed.action.payload if parsed.action is not None else None
             next_frame_id, (reward, terminated, truncated, info) = await call(env, self._step, env, name, payload)
-            stored = _stored_info(info)
+            stored = _stored_info(judged(info, parsed.action_valid))
             episode.append(
                 Step(
                     episode_id=episode.episode_id,

@@ -8,7 +8,7 @@ the first action after which the goal cannot be reached within the remaining tur
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import ConfigDict
 
@@ -112,7 +112,7 @@ def unfit_modes(modes: Any) -> str | None:
     """Say why failure modes cannot be stored, or None: a mode is a word of a ClassLabel, a prompt and a target."""
     if not isinstance(modes, tuple) or not modes:
         return f"its failure modes are {modes!r}, expected a tuple of at least one word"
-    bad = [mode for mode in modes if not (isinstance(mode, str) and WORD.fullmatch(mode))]
+    bad = [mode for mode in cast(tuple[Any, ...], modes) if not (isinstance(mode, str) and WORD.fullmatch(mode))]
     return f"its failure mode {bad[0]!r} is no word; use lower-case letters, digits and underscores" if bad else None
 
 
@@ -146,6 +146,14 @@ class Solver(Plugin, ABC):
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label ``cases``, in order. Never raises for a bad episode: it answers :class:`Unsolved`."""
+
+    def needed(self, raw: float) -> float | None:
+        """Return what a measured amount takes, in the unit of the certificate; None where the measure decides nothing.
+
+        A rounded distance that is shown to people has to take as many turns as the certificate says.
+        """
+        del raw
+        return None
 
     @property
     def config(self) -> dict[str, Any]:

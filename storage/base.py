@@ -98,7 +98,7 @@ class Storage(ABC):
         """Read an object that holds JSON."""
         try:
             return json.loads(self.read_bytes(name).decode())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(
                 f"{self.address(name)} is not valid JSON ({error}); restore it from a copy or build the store again"
             ) from error
@@ -166,6 +166,10 @@ class Storage(ABC):
         """
 
     # One writer
+
+    @abstractmethod
+    def writer(self) -> str | None:
+        """Who holds the one writer's lock right now; None when nobody does, or nobody can tell. Changes nothing."""
 
     @abstractmethod
     def lock(self) -> AbstractContextManager[None]:

@@ -186,6 +186,18 @@ class LocalStorage(Storage):
 
     # One writer
 
+    def writer(self) -> str | None:
+        """The process that holds the lock of the folder, from a look at it: nothing is made or waited for."""
+        try:
+            with (self.root / LOCK).open("rb") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return stream.read().decode(errors="replace").strip() or "unknown"
+        except OSError:
+            pass
+        return None
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the lock of the folder, and clear away what killed writers left half written."""

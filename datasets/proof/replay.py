@@ -18,10 +18,10 @@ class StoredReplies(Policy):
 
     config_type = Settings
 
-    def __init__(self, policy: Policy, steps: Mapping[str, Rows]) -> None:
-        """Repeat the replies in ``steps``, the step rows by episode."""
+    def __init__(self, policy: Policy, config: dict[str, Any], steps: Mapping[str, Rows]) -> None:
+        """Repeat the replies in ``steps``, the step rows by episode, of a policy with the stored ``config``."""
         self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
-        self._config = policy.config
+        self._config = config
         self._steps = steps
 
     @property
@@ -53,13 +53,15 @@ class StoredGuidance(GuidanceWriter):
 
     config_type = Settings
 
-    def __init__(self, teacher: GuidanceWriter, known: Mapping[str, Guidance]) -> None:
-        """Repeat ``known``, the guidance by episode."""
+    def __init__(
+        self, teacher: GuidanceWriter, known: Mapping[str, Guidance], config: dict[str, Any] | None = None
+    ) -> None:
+        """Repeat ``known``, the guidance by episode; ``config`` is that of its writer where rows tell it."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
         self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
         self._teacher = teacher
-        self._config = teacher.config
+        self._config = teacher.config if config is None else config
         self._known = known
 
     @property

@@ -4,48 +4,52 @@ The replies of a real model cannot be derived, so they are taken as given; every
 rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
 """
 
+import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ...environments.base import Task
-from ...errors import ImageError, PivotError, StoreError
+from ...errors import ImageError, StoreError
+from ...identity import canonical_json
 from ...images import decode, frame_id
-from ...labeling.base import FailedEpisode
-from ...labeling.label import label_episodes
-from ...rollouts.base import Status, StopReason
+from ...rollouts.base import Policy, Status, StopReason
 from ...rollouts.loop import roll_out_tasks
-from ...solvers.base import Certificate, Prover, Verdict
+from ...storage.receipts import Receipt
 from ..config import RunConfig, Shard
 from ..export import dataset_file, dataset_tables
+from ..inputs import (
+    ROLLOUT,
+    export_inputs,
+    export_stage,
+    label_facts,
+    label_inputs,
+    label_stage,
+    rollout_facts,
+    rollout_inputs,
+)
 from ..parquet import read_table
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from ..store import DATASET_FOLDER, Store, shard_frames
-from ..tables import failed_episodes, label_prompt_table, label_table, rollout_tables, steps_by_episode
-from .compare import differences
-from .replay import StoredGuidance, StoredReplies, stored_guidance
-
-
-@dataclass(slots=True)
-class ShardReport:
-    """What was checked in one shard, and what was found."""
-
-    shard: Shard
-    problems: list[str] = field(default_factory=list)
-    checked: dict[str, int] = field(default_factory=dict)
-    unproved: int = 0
-    """Labels that no independent search could decide."""
-
-
-BROKEN_ROWS = (PivotError, KeyError, ValueError, TypeError, IndexError, AttributeError)
-"""What deriving anything from rows that contradict each other may raise."""
+from ..store import DATASET_FOLDER, Store
+from ..tables import rollout_tables, steps_by_episode
+from .compare import Same, differences, schema_differences
+from .labels import verify_labels
+from .pictures import container_format, container_problem
+from .replay import StoredReplies
+from .report import ShardReport
 
 
 def verify_shard(
-    root: Path, config: RunConfig, shard: Shard, tasks: Sequence[Task], sides: dict[str, str] | None
+    root: Path,
+    config: RunConfig,
+    shard: Shard,
+    tasks: Sequence[Task] | None,
+    sides: dict[str, str] | None,
+    follow: bool = False,
 ) -> ShardReport:
     """Verify one shard of a store; every problem found is described, none raises.
 
@@ -53,48 +57,132 @@ def verify_shard(
         root: the store.
         config: its run config.
         shard: what to verify.
-        tasks: the levels of the shard, planned anew from the config.
+        tasks: the levels of the shard, planned anew from the config; None to take the stored ones.
         sides: the side of the split of each episode; None where it cannot be told.
+        follow: whether settings that name places on this machine are followed.
     """
     report = ShardReport(shard)
     store = Store(root, config)
     try:
-        _verify_rollouts(store, shard, tasks, report)
-        _verify_labels(store, shard, report)
-        if sides is not None:
-            _verify_dataset(store, shard, sides, report)
+        stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
+        tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
+        _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
+        if _settings_are_the_runs(store, shard, stored[EPISODES], report):
+            verify_labels(store, shard, report, stored)
+            if sides is not None:
+                _verify_dataset(store, shard, sides, report)
+        _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
     except StoreError as error:
         report.problems.append(str(error))
-    except BROKEN_ROWS as error:
+    except Exception as error:  # noqa: BLE001 - a stranger's rows break what derives from them in any way
         # Rows that contradict each other break the derivation itself; what was found before says where.
         report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
     return report
 
 
-def _verify_rollouts(store: Store, shard: Shard, tasks: Sequence[Task], report: ShardReport) -> None:
+def stored_tasks(episodes: pa.Table) -> list[Task]:
+    """Return the levels that stored episodes were made from, in order."""
+    names = [each.name for each in fields(Task)]
+    return list(dict.fromkeys(Task(**row) for row in episodes.select(names).to_pylist()))
+
+
+def _read(store: Store, name: str, schema: TableSchema, report: ShardReport) -> pa.Table:
+    """Read a table of the store and check its schema to the last key."""
+    table = read_table(store.storage, name, schema)
+    report.problems += schema_differences(name, table.schema, schema.arrow)
+    return table
+
+
+def _settings_are_the_runs(store: Store, shard: Shard, episodes: pa.Table, report: ShardReport) -> bool:
+    """Whether rows name the environment and settings of the run: others would be made, whatever they load."""
+    expected = (shard.env, canonical_json(store.run.env(shard.env).config.decisive()))
+    rows = set(zip(episodes["env"].to_pylist(), episodes["env_config"].to_pylist(), strict=True))
+    if rows <= {expected}:
+        return True
+    report.problems.append(
+        f"{shard.stem}: rows with other settings than those of the run; labels and dataset were not derived from them"
+    )
+    return False
+
+
+def _verify_rollouts(
+    store: Store,
+    shard: Shard,
+    tasks: Sequence[Task],
+    stored: dict[TableSchema, pa.Table],
+    report: ShardReport,
+    *,
+    follow: bool,
+) -> None:
     run, env = store.run, store.run.env(shard.env)
-    stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
-    counts = {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
-    report.checked |= counts
+    report.checked |= {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
     report.problems += _frame_problems(stored[FRAMES])
-    if not env.config.repeats_exactly:
+    settings = env.config if follow else env.config.without_locations()
+    if not settings.repeats_exactly:
         return  # a simulator draws no picture twice: labels and dataset are derived from the stored rows alone
-    policy = run.policy()
-    if not policy.is_stand_in:
-        policy = StoredReplies(policy, steps_by_episode(stored[STEPS].to_pylist()))
+    policy, policy_config = stored_policy(store, stored)
     rollouts = roll_out_tasks(
-        env.type, env.config, tasks, policy, run.config.rollouts, run_id=run.run_id, prompt=env.prompt
+        env.type,
+        settings,
+        tasks,
+        policy,
+        run.config.rollouts,
+        run_id=run.run_id_with(policy_config),
+        prompt=env.prompt,
     )
     derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
         found, wanted = stored[schema], derived[schema]
+        same: dict[str, Same] = {}
         if schema is FRAMES:
-            # Encoded bytes may differ between machines; pixels are checked below.
+            # Encoded bytes may differ between machines; pixels and what else the file holds are checked apart.
             found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
-        same = {"error": _both_texts, "stop_reason": _both_broke} if schema is EPISODES else None
+        elif settings.tolerance:
+            same = dict.fromkeys(schema.names, _near(settings.tolerance))
+        if schema is EPISODES:
+            same |= {"error": _both_texts, "stop_reason": _both_broke}
         report.problems += differences(schema.name, key, found, wanted, same)
     report.problems += _call_problems(stored[CALLS], derived[CALLS], stored[EPISODES].to_pylist())
+
+
+def stored_policy(store: Store, stored: dict[TableSchema, pa.Table]) -> tuple[Policy, dict[str, Any]]:
+    """Return the policy of the run with its config; a model's replies, and how it was set, are taken from the rows.
+
+    Raises:
+        StoreError: rows tell of another model than the run's config.
+    """
+    policy = store.run.policy()
+    if policy.is_stand_in:
+        return policy, policy.config
+    texts = dict.fromkeys(stored[EPISODES]["policy_config"].to_pylist())
+    config: dict[str, Any] = json.loads(next(iter(texts))) if texts else {}
+    asked = {name: value for name, value in store.config.policy.options.items() if value is not None}
+    told = {**config, **config.get("sampling", {})}
+    wrong = [name for name, value in asked.items() if name in told and told[name] != value]
+    if wrong:
+        raise StoreError(f"episodes tell of a policy with another {wrong[0]} than run.json does")
+    return StoredReplies(policy, config, steps_by_episode(stored[STEPS].to_pylist())), config
+
+
+def _near(tolerance: float) -> Same:
+    """Equality of cells whose numbers may be off by ``tolerance``, also within JSON."""
+
+    def same(stored: Any, derived: Any) -> bool:
+        if isinstance(stored, float) and isinstance(derived, float):
+            return math.isclose(stored, derived, rel_tol=0, abs_tol=tolerance)
+        if isinstance(stored, list) and isinstance(derived, list):
+            return len(stored) == len(derived) and all(map(same, stored, derived))
+        if isinstance(stored, dict) and isinstance(derived, dict):
+            return stored.keys() == derived.keys() and all(same(stored[key], derived[key]) for key in stored)
+        if isinstance(stored, str) and isinstance(derived, str) and stored[:1] in ("{", "[") and stored != derived:
+            try:
+                return same(json.loads(stored), json.loads(derived))
+            except ValueError:
+                return False
+        return bool(stored == derived)
+
+    return same
 
 
 def _both_texts(stored: Any, derived: Any) -> bool:
@@ -130,80 +218,9 @@ def _frame_problems(frames: pa.Table) -> list[str]:
             problems.append(f"frames {row['frame_id']}: the pixels have the id {actual}")
         if row["byte_size"] != len(image):
             problems.append(f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(image)}")
+        if strange := container_problem(image, str(row["format"])):
+            problems.append(f"frames {row['frame_id']}: {strange}")
     return problems
-
-
-def _verify_labels(store: Store, shard: Shard, report: ShardReport) -> None:
-    config = store.config
-    stored = store.read(LABELS, shard)
-    env, teacher = store.run.env(shard.env), store.run.writer()
-    if not teacher.is_stand_in:
-        teacher = StoredGuidance(teacher, stored_guidance(stored.to_pylist()))
-    episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    solver = env.solver()
-    labels = label_episodes(
-        episodes,
-        solver,
-        teacher,
-        store.run.filters(),
-        str(config.label_version),
-        config.target_vocabulary,
-        shard_frames(store, shard) if teacher.needs_pictures else None,
-        env.prover(quick=True),
-    )
-    report.problems += differences("labels", ["episode_id"], stored, label_table(labels))
-    prompts = read_table(store.storage, store.label_prompts_file(shard), PROMPTS)
-    report.problems += differences("prompts", ["prompt_hash"], prompts, label_prompt_table(labels))
-    report.problems += _teacher_call_problems(store, shard, stored)
-    report.checked["labels"] = stored.num_rows
-    _prove(env.prover(), stored.to_pylist(), episodes, report)
-
-
-def _teacher_call_problems(store: Store, shard: Shard, labels: pa.Table) -> list[str]:
-    """Check that the requests of a teacher model belong to the shard's labels; what they cost cannot be derived."""
-    path = store.label_calls_file(shard)
-    if path is None:
-        return []
-    known = set(labels["episode_id"].to_pylist())
-    return [
-        f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
-        for call in read_table(store.storage, path, CALLS).to_pylist()
-        if call["role"] != "teacher" or call["episode_id"] not in known
-    ]
-
-
-def _prove(
-    prover: Prover | None, labels: list[dict[str, Any]], episodes: list[FailedEpisode], report: ShardReport
-) -> None:
-    """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
-    by_id = {episode.episode_id: episode for episode in episodes}
-    for label in labels:
-        episode = by_id.get(label["episode_id"])
-        if episode is None or label["pivot_step"] is None:
-            continue
-        if prover is None:
-            report.unproved += 1
-            continue
-        proof = prover.prove(episode.case(), stored_verdict(label))
-        report.unproved += proof.undecided is not None
-        # A label that is stored as refuted is known to be wrong, and no training data.
-        if label["proved"] is not False:
-            report.problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
-
-
-def stored_verdict(label: dict[str, Any]) -> Verdict:
-    """Rebuild the verdict of a stored label row."""
-    witness = label["witness"]
-    return Verdict(
-        pivot_step=label["pivot_step"],
-        failure_mode=label["failure_mode"],
-        certificate=Certificate(**label["certificate"]),
-        secondary_modes=tuple(label["secondary_modes"] or ()),
-        fallback=label["fallback"],
-        infeasible_at_start=label["infeasible_at_start"],
-        witness=None if witness is None else tuple(witness),
-        feasible_actions=tuple(label["feasible_actions"] or ()),
-    )
 
 
 def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
@@ -211,7 +228,8 @@ def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: S
     for (schema, side), derived in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
         stored = read_table(store.storage, path, schema)
-        same = dict.fromkeys(_image_columns(schema), _same_pictures)
+        report.problems += schema_differences(path, stored.schema, derived.schema)
+        same: dict[str, Same] = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0
     report.checked["training rows"] = rows
@@ -221,14 +239,46 @@ def _image_columns(schema: TableSchema) -> set[str]:
     return {path.split(".")[0] for path in schema.image_paths}
 
 
-def _same_pictures(stored: Any, derived: Any) -> bool:  # a picture or a list of them
-    """Whether pictures show the same pixels, whatever their encoded bytes."""
-    if isinstance(stored, list) and isinstance(derived, list):
-        return len(stored) == len(derived) and all(map(_same_pictures, stored, derived))
-    if not isinstance(stored, dict) or not isinstance(derived, dict):
-        return stored == derived
+def _same_pictures(stored: Any, derived: Any) -> bool | str:  # a picture or a list of them
+    """Whether pictures show the same pixels and their files nothing else, whatever their encoded bytes."""
+    if stored == derived:
+        return True
+    if isinstance(stored, list) and isinstance(derived, list) and len(stored) == len(derived):
+        answers = (_same_pictures(one, other) for one, other in zip(stored, derived, strict=True))
+        return next((answer for answer in answers if answer is not True), True)
+    if isinstance(stored, dict) and isinstance(derived, dict):
+        return _picture_problem(stored, derived) or True
+    return "there are other pictures than those derived anew"
+
+
+def _picture_problem(stored: dict[str, Any], derived: dict[str, Any]) -> str | None:
+    if stored["path"] != derived["path"]:
+        return f"it has the path {stored['path']!r}, derived anew {derived['path']!r}"
     try:
-        same = frame_id(decode(stored["bytes"])) == frame_id(decode(derived["bytes"]))
-    except (ImageError, TypeError):
-        return False
-    return same and stored["path"] == derived["path"]
+        if frame_id(decode(stored["bytes"])) != frame_id(decode(derived["bytes"])):
+            return "it shows other pixels than those derived anew"
+    except (ImageError, TypeError) as error:
+        return f"it cannot be decoded ({error})"
+    return container_problem(stored["bytes"], container_format(derived["bytes"]))
+
+
+def _note_receipts(
+    store: Store,
+    shard: Shard,
+    tasks: Sequence[Task],
+    sides: dict[str, str] | None,
+    episodes: pa.Table,
+    report: ShardReport,
+) -> None:
+    """Derive what the receipts of a shard say; digests of what decided its files only where nothing is a model."""
+    run, stand_ins = store.run, store.run.policy().is_stand_in and store.run.writer().is_stand_in
+    inputs = rollout_inputs(run, shard, tasks) if stand_ins else ""
+    report.receipts[ROLLOUT] = Receipt(inputs, {}, rollout_facts(episodes))
+    labels = store.read(LABELS, shard)
+    inputs = label_inputs(store, run, shard) if stand_ins else ""
+    report.receipts[label_stage(store.config)] = Receipt(inputs, {}, label_facts(labels))
+    for staged in (True, False):
+        folder = store.staged_folder if staged else DATASET_FOLDER
+        inputs = export_inputs(store, run, shard, sides, folder) if stand_ins and sides is not None else ""
+        facts = {"rows": report.checked.get("training rows", 0)}
+        report.receipts[export_stage(store.config, staged=staged)] = Receipt(inputs, {}, facts)

@@ -13,7 +13,7 @@ from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
 from ...errors import LevelError
-from ..base import EnvConfig, EnvProfile, Frame
+from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level, level_lines, pick
 from .sprites import ART, LEGEND, draw_map, draw_player
 
@@ -34,6 +34,11 @@ class FrozenLakeConfig(EnvConfig):
     """Pixels of a cell's side: 64 is what the art is drawn for, and gives 256x256 frames."""
     max_tries: int = Field(default=1000, ge=1, le=100_000)
     """Maps drawn before generation gives up; with the defaults nine of ten have a path."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The tiles are Gymnasium's."""
+        return (Source("tile pictures of the Gymnasium package", "mit"),)
 
 
 @lru_cache(maxsize=1024)

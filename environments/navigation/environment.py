@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError
+from ...plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
@@ -37,6 +38,10 @@ ART = 1
 BASE, COMMON_SENSE = "base", "common_sense"
 REACH = 1.5
 """Success distance, metres."""
+PUBLISHED_STARTS = 2.51, 3.0
+"""Least and greatest distance of a published start from its target along the floor, metres."""
+NEAREST_WAY = 3
+"""Fewest turns from such a distance."""
 STILL = 0.001
 """Metres that a simulator's agent may be off after an action and still have stayed where it was."""
 UNUSABLE_INDEX = len(ACTIONS)
@@ -46,9 +51,11 @@ class NavigationConfig(BackendConfig):
     """Settings of navigation; horizon and rewards are the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
+    level_sources: ClassVar[frozenset[str]] = locations
     stand_in: ClassVar[str] = (
         "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
     )
+    simulated: ClassVar[str] = "pictures of AI2-THOR's scenes and objects"
 
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
@@ -62,6 +69,9 @@ class NavigationConfig(BackendConfig):
     """Filled in: the version of AI2-THOR, whose rooms and physics it decides."""
     image_format: Literal["jpeg", "png"] = "jpeg"
     """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
+    starts: Literal["varied", "published"] = "varied"
+    """``varied``: any whose shortest way has ``min_steps`` to ``max_steps`` turns. ``published``: also 2.51 to 3.00 m
+    from the target as the crow flies, like the published tasks: the bound there is 3, and so is ``min_steps``."""
     min_steps: int = Field(default=4, ge=1, le=1000)
     """Fewest turns of the shortest way to success in a generated task."""
     max_steps: int = Field(default=13, ge=1, le=1000)
@@ -69,9 +79,16 @@ class NavigationConfig(BackendConfig):
     max_tries: int = Field(default=200, ge=1, le=100_000)
     """Rooms drawn before generation gives up; most have a task with the default range."""
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """With AI2-THOR its scenes, and the tasks of the files."""
+        files = ", ".join(Path(name).name for name in self.task_files)
+        tasks = (Source(f"tasks and instructions of the files {files}", None),) if files else ()
+        return (*super().sources, *tasks)
+
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, values: Any) -> Any:
+    def _complete(cls, values: Any, info: ValidationInfo) -> Any:
         if not isinstance(values, dict):
             return values
         files = values.get("task_files") or ()
@@ -80,14 +97,23 @@ class NavigationConfig(BackendConfig):
         if values.get("backend") != THOR:
             if names:
                 raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
-            return values
+            return {"min_steps": NEAREST_WAY} | values if values.get("starts") == "published" else values
+        if values.get("starts", "varied") != "varied":
+            raise ValueError(f"starts need the embedded rooms; with backend={THOR} the task files say where it starts")
         filled = {"thor_version": values.get("thor_version") or installed("ai2thor", THOR), "task_files": names}
         if names and not values.get("task_digest"):
+            if info.context == STORED:
+                raise ValueError("task_digest is missing beside task_files; the run.json of a store has it")
             try:
                 filled["task_digest"] = files_digest(names)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
+
+    def decisive(self) -> dict[str, Any]:
+        """Leave ``starts`` out where it changes nothing, so that levels keep the ids from before there was a choice."""
+        settings = super().decisive()
+        return settings if self.starts != "varied" else {key: settings[key] for key in settings if key != "starts"}
 
     @model_validator(mode="after")
     def _check_range(self) -> "NavigationConfig":
@@ -141,9 +167,10 @@ class NavigationEnv(BackendEnv):
             task = _listed(cls.fixed_tasks(config) or (), seed)[0]
             return task.seed, task.initial_state
         most = min(config.max_steps, config.horizon)
+        distances = PUBLISHED_STARTS if config.starts == "published" else (0.0, math.inf)
 
         def draw(rng: Any) -> str | None:
-            state = draw_task(rng, config.min_steps, most)
+            state = draw_task(rng, config.min_steps, most, distances)
             return None if state is None else state.text()
 
         advice = f"widen min_steps={config.min_steps} to max_steps={most}; too few rooms have such a way"

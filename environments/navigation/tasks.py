@@ -4,6 +4,7 @@ A try draws a room, then targets and starts in it, until the fewest steps to suc
 are counted around furniture by the exact rules of movement. About half of the starts face the target's side.
 """
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -21,8 +22,13 @@ _FACING = 0.45
 _GRID = 50
 
 
-def draw_task(rng: random.Random, fewest: int, most: int) -> NavigationState | None:
-    """Draw a room and a task in it; None when it holds none whose shortest way has ``fewest`` to ``most`` steps."""
+def draw_task(
+    rng: random.Random, fewest: int, most: int, distances: tuple[float, float] = (0.0, math.inf)
+) -> NavigationState | None:
+    """Draw a room and a task in it; None when it holds none whose shortest way has ``fewest`` to ``most`` steps.
+
+    ``distances`` are the least and the greatest that the start may be from the target along the floor, metres.
+    """
     kind = ALL[pick(rng, len(ALL))]
     room, targets = furnish(rng, kind)
     floor = Floor(room)
@@ -32,7 +38,10 @@ def draw_task(rng: random.Random, fewest: int, most: int) -> NavigationState | N
         for _ in range(_STARTS):
             start = between(rng, 200, room.size[0] - 200, _GRID), between(rng, 200, room.size[2] - 200, _GRID)
             rotation = _rotation(rng, start, (x, z))
-            if (start[0] - x) ** 2 + (start[1] - z) ** 2 <= REACH * REACH or not floor.can_stand(start):
+            apart = (start[0] - x) ** 2 + (start[1] - z) ** 2
+            if apart <= REACH * REACH or not floor.can_stand(start):
+                continue
+            if not (1000 * distances[0]) ** 2 <= apart <= (1000 * distances[1]) ** 2:
                 continue
             steps = fewest_steps(floor.reachable(start, most), (x, z))
             if steps is not None and fewest <= steps <= most:

@@ -47,6 +47,7 @@ class PrimitiveSkillConfig(BackendConfig):
         "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
         "physics and renderer"
     )
+    simulated: ClassVar[str] = "pictures of ManiSkill's robot, table and objects"
     horizon: int = Field(default=6, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ...errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
-from ..base import EnvConfig, EnvProfile, Frame
+from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
@@ -42,6 +42,11 @@ class SokobanConfig(EnvConfig):
     """Rooms carved before generation gives up; with the defaults nearly every one works."""
     max_states: int = Field(default=2_000_000, ge=1)
     """States within ``max_solution`` moves that the search for a start may list (memory)."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Rooms and sprites are our own."""
+        return ()
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -18,11 +18,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError, LevelError
 from ...identity import canonical_json
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ...plugins import STORED
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from ..grid import first_level
 from .sandbox.pool import check_sandbox, rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
@@ -44,6 +45,7 @@ class SvgConfig(EnvConfig):
     """Settings of SVG reconstruction; the defaults are the paper's, but for the scorer and the targets."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"targets", "dreamsim_weights"})
+    level_sources: ClassVar[frozenset[str]] = frozenset({"targets"})
 
     horizon: int = Field(default=2, gt=0, le=1000)
     """``T_max``, turns."""
@@ -68,7 +70,7 @@ class SvgConfig(EnvConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, values: Any) -> Any:
+    def _complete(cls, values: Any, info: ValidationInfo) -> Any:
         if not isinstance(values, dict):
             return values
         name = values.get("scorer", "pixel")
@@ -89,11 +91,29 @@ class SvgConfig(EnvConfig):
         elif isinstance(targets, str):
             filled["targets"] = targets = absolute(targets)
             if not values.get("targets_digest"):
+                if info.context == STORED:
+                    raise ValueError("targets_digest is missing beside targets; the run.json of a store has it")
                 try:
                     filled["targets_digest"] = load_source(targets).digest
                 except ConfigError as error:
                     raise ValueError(str(error)) from error
         return values | filled
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Targets that the user brought belong to whoever drew them."""
+        return () if self.targets == GENERATED else (Source(f"the target documents of {self.targets}", None),)
+
+    @property
+    def tolerance(self) -> float:
+        """Learned scores come from a GPU or another batch a little different."""
+        return 0.0 if self.scorer == "pixel" else 0.001
+
+    @property
+    def loads_from_elsewhere(self) -> str | None:
+        """Checkpoints of a learned scorer other than the usual ones."""
+        usual = type(self).model_fields["dino_model"].get_default()
+        return None if self.scorer == "pixel" or self.dino_model == usual else f"dino_model={self.dino_model}"
 
     def make_scorer(self) -> Scorer:
         """Return this process's scorer for these settings."""

@@ -42,6 +42,7 @@ def _no_work() -> None:
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see _interrupts_held: what it starts may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
@@ -55,6 +56,19 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until processes are started: they inherit that, and so are deaf before their first import.
+
+    One that comes meanwhile is handled by this process right afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerPool(Protocol):
@@ -107,8 +121,9 @@ class Processes:
         self.workers = workers
         self._executor = executor
         others = set(multiprocessing.active_children())
-        for _ in range(workers):
-            executor.submit(_no_work)
+        with _interrupts_held():
+            for _ in range(workers):
+                executor.submit(_no_work)
         self._processes = set(multiprocessing.active_children()) - others
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":

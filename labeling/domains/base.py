@@ -36,6 +36,8 @@ class Domain:
         "Look for the action that lost the episode. A turn that changed nothing is seldom the one, "
         "but it is when that turn was the one too many."
     )
+    log_advice: str = ""
+    """How to read the fields of the log; said only where the Analyzer is shown them."""
     meanings: Mapping[str, str] = {}
     """One line for each failure mode of the environment."""
     paper_modes: Mapping[str, str] = {}

@@ -38,9 +38,10 @@ class FrozenLakeDomain(Domain):
 
     pivot: str = "the first step after which the goal could no longer be reached in the turns that were left"
     advice: str = (
-        "Look first for a step into a hole, then for a move that left too few turns. A turn that changed nothing "
-        "(action=invalid or moved=false) is seldom the pivot, but it is when that turn was the one too many."
+        "Look first for a step into a hole, then for a move that left too few turns. A turn that changed nothing is "
+        "seldom the pivot, but it is when that turn was the one too many."
     )
+    log_advice: str = "Such turns have action=invalid or moved=false."
     meanings: Mapping[str, str] = {
         "timeout": "the agent stands on ice and a path to the goal exists, but it is longer than the turns left",
         "deadlock": "the agent fell into a hole, or no path over ice leads to the goal",

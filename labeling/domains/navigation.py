@@ -31,11 +31,11 @@ def _navigation(facts: Facts) -> tuple[str, str]:
 
 
 def _navigation_avoid(facts: Facts) -> str:
-    metres = f"{facts.raw_after or 0.0:.2f} m"
+    metres = f"{facts.measure(facts.raw_after)} m"
     if facts.hopeless:
         return (
-            f"Avoid losing any turn on so long a way: the {facts.raw_before or 0.0:.2f} m to the target take at least "
-            f"{count(facts.before or 0, 'move')}, and only {count(facts.budget_before, 'turn')} were given."
+            f"Avoid losing any turn on so long a way: the {facts.measure(facts.raw_before)} m to the target take at "
+            f"least {count(facts.before or 0, 'move')}, and only {count(facts.budget_before, 'turn')} were given."
         )
     if facts.fallback:
         return f"Avoid stopping on the way: when the log ends, {metres} are left to the target and so are turns."
@@ -60,8 +60,11 @@ class NavigationDomain(Domain):
     )
     advice: str = (
         "The target counts as found within 1.5 m of it. Look for the turn that used up the last slack: a move that "
-        "was stopped, a turn of the head, a detour, or a reply without an action (action=invalid). dist can be "
-        "trusted; moved and last_action_success may be wrong. Where dist is missing, the one before still holds."
+        "was stopped, a turn of the head, a detour, or a reply without an action (action=invalid)."
+    )
+    log_advice: str = (
+        "dist can be trusted; moved and last_action_success may be wrong. Where dist is missing, the one before still "
+        "holds."
     )
     meanings: Mapping[str, str] = {
         "format": "the reply at the pivot held no usable action, and its turn was the one too many",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ..action_log import FLOAT_DECIMALS, number_text
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -35,6 +37,18 @@ class Facts:
     """The same after it."""
     served: str | None = None
     """An action that would have served at the step, by a perfect player, where no proof names one."""
+    reply: str | None = None
+    """What the reply grammar made of the reply at the pivot, where it is known."""
+    cut: bool = False
+    """Whether that reply broke off at its limit of length."""
+    submission: str | None = None
+    """What became of the submission at the pivot, where actions submit something."""
+    decimals: int = FLOAT_DECIMALS
+    """With how many the log shows measurements."""
+
+    def measure(self, raw: float | None) -> str:
+        """Return a measurement as the log shows it, so that both say the same."""
+        return number_text(raw or 0.0, self.decimals)
 
 
 def count(number: int, noun: str) -> str:

@@ -121,10 +121,10 @@ class PrimitiveSkillDomain(Domain):
         "need a turn"
     )
     advice: str = (
-        "remaining_stages and remaining_turns are those after the step: the first line with more stages than turns "
-        "is the pivot. Prefer a command that was carried out and achieved nothing; a turn without one "
-        "(action=empty) is the pivot only when that turn was the one too many."
+        "Prefer a command that was carried out and achieved nothing; a turn without one (action=empty) is the pivot "
+        "only when that turn was the one too many."
     )
+    log_advice: str = "remaining_stages and remaining_turns are those after the step."
     meanings: Mapping[str, str] = {
         "timeout": "the turn at the pivot was used, but more stages are open after it than turns are left",
         "format": "the reply at the pivot held no pick, place or push that could be carried out",

@@ -39,9 +39,10 @@ class SokobanDomain(Domain):
 
     pivot: str = "the first step after which the room could no longer be solved in the turns that were left"
     advice: str = (
-        "Look first at moves that pushed a box, then at detours. A turn that changed nothing (action=invalid or "
-        "moved=false) is seldom the pivot, but it is when that turn was the one too many."
+        "Look first at moves that pushed a box, then at detours. A turn that changed nothing is seldom the pivot, but "
+        "it is when that turn was the one too many."
     )
+    log_advice: str = "Such turns have action=invalid or moved=false."
     meanings: Mapping[str, str] = {
         "timeout": "the room could still be solved, but it takes more moves than there were turns left",
         "deadlock": "a box can never be brought to a target again, however many moves are made",

@@ -13,40 +13,90 @@ from .phrases import Facts
 
 
 def _svg(facts: Facts) -> tuple[str, str]:
-    at, before, after = f"At step {facts.step}", facts.raw_before, facts.raw_after or 0.0
+    at, before, after = f"At step {facts.step}", facts.raw_before, facts.raw_after
     if facts.mode == "format":
-        had = "" if before is None else f", where the submission before had {_score(before)}"
-        if not facts.usable:
-            return (
-                f"Avoid replies without a document: an empty submission scores 0{had}.",
-                f"{at}, do not leave the answer empty; send one whole document from <svg> to </svg>.",
-            )
-        return (
-            f"Avoid documents that cannot be drawn, such as unclosed tags or missing quotes: they score 0{had}.",
-            f"{at}, do not send svg code that breaks off; close every tag and check the document before you send it.",
-        )
+        had = "" if before is None else f", where the submission before had {facts.measure(before)}"
+        avoid, command = _unusable(facts) if not facts.usable else _UNDRAWN.get(facts.submission or "", _UNDRAWABLE)
+        return f"Avoid {avoid}: such a submission scores 0{had}.", f"{at}, {command}."
     if facts.mode == "regression":
         return (
-            f"Avoid giving up what was right: with this submission the score fell from {_score(before)} to "
-            f"{_score(after)}.",
+            f"Avoid giving up what was right: with this submission the score fell from {facts.measure(before)} to "
+            f"{facts.measure(after)}.",
             f"{at}, keep the shapes of the submission before that fit the target and change only those that do not.",
         )
     if facts.mode == "stagnation":
         return (
-            f"Avoid spending a turn on nearly the same picture: the score was {_score(before)} and stayed at "
-            f"{_score(after)}.",
+            f"Avoid spending a turn on nearly the same picture: the score was {facts.measure(before)} before it and "
+            f"{facts.measure(after)} after it.",
             f"{at}, do not repeat the document; compare the canvas with the target and redraw what differs most.",
         )
-    earlier = "" if before is None else f" after {_score(before)} on the submission before"
+    earlier = "" if before is None else f" after {facts.measure(before)} on the submission before"
     return (
-        f"Avoid stopping at a rough likeness: the last drawing scored {_score(after)}{earlier}; an exact match has 1.",
+        f"Avoid stopping at a rough likeness: the last drawing scored {facts.measure(after)}{earlier}; an exact match "
+        "has 1.",
         f"{at}, draw every shape of the target, none besides, each with its own place, size and colour.",
     )
 
 
-def _score(score: float | None) -> str:
-    """Three decimals; cut, not rounded, so that no failed drawing seems exact."""
-    return f"{int(1000 * (score or 0.0)) / 1000:.3f}"
+_EMPTY_REPLIES = {
+    "tag_in_think": (
+        "leaving the document in the thought",
+        "do not answer inside the thought; close it, then send one whole document from <svg> to </svg>",
+    ),
+    "not_an_action": (
+        "an answer that is no svg document",
+        "do not leave the answer without a drawing; send one whole document from <svg> to </svg> and nothing else",
+    ),
+}
+"""What to avoid and what to do, by what the reply grammar made of a reply without a document."""
+
+_UNDRAWN = {
+    "not_svg": (
+        "documents that are not well formed, such as unclosed tags or missing quotes",
+        "do not send svg code that breaks off; close every tag and check the document before you send it",
+    ),
+    "too_large": (
+        "documents that are longer than what is read",
+        "do not send svg code of such a length; draw with fewer and simpler shapes",
+    ),
+    "not_text": (
+        "documents that are not plain text",
+        "do not send bytes or compressed svg code; write the document out as text",
+    ),
+    "forbidden": (
+        "documents that declare entities or refer to something outside",
+        "do not refer to files, addresses or entities in svg code; draw everything in the document itself",
+    ),
+    "timeout": (
+        "documents that take too long to draw",
+        "do not send svg code that repeats or nests so much; draw with fewer and simpler shapes",
+    ),
+    "memory": (
+        "documents that take too much memory to draw",
+        "do not send svg code with such large or numerous parts; keep to the size of the canvas and to simple shapes",
+    ),
+}
+"""The same for a document that was not drawn, by the reason why."""
+
+_UNDRAWABLE = (
+    "documents that cannot be drawn",
+    "do not send svg code with values that cannot be drawn; use plain shapes with plain numbers and colours",
+)
+
+
+def _unusable(facts: Facts) -> tuple[str, str]:
+    """Return what to avoid and what to do where a reply held no document."""
+    if facts.cut:
+        return (
+            "replies that are cut off before the document is complete",
+            "do not leave the answer empty by running out of space; think less, and send a shorter document, whole "
+            "from <svg> to </svg>",
+        )
+    default = (
+        "replies without a document",
+        "do not leave the answer empty; send one whole document from <svg> to </svg>",
+    )
+    return _EMPTY_REPLIES.get(facts.reply or "", default)
 
 
 class SvgDomain(Domain):
@@ -55,8 +105,9 @@ class SvgDomain(Domain):
     pivot: str = "the last submission, the one that ended the episode"
     advice: str = (
         "Every turn submits a whole drawing, so nothing is lost before the last one: the pivot is the last "
-        "submission, also when it was empty (action=empty) or could not be drawn (valid_svg=false)."
+        "submission, also when it was empty (action=empty) or could not be drawn."
     )
+    log_advice: str = "One that could not be drawn has valid_svg=false."
     meanings: Mapping[str, str] = {
         "format": "the last submission was empty or could not be drawn",
         "regression": "its score is more than 0.01 below that of the submission before",

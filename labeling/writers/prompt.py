@@ -10,13 +10,13 @@ from ...collage import collage, episode_tiles
 from ...identity import digest
 from ...images import decode, encode_png, frame_id
 from ...messages import EncodedFrame, PromptMessages
-from ..action_log import action_log
+from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
 from ..domains import domain_of
 from ..vocabulary import target_mode
 
-VERSION = "1"
+VERSION = "2"
 """Version of the template; any change of its text raises it."""
 
 AVOID, INSTEAD, ACTION = "avoid", "instead", "action"
@@ -99,7 +99,7 @@ def guidance_text(request: GuidanceRequest) -> str:
             *(f"- {fact}" for fact in facts(request)),
             "",
             "Compact action log:",
-            action_log(profile.log_fields, episode.actions, episode.infos),
+            action_log(profile.log_fields, episode.actions, episode.infos, request.decimals),
             "",
             "Answer with JSON only: a single object with these fields.",
             *asked,
@@ -147,10 +147,15 @@ def facts(request: GuidanceRequest) -> list[str]:
 
 
 def _action(request: GuidanceRequest) -> str:
-    action = request.episode.actions[request.verdict.pivot_step]
+    episode, step = request.episode, request.verdict.pivot_step
+    action = episode.actions[step]
     if action == request.profile.unusable_action:
-        return f"{action} (the reply held no usable action)"
-    moved = request.episode.infos[request.verdict.pivot_step].get("moved")
+        cut = bool(episode.finish_reasons) and episode.finish_reasons[step] == "length"
+        return f"{action} (the reply {'broke off before it held an action' if cut else 'held no usable action'})"
+    submission = episode.submission_outcomes[step] if episode.submission_outcomes else None
+    if submission not in (None, "ok"):
+        return f"{action} (it was not drawn: {submission})"
+    moved = episode.infos[step].get("moved")
     return f"{action} (it changed nothing)" if moved is False else action
 
 
@@ -163,7 +168,9 @@ def _amounts(unit: str, before: float | None, after: float | None, request: Guid
     certificate, step = request.verdict.certificate, request.verdict.pivot_step
     if unit == "score":
         scores = {"before the last submission": certificate.raw_before, "of it": certificate.raw_after}
-        known = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
+        known = [
+            f"{name} {number_text(value, request.decimals)}" for name, value in scores.items() if value is not None
+        ]
         return [f"Scores: {', '.join(known)}; the target itself has 1."] if known else []
     if unit == "stages":
         return [

@@ -13,7 +13,7 @@ from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..domains import Facts, domain_of
 from ..vocabulary import target_mode
 
-VERSION = "1"
+VERSION = "2"
 """Version of the phrases; any change of a text raises it."""
 
 
@@ -45,6 +45,10 @@ def facts_of(request: GuidanceRequest) -> Facts:
         raw_before=certificate.raw_before,
         raw_after=certificate.raw_after,
         served=domain_of(episode.env).would_serve(episode, step),
+        reply=episode.reply_outcomes[step] if episode.reply_outcomes else None,
+        cut=bool(episode.finish_reasons) and episode.finish_reasons[step] == "length",
+        submission=episode.submission_outcomes[step] if episode.submission_outcomes else None,
+        decimals=request.decimals,
     )
 
 

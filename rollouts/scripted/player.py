@@ -25,6 +25,8 @@ class PlayerHabits(Settings):
 class Player(Plugin, ABC):
     """Plays one environment. One object serves all its levels and episodes."""
 
+    version: ClassVar[str] = "1"
+    """Goes up when its default habits or their use change: the replies, and so the episode ids, are then others."""
     config_type: ClassVar[type[PlayerHabits]]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:

@@ -12,8 +12,8 @@ from .grid import GridPlayer
 from .player import Player
 
 VERSION = "1"
-"""Goes up when a player's default habits or their use change: the replies, and so the episode ids, are then others. A
-player for a new environment changes no reply of the others and leaves it as it is."""
+"""Goes up when something about all players changes: the replies, and so the episode ids, are then others. What changes
+the replies of one player raises that player's own version."""
 
 
 class ScriptedSettings(Settings):
@@ -47,6 +47,11 @@ class ScriptedPolicy(Policy):
         The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
         """
         return {"version": VERSION, "habits": self.settings.habits}
+
+    def config_for(self, env: str) -> dict[str, Any]:
+        """Name the version of the environment's player, too, from its second on: other ids for other replies."""
+        version = self._player(env).version
+        return self.config if version == "1" else {**self.config, "player": version}
 
     def check_environment(self, env: str, config: EnvConfig) -> None:
         """See whether the player of an environment can play with these settings; see the base class."""

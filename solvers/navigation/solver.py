@@ -71,9 +71,9 @@ class NavigationSolver(Solver):
         """
         return [self._label(case) for case in cases]
 
-    def turns(self, distance: float) -> int:
-        """Return the least number of turns that ``distance`` metres take."""
-        return math.ceil(max(0.0, distance - self.settings.threshold) / self.settings.step - ROUNDING)
+    def needed(self, raw: float) -> int:
+        """Return the least number of turns that a distance of ``raw`` metres takes."""
+        return math.ceil(max(0.0, raw - self.settings.threshold) / self.settings.step - ROUNDING)
 
     def _label(self, case: Case) -> Verdict | Unsolved:
         try:
@@ -98,7 +98,7 @@ class NavigationSolver(Solver):
         room: Room | None,
         poses: list[Pose] | None,
     ) -> Verdict:
-        needed = [self.turns(distance) for distance in distances]
+        needed = [self.needed(distance) for distance in distances]
         fatal, fallback = _first_fatal(needed, case.horizon)
         pivot, event = fatal, None
         if self.settings.pivot_rule == "earliest_event":

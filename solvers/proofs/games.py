@@ -1,14 +1,15 @@
-"""The games once more, for ``verify`` only: own reading of the texts, own rules, forward exploration of all states.
+"""The games once more, for ``verify`` only: own reading of the texts, own rules, forward exploration.
 
 Nothing of the fast solvers is used here, on purpose: a proof by the same code would repeat its mistakes. Sokoban states
-are numbered densely (rank of the sorted boxes, then the player) and explored a level at a time with numpy. Distances
-come from networkx up to 20,000 states; above that, where a graph object would take a kilobyte a state, from one sweep
-over the sorted edges.
+are numbered densely (rank of the sorted boxes, then the player) and explored a level at a time with numpy, no deeper
+than a proof needs: what can be done within the turns of an episode lies within so many moves of its start, and a
+distance is proved by a search that stops at it. Only a lost game is searched to its end. Left out is what cannot lead
+to success: a box from where no push leads it to a target, and a state that would need more pushes than moves are left.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from math import comb
+from collections.abc import Hashable, Iterator
+from math import comb, inf
 
 import networkx
 import numpy as np
@@ -19,13 +20,16 @@ from ...errors import CertifyError, LevelError
 ORDER = ("up", "down", "left", "right")
 NOTHING = "invalid"
 
-MAX_GRAPH = 20_000
-"""Largest number of states handed to networkx."""
-MAX_NUMBERS = 60_000_000
-MAX_STATES = 6_000_000
-"""Largest number of states explored: about 1 GB of edges."""
+MAX_NUMBERS = 1_000_000_000
+"""Largest number of states that can be told apart: a byte each, of which only those that are met take memory."""
+MAX_STATES = 20_000_000
+"""Largest number of states explored in one search, like the solver's."""
 
 Place = tuple[int, int]
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+_BACK = [ORDER.index(_OPPOSITE[action]) for action in ORDER]
+_NEVER = 1_000_000
+"""More pushes than any box needs."""
 _DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _GOAL = "goal"
 
@@ -48,15 +52,23 @@ class Game(ABC):
         return self.is_solved(state)
 
     @abstractmethod
-    def distance(self, state: Hashable) -> int | None:
-        """Return the fewest actions to success; None when it is out of reach."""
+    def in_time(self, state: Hashable, budget: int) -> bool:
+        """Tell whether a state of an episode can make it within the turns that are left there."""
+
+    @abstractmethod
+    def distance(self, state: Hashable, limit: int | None = None) -> float | None:
+        """Return the fewest actions to success, None when it is out of reach, infinity for more than ``limit``.
+
+        Raises:
+            CertifyError: the search would be too long.
+        """
 
 
 class LakeGame(Game):
     """FrozenLake. A state is (row, column)."""
 
-    def __init__(self, text: str, max_states: int = MAX_STATES) -> None:
-        del max_states  # a map has as many states as cells
+    def __init__(self, text: str, horizon: int, max_states: int = MAX_STATES) -> None:
+        del horizon, max_states  # a map has as many states as cells
         lines = text.split("\n")
         position = lines.pop().split()[1:] if lines[-1].startswith("@") else None
         self.tiles = {(y, x): tile for y, line in enumerate(lines) for x, tile in enumerate(line)}
@@ -87,14 +99,18 @@ class LakeGame(Game):
     def is_over(self, state: Hashable) -> bool:
         return self.tiles[state] in "GH"  # pyright: ignore[reportArgumentType]
 
-    def distance(self, state: Hashable) -> int | None:
+    def in_time(self, state: Hashable, budget: int) -> bool:
+        return self.lengths.get(state, budget + 1) <= budget
+
+    def distance(self, state: Hashable, limit: int | None = None) -> float | None:
+        del limit
         return self.lengths.get(state)
 
 
 class BoxGame(Game):
     """Sokoban. A state is (player, sorted boxes), cells numbered in reading order."""
 
-    def __init__(self, text: str, max_states: int = MAX_STATES) -> None:
+    def __init__(self, text: str, horizon: int, max_states: int = MAX_STATES) -> None:
         self._max_states = max_states
         symbols = {(y, x): s for y, line in enumerate(text.splitlines()) for x, s in enumerate(line) if s not in "#\r"}
         unknown = set(symbols.values()) - set("@+$*. -_")
@@ -121,10 +137,20 @@ class BoxGame(Game):
         if not 0 < len(boxes) <= len(self.targets):
             raise LevelError(f"the level has {len(boxes)} boxes and {len(self.targets)} targets")
         self.start = (number[players[0]], boxes)
-        self.choose = [[comb(cell, i + 1) for cell in range(self.size + 1)] for i in range(len(boxes))]
-        if comb(self.size, len(boxes)) * self.size > MAX_NUMBERS:
-            raise CertifyError(f"{len(boxes)} boxes on {self.size} cells make more than {MAX_NUMBERS} states")
-        self.distances = self._all_distances(*self._explore())
+        # One cell more stands for every wall; it is its own neighbour.
+        wall = self.size
+        self._wall_near = np.full((4, wall + 1), wall, np.int16)
+        for row, action in zip(self._wall_near, ORDER, strict=True):
+            row[:wall] = [wall if cell < 0 else cell for cell in self.near[action]]
+        self._choose = np.array([[comb(cell, i + 1) for cell in range(wall + 1)] for i in range(len(boxes))], np.int64)
+        self._goal = np.zeros(wall + 1, np.bool_)
+        self._goal[list(self.targets)] = True
+        self._pushes = self._fewest_pushes()
+        self._numbers = comb(wall, len(boxes)) * wall
+        if self._numbers > MAX_NUMBERS:
+            raise CertifyError(f"{len(boxes)} boxes on {wall} cells make more than {MAX_NUMBERS} states")
+        self._moves_to_go = self._within(horizon)
+        self._distances: dict[tuple[Hashable, int | None], float | None] = {}
 
     def after(self, state: Hashable, action: str) -> Hashable:
         player, boxes = state  # pyright: ignore[reportGeneralTypeIssues]
@@ -141,85 +167,128 @@ class BoxGame(Game):
     def is_solved(self, state: Hashable) -> bool:
         return self.targets.issuperset(state[1])  # pyright: ignore[reportIndexIssue]
 
-    def distance(self, state: Hashable) -> int | None:
-        player, boxes = state  # pyright: ignore[reportGeneralTypeIssues]
-        rank = sum(self.choose[i][box] for i, box in enumerate(boxes))
-        length = int(self.distances[rank * self.size + player])
-        return None if length < 0 else length
+    def in_time(self, state: Hashable, budget: int) -> bool:
+        """See the base class. The states of an episode lie within the turns that were explored."""
+        found = int(self._moves_to_go[int(self._number(np.array([_flat(state)], np.int16))[0])])
+        return 0 < found <= budget + 1
 
-    def _explore(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the tails and heads of all moves that change a reachable state, and the solved states, as numbers."""
-        boxes_count = len(self.start[1])  # pyright: ignore[reportIndexIssue]
-        # One cell more stands for every wall; it is its own neighbour.
-        wall = self.size
-        near = np.full((4, wall + 1), wall, np.int16)
-        for row, action in zip(near, ORDER, strict=True):
-            row[:wall] = [wall if cell < 0 else cell for cell in self.near[action]]
-        choose = np.array(self.choose, np.int64)
-        goal = np.zeros(wall + 1, np.bool_)
-        goal[list(self.targets)] = True
-        seen = np.zeros(comb(wall, boxes_count) * wall, np.bool_)
+    def distance(self, state: Hashable, limit: int | None = None) -> float | None:
+        if (state, limit) not in self._distances:
+            self._distances[state, limit] = self._searched(state, limit)
+        return self._distances[state, limit]
 
-        def numbers(states: NDArray[np.int16]) -> NDArray[np.int32]:
-            rank = sum(choose[i][states[:, i + 1]] for i in range(boxes_count))
-            return (rank * wall + states[:, 0]).astype(np.int32)
+    def _searched(self, state: Hashable, limit: int | None) -> float | None:
+        seen = np.zeros(self._numbers, np.bool_)
+        for depth, level in enumerate(self._levels(state, limit, seen)):
+            if self._goal[level[:, 1:]].all(axis=1).any():
+                return depth
+        return None if limit is None else inf
 
-        level = np.array([[self.start[0], *self.start[1]]], np.int16)  # pyright: ignore[reportIndexIssue]
-        named = numbers(level)
-        seen[named] = True
-        tails, heads, solved = [], [], [named[goal[level[:, 1:]].all(axis=1)]]
-        total = 1
+    def _fewest_pushes(self) -> NDArray[np.int32]:
+        """Return for every cell the fewest pushes of a lone box from there to a target; ``_NEVER`` for none."""
+        pushes = np.full(self.size + 1, _NEVER, np.int32)
+        waiting = list(self.targets)
+        pushes[waiting] = 0
+        for cell in waiting:  # grows: pulled back from the targets
+            for action in ORDER:
+                away = self.near[_OPPOSITE[action]]
+                before = away[cell]
+                if before >= 0 and away[before] >= 0 and pushes[before] == _NEVER:
+                    pushes[before] = pushes[cell] + 1
+                    waiting.append(before)
+        return pushes
+
+    def _number(self, states: NDArray[np.int16]) -> NDArray[np.int64]:
+        rank = np.zeros(len(states), np.int64)
+        for i, choose in enumerate(self._choose):
+            rank += choose[states[:, i + 1]]
+        return rank * self.size + states[:, 0]
+
+    def _levels(self, state: Hashable, limit: int | None, seen: NDArray[np.bool_]) -> Iterator[NDArray[np.int16]]:
+        """Yield the states that are met after 0, 1, ... moves, up to ``limit``, and mark their numbers in ``seen``."""
+        level = np.array([_flat(state)], np.int16)
+        seen[self._number(level)] = True
+        total, depth = 1, 0
         while len(level):
-            found, found_named = [], []
-            for steps in near:
-                ahead = steps[level[:, 0]]
-                behind = steps[ahead]
-                hit = level[:, 1:] == ahead[:, None]
-                pushes = hit.any(axis=1)
-                free = (ahead != wall) & ~(pushes & ((behind == wall) | (level[:, 1:] == behind[:, None]).any(axis=1)))
-                then = level[free]
-                then[:, 0] = ahead[free]
-                then[:, 1:] = np.where(hit[free], behind[free][:, None], then[:, 1:])
-                moved = pushes[free]
-                if boxes_count > 1:
-                    then[moved, 1:] = np.sort(then[moved, 1:], axis=1)
-                then_named = numbers(then)
-                tails.append(named[free])
-                heads.append(then_named)
-                new = ~seen[then_named]
-                found.append(then[new])
-                found_named.append(then_named[new])
-            named, first = np.unique(np.concatenate(found_named), return_index=True)
-            level = np.concatenate(found)[first]
-            seen[named] = True
-            solved.append(named[goal[level[:, 1:]].all(axis=1)])
+            yield level
+            depth += 1
+            if limit is not None and depth > limit:
+                return
+            level = self._new(self._after_all(level), seen, _NEVER - 1 if limit is None else limit - depth)
             total += len(level)
             if total > self._max_states:
-                raise CertifyError(f"the level has more than {self._max_states} reachable states")
-        return np.concatenate(tails), np.concatenate(heads), np.concatenate(solved)
+                raise CertifyError(f"the search met more than {self._max_states} states")
 
-    def _all_distances(
-        self, tails: NDArray[np.int32], heads: NDArray[np.int32], solved: NDArray[np.int32]
-    ) -> NDArray[np.int32]:
-        """Return the distance of every state number, -1 where there is none or it was not explored."""
-        distances = np.full(comb(self.size, len(self.choose)) * self.size, -1, np.int32)
-        if len(tails) <= 4 * MAX_GRAPH:
-            graph = networkx.DiGraph(zip(heads.tolist(), tails.tolist(), strict=True))
-            graph.add_edges_from((_GOAL, state) for state in solved.tolist())
-            if _GOAL in graph:
-                lengths = networkx.single_source_shortest_path_length(graph, _GOAL)
-                del lengths[_GOAL]
-                distances[list(lengths)] = np.fromiter(lengths.values(), np.int32) - 1
-            return distances
-        order = np.argsort(heads, kind="stable")
-        heads, tails = heads[order], tails[order]
-        level, depth = solved, 0
+    def _new(self, found: NDArray[np.int16], seen: NDArray[np.bool_], left: int) -> NDArray[np.int16]:
+        """Return those of the states, each once, that are new and can be solved with ``left`` pushes; mark them."""
+        found = found[self._pushes[found[:, 1:]].sum(axis=1) <= left]
+        numbers = self._number(found)
+        new = ~seen[numbers]
+        numbers, first = np.unique(numbers[new], return_index=True)
+        seen[numbers] = True
+        return found[new][first]
+
+    def _after_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Return the states after every move that changes something."""
+        found = []
+        for near in self._wall_near:
+            ahead = near[level[:, 0]]
+            behind = near[ahead]
+            hit = level[:, 1:] == ahead[:, None]
+            pushes = hit.any(axis=1)
+            blocked = pushes & ((behind == self.size) | (level[:, 1:] == behind[:, None]).any(axis=1))
+            found.append(_moved(level, (ahead != self.size) & ~blocked, ahead, hit, behind))
+        return np.concatenate(found)
+
+    def _before_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Return the states before every move that may have led here, with and without a push."""
+        found = []
+        for near, away in zip(self._wall_near, self._wall_near[_BACK], strict=True):
+            player = level[:, 0]
+            came = away[player]
+            free = (came != self.size) & ~(level[:, 1:] == came[:, None]).any(axis=1)
+            hit = level[:, 1:] == near[player][:, None]
+            found.append(_moved(level, free, came, np.zeros_like(hit), player))
+            found.append(_moved(level, free & hit.any(axis=1), came, hit, player))
+        return np.concatenate(found)
+
+    def _within(self, horizon: int) -> NDArray[np.int16]:
+        """Return by number one more than the distance of every state from where it can be made in time, else 0.
+
+        A state that is met after some moves can be made in time if its distance is at most what is left of ``horizon``:
+        then all states on its way are met, too.
+        """
+        seen = np.zeros(self._numbers, np.bool_)
+        solved = [level[self._goal[level[:, 1:]].all(axis=1)] for level in self._levels(self.start, horizon, seen)]
+        moves = np.zeros(self._numbers, np.int16)
+        level, depth = np.concatenate(solved), 1
         while len(level):
-            distances[level] = depth
-            depth += 1
-            first = np.searchsorted(heads, level, "left")
-            sizes = np.searchsorted(heads, level, "right") - first
-            offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            before = tails[np.repeat(first, sizes) + offsets]
-            level = np.unique(before[distances[before] < 0])
-        return distances
+            moves[self._number(level)] = depth
+            found = self._before_all(level)
+            numbers = self._number(found)
+            numbers, first = np.unique(numbers, return_index=True)
+            new = seen[numbers] & (moves[numbers] == 0)
+            level, depth = found[first[new]], depth + 1
+        return moves
+
+
+def _flat(state: Hashable) -> list[int]:
+    player, boxes = state  # pyright: ignore[reportGeneralTypeIssues]
+    return [player, *boxes]
+
+
+def _moved(
+    level: NDArray[np.int16],
+    chosen: NDArray[np.bool_],
+    player: NDArray[np.int16],
+    hit: NDArray[np.bool_],
+    box: NDArray[np.int16],
+) -> NDArray[np.int16]:
+    """Return the ``chosen`` states with the player, and the box that is ``hit``, somewhere else; boxes sorted."""
+    then = level[chosen]
+    then[:, 0] = player[chosen]
+    hit = hit[chosen]
+    then[:, 1:] = np.where(hit, box[chosen][:, None], then[:, 1:])
+    pushed = hit.any(axis=1)
+    then[pushed, 1:] = np.sort(then[pushed, 1:], axis=1)
+    return then

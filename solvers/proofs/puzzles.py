@@ -7,6 +7,7 @@ of the certificate are exact.
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -28,7 +29,7 @@ class PuzzleProver(Prover):
     """Re-proves the labels of one puzzle; the level proved last is kept, for its other rollouts."""
 
     config_type: ClassVar[type[Settings]] = PuzzleSettings
-    game_type: ClassVar[Callable[[str, int], Game]]
+    game_type: ClassVar[Callable[[str, int, int], Game]]
     settings: PuzzleSettings
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
@@ -44,11 +45,14 @@ class PuzzleProver(Prover):
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or everything that is wrong with it."""
         try:
-            game = self._game(case.initial_state, self.settings.max_states)
+            return self._prove(case, verdict)
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:
             return Proof((f"could not be re-proved: {error}",))
+
+    def _prove(self, case: Case, verdict: Verdict) -> Proof:
+        game = self._game(case.initial_state, case.horizon, self.settings.max_states)
         unknown = [action for action in case.actions if action not in (*ORDER, NOTHING)]
         if unknown or not 0 < len(case.actions) <= case.horizon:
             return Proof((f"not an episode: {len(case.actions)} actions for {case.horizon} turns, unknown {unknown}",))
@@ -68,28 +72,34 @@ class PuzzleProver(Prover):
 class SokobanProver(PuzzleProver):
     """Re-proves labels of Sokoban."""
 
-    game_type: ClassVar[Callable[[str, int], Game]] = BoxGame
+    game_type: ClassVar[Callable[[str, int, int], Game]] = BoxGame
 
 
 class FrozenLakeProver(PuzzleProver):
     """Re-proves labels of FrozenLake."""
 
-    game_type: ClassVar[Callable[[str, int], Game]] = LakeGame
+    game_type: ClassVar[Callable[[str, int, int], Game]] = LakeGame
 
 
-def _in_time(game: Game, state: object, budget: int) -> bool:
-    needed = game.distance(state)  # pyright: ignore[reportArgumentType]
-    return needed is not None and needed <= budget
+def _limit(claimed: float | None) -> int | None:
+    """Return how deep a search has to go to confirm or refute a stated distance; None for all the way."""
+    return int(claimed) if claimed is not None and 0 <= claimed < _DEEPEST else None
+
+
+_DEEPEST = 100_000
+"""Moves; a longer distance is stated by nobody who is right."""
 
 
 def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:
     """Check pivot, mode, flags and certificate."""
     step, horizon = verdict.pivot_step, case.horizon
-    at_start = not _in_time(game, states[0], horizon)
+    at_start = not game.in_time(states[0], horizon)
     # The first state that cannot make it in its budget; the one after the last when all can.
-    first = next((t for t, state in enumerate(states) if not _in_time(game, state, horizon - t)), len(states))
+    first = next((t for t, state in enumerate(states) if not game.in_time(state, horizon - t)), len(states))
     pivot = min(max(first - 1, 0), len(case.actions) - 1)
-    before, after = game.distance(states[step]), game.distance(states[step + 1])
+    facts = verdict.certificate
+    before = game.distance(states[step], _limit(facts.before))
+    after = game.distance(states[step + 1], _limit(facts.after))
     wanted = {
         "pivot_step": (verdict.pivot_step, pivot),
         "infeasible_at_start": (verdict.infeasible_at_start, at_start),
@@ -111,7 +121,9 @@ def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
         "certificate.reference_after": (verdict.certificate.reference_after, None),
     }
     return [
-        f"{name} is {found!r}, the search gives {right!r}" for name, (found, right) in wanted.items() if found != right
+        f"{name} is {found!r}, the search gives {'more' if right == inf else repr(right)}"
+        for name, (found, right) in wanted.items()
+        if found != right
     ]
 
 
@@ -119,10 +131,10 @@ def _plan_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
     """Check the witness and the feasible actions at the stored pivot step."""
     step = verdict.pivot_step
     state, budget = states[step], case.horizon - step
-    if not _in_time(game, state, budget):
+    if not game.in_time(state, budget):
         problems = [] if verdict.witness is None else ["there is a witness, but no plan solves the task in time"]
         return problems + (["no action is feasible, but some are listed"] if verdict.feasible_actions else [])
-    feasible = tuple(action for action in ORDER if _in_time(game, game.after(state, action), budget - 1))
+    feasible = tuple(action for action in ORDER if game.in_time(game.after(state, action), budget - 1))
     problems = []
     if tuple(verdict.feasible_actions) != feasible:
         problems.append(f"feasible_actions are {verdict.feasible_actions}, the search gives {feasible}")
@@ -130,9 +142,10 @@ def _plan_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
         return [*problems, "the witness is missing"]
     if len(verdict.witness) > budget:
         problems.append(f"the witness takes {len(verdict.witness)} actions, {budget} are left")
+    left = next(moves for moves in range(budget + 1) if game.in_time(state, moves))
     for number, action in enumerate(verdict.witness):
-        left = game.distance(state) or 0
-        first = next((name for name in ORDER if _in_time(game, game.after(state, name), left - 1)), None)
+        left -= 1
+        first = next((name for name in ORDER if game.in_time(game.after(state, name), left)), None)
         if action not in ORDER or action != first:
             return [*problems, f"action {number} of the witness is {action!r}; the first shortest plan has {first!r}"]
         state = game.after(state, action)

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -14,6 +15,8 @@ import pytest
 from PIL import Image
 from pivot import plugins
 from pivot.cli import app
+from pivot.datasets.predictability import dataset_failures, predictor_rows
+from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store, load_store
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.tests.cli.command_line import error_of, run
@@ -55,6 +58,21 @@ def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
         assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to make it anew"
 
 
+def test_predictors_are_shown_and_stand_in_the_card(built: Path) -> None:
+    rows = predictor_rows(Store.open(built))
+    shown = run("stats", built, "--predictors")
+    card = (built / "dataset/README.md").read_text(encoding="utf-8")
+    assert {(env, name) for env, name, *_ in rows} == {(e, n) for e in ("frozenlake", "sokoban") for n in PREDICTORS}
+    for row in rows:
+        assert re.search(" +│ +".join(map(re.escape, row)), shown), row
+        assert f"| {' | '.join(row)} |" in card
+        assert all(cell == "–" or 0 <= float(cell) <= 100 for cell in row[2:])
+    majority = next(row for row in rows if row[:2] == ["sokoban", "majority"])
+    labels = Counter(each.pivot_step for each in dataset_failures(Store.open(built), "sokoban", "train"))
+    assert float(majority[2]) == pytest.approx(100 * max(labels.values()) / labels.total(), abs=0.06)
+    assert "one at a time" in str(error_of("stats", built, "--predictors", "--sql", "select 1"))
+
+
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
     sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
     assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))
@@ -73,7 +91,7 @@ def test_sql_as_a_table_and_as_csv(built: Path) -> None:
         ("select", "the query failed: Parser Error"),
         ("select colour from episodes", "colour"),
         ("select * from players", "views: episodes, steps"),
-        ("drop view episodes", "the query failed"),
+        ("drop view failures", "the query failed"),
         ("create table mine as select 1", "the query failed"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -194,21 +195,58 @@ def test_a_malformed_manifest_is_named(content: str, tiny_store: Path, tmp_path:
             use()
 
 
-def test_a_damaged_database_is_named(tiny_store: Path, tmp_path: Path) -> None:
+def test_the_database_of_a_store_is_run_by_nobody(tiny_store: Path, tmp_path: Path) -> None:
+    """Queries make their views themselves: a damaged or forged pivot.duckdb changes nothing, `verify` names it."""
     root = copy_store(tiny_store, tmp_path / "store")
+    wanted = query(root, "SELECT * FROM group_rates")
+    with duckdb.connect(str(root / "pivot.duckdb")) as connection:
+        connection.execute("CREATE OR REPLACE VIEW group_rates AS SELECT content FROM read_text('/etc/hostname')")
+    assert query(root, "SELECT * FROM group_rates") == wanted
+    assert any("pivot.duckdb: the view main.group_rates is another" in problem for problem in problems(root))
     (root / "pivot.duckdb").write_bytes(b"not a database" * 100)
-    with pytest.raises(StoreError, match=r"pivot\.duckdb cannot be opened .*delete it and run the same build again"):
-        query(root, "SELECT 1")
-    (root / "pivot.duckdb").unlink()
-    with pytest.raises(StoreError, match=r"pivot\.duckdb is missing; run the same build again"):
-        query(root, "SELECT 1")
+    assert query(root, "SELECT * FROM group_rates") == wanted
+    assert any("pivot.duckdb: its views cannot be compared" in problem for problem in problems(root))
+
+
+ESCAPES = {
+    "reads a file": "SELECT * FROM read_text('{outside}/secret.txt')",
+    "reads a table": "SELECT * FROM '{outside}/secret.parquet'",
+    "lists files": "SELECT * FROM glob('{outside}/*')",
+    "writes a file": "COPY (SELECT 1) TO '{outside}/made.csv'",
+    "writes into the store": "COPY (SELECT 1) TO '{root}/made.csv'",
+    "explains it away": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{outside}/made.csv'",
+    "attaches a database": "ATTACH '{outside}/made.duckdb'",
+    "exports": "EXPORT DATABASE '{outside}/made'",
+    "installs": "INSTALL httpfs",
+    "connects": "SELECT * FROM read_csv('http://127.0.0.1:9/made.csv')",
+    "reads a variable": "SELECT * FROM secret",
+    "opens the door": "SET enable_external_access = true",
+    "unlocks": "SET lock_configuration = false",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_query_sees_the_store_alone(escape: str, tiny_store: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    secret = pa.table({"word": ["secret"]})
+    pq.write_table(secret, tmp_path / "secret.parquet")
+    sql = ESCAPES[escape].format(outside=tmp_path, root=tiny_store)
+    with pytest.raises(ConfigError, match=r"the query failed|the query may see the store alone"):
+        query(tiny_store, sql)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret.parquet", "secret.txt"]
+    assert not (tiny_store / "made.csv").exists()
+
+
+def test_a_flag_lets_a_query_see_more(tiny_store: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"env": ["sokoban"], "score": [1.5]}), tmp_path / "scores.parquet")
+    sql = f"SELECT DISTINCT score FROM episodes JOIN '{tmp_path}/scores.parquet' USING (env)"
+    assert query(tiny_store, sql, external=True) == (["score"], [(1.5,)])
+    assert query(tiny_store, "SELECT count(*) FROM 'frames/*/*.parquet'", external=True)[1][0][0] > 0
 
 
 def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
     with pytest.raises(ConfigError, match=r"the query failed: .*episode does not exist!; views: episodes, steps"):
         query(tiny_store, "SELECT * FROM episode")
-    with pytest.raises(ConfigError, match="read-only"):
-        query(tiny_store, "CREATE TABLE mine AS SELECT 1")
     assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
 
 

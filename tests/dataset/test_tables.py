@@ -11,7 +11,7 @@ from pivot.collage.layout import Box, make_layout, tile_box
 from pivot.datasets.config import solver_type
 from pivot.datasets.export import FrameReader, dataset_tables
 from pivot.datasets.parquet import read_table, write_tables
-from pivot.datasets.proof.shard import stored_verdict
+from pivot.datasets.proof.labels import stored_verdict
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from pivot.datasets.store import Store
 from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts

@@ -132,3 +132,13 @@ def test_the_loss_depends_on_the_picture(small_store: Path, model_folder: Path, 
         blind = trainer.model(**{**batch, "pixel_values": torch.zeros_like(batch["pixel_values"])}).loss
     assert torch.isfinite(seen)
     assert abs(float(seen - blind)) > 1e-6
+
+
+def test_pictures_as_tensors(small_store: Path, offline: None) -> None:
+    """Channels first, RGB whether the file is indexed or not."""
+    rows: Any = load_dataset(str(small_store / "dataset"), "sokoban", split="train")
+    for tensors, plain in zip(rows.with_format("torch"), rows, strict=True):
+        for tensor, picture in [(tensors["panel"], plain["panel"]), (tensors["images"][0], plain["images"][0])]:
+            assert (tensor.dtype, tuple(tensor.shape)) == (torch.uint8, (3, picture.height, picture.width))
+            assert tensor[:, 5, 7].tolist() == list(picture.convert("RGB").getpixel((7, 5)))
+        assert int(tensors["pivot_step"]) == plain["pivot_step"]

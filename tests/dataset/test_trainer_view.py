@@ -12,12 +12,15 @@ import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
 from pivot.datasets.card import card_configs, contents, row_counts
+from pivot.datasets.progress import Silent
 from pivot.datasets.schema import DATASET, DATASET_EPISODES
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
+from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.relabel import relabel_store
 from pivot.images import decode
 from pivot.solvers.base import FAILURE_MODES
-from pivot.tests.stores import build_tiny, problems, read_rows, table_files
+from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
 
 from datasets import Dataset, DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
 
@@ -202,3 +205,59 @@ def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store
         assert sum(map(len, loaded.values())) == sum(pq.read_metadata(path).num_rows for path in stored)
         ids = {episode for side in loaded.values() for episode in side["episode_id"]}
         assert ids == {episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist()}
+
+
+def _ids(root: Path, config: str, cache: Path) -> list[str]:
+    loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), config, cache_dir=str(cache)))
+    return sorted(str(episode) for side in loaded.values() for episode in side["episode_id"])
+
+
+def _stored_ids(root: Path, config: str) -> list[str]:
+    stored = (root / "dataset" / config).glob("*.parquet")
+    return sorted(episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist())
+
+
+def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: Path) -> None:
+    """Same folder, same card but for a digest: what was loaded before the relabel is not what is there after it."""
+    root = copy_store(tiny_store, tmp_path / "store")
+    cache = tmp_path / "cache"
+    before = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
+    sides = {side: set(rows["episode_id"]) for side, rows in before.items()}
+    relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, execute_with(InProcess()), Silent())
+    loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
+    for side, rows in loaded.items():
+        stored = [
+            row for path in (root / "dataset/sokoban").glob(f"{side}-*") for row in pq.read_table(path).to_pylist()
+        ]
+        assert rows["completion"][:] == [row["completion"] for row in stored]
+        assert rows["episode_id"][:] == [row["episode_id"] for row in stored]
+    assert {side: set(rows["episode_id"]) for side, rows in loaded.items()} != sides
+
+
+def test_a_grown_store_is_never_the_cached_one(tmp_path: Path) -> None:
+    root, cache = tmp_path / "store", tmp_path / "cache"
+    for tasks in (2, 3):
+        build_tiny(root, environments={"frozenlake": {"tasks": tasks, "settings": {}}})
+        for config in ("frozenlake", "frozenlake_episodes"):
+            assert _ids(root, config, cache) == _stored_ids(root, config)
+        assert len(_ids(root, "frozenlake_episodes", cache)) == 2 * tasks
+
+
+# Formats
+
+
+def test_pictures_as_arrays(small_store: Path) -> None:
+    """Height x width x RGB, whether the file is indexed or not; a trainer's collate function stacks them."""
+    for config in ("sokoban", "frozenlake_episodes"):
+        rows = _load(small_store, config)["train"]
+        arrays = rows.with_format("numpy")
+        for number in range(len(rows)):
+            row, plain = cast(dict[str, Any], arrays[number]), cast(dict[str, Any], rows[number])
+            for array, picture in zip(row["images"], plain["images"], strict=True):
+                assert array.dtype == np.uint8
+                assert array.shape == (picture.height, picture.width, 3)
+                assert np.array_equal(array, np.asarray(picture.convert("RGB")))
+            if "panel" in row:
+                assert row["panel"].shape == (plain["panel"].height, plain["panel"].width, 3)
+                assert row["pivot_step"] == plain["pivot_step"]
+                assert row["failure_mode_id"] == plain["failure_mode_id"]

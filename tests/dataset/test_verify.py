@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from pivot.datasets.schema import CALLS, CERTIFICATE
 from pivot.datasets.store import MANIFEST
-from pivot.images import decode, encode_png
+from pivot.tests.dataset.containers import one_pixel
+from pivot.tests.dataset.plants import FREE, other
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, schema_of
 
 TABLES = ("episodes", "steps", "frames", "prompts", "calls", "labels")
@@ -27,32 +26,12 @@ def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake
 # Any cell of any column
 
 
-def other(value: Any, kind: pa.DataType) -> Any:
-    """Another value of the same type, as near as possible."""
-    if value is None:
-        if isinstance(kind, pa.ListType):
-            return [other(None, kind.value_type)]
-        return {"string": "x", "bool": False, "int32": 0, "int64": 0, "double": 0.0, "binary": b"x"}[str(kind)]
-    changes: dict[type, Callable[[Any], Any]] = {
-        bool: lambda value: not value,
-        int: lambda value: value + 1,
-        float: lambda value: value + 1.0,
-        str: lambda value: f"{value}x",
-        bytes: lambda value: encode_png(255 - decode(value)),
-        list: lambda value: value[:-1] or None,
-        dict: lambda value: value | {"bytes": other(value["bytes"], pa.binary())},
-    }
-    return changes[type(value)](value)
-
-
 @pytest.fixture
 def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the rows only: each must be found without the counts in the card, and in half the time."""
-    monkeypatch.setattr("pivot.datasets.proof.verify._card_problems", lambda store: [])
-
-
-UNPROVABLE = {"attempts", "latency", "prompt_tokens", "completion_tokens", "cost", "cache_hit", "model_revision"}
-"""Columns of `calls`: what a request cost may differ between equal runs."""
+    """Look at the rows only: each must be found without card, views and receipts, and in half the time."""
+    for name in ("card_problems", "view_problems"):
+        monkeypatch.setattr(f"pivot.datasets.proof.verify.{name}", lambda store: [])
+    monkeypatch.setattr("pivot.datasets.proof.verify.receipt_problems", lambda *_: [])
 
 
 @pytest.mark.usefixtures("rows_alone")
@@ -62,7 +41,7 @@ def test_any_cell_of_any_column_is_found(lake: Patient, table: str) -> None:
     name = lake.file("frozenlake", table)
     schema = schema_of(name)
     for column in schema.columns:
-        if column.type == CERTIFICATE or (schema is CALLS and column.name in UNPROVABLE):
+        if column.type == CERTIFICATE or (schema is CALLS and column.name in FREE):
             continue
         place = len(read_rows(lake.source, name)) // 2
         for change in (lambda value, kind=column.type: other(value, kind), lambda value: None):
@@ -100,12 +79,6 @@ def _first(column: str, change: Callable[[Any], Any]) -> Callable[[Rows], None]:
     return changed
 
 
-def _one_pixel(image: bytes) -> bytes:
-    pixels = np.array(decode(image))
-    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
-    return encode_png(pixels)
-
-
 def _info(text: str) -> str:
     info = json.loads(text)
     return json.dumps(info | {"moved": not info["moved"]}, sort_keys=True, separators=(",", ":"))
@@ -129,20 +102,20 @@ KINDS: dict[str, tuple[str, Callable[[Rows], Any]]] = {
     "reply": ("steps", _first("response", lambda text: text.replace("<think>", "<think> "))),
     "info": ("steps", _first("info", _info)),
     "frame of a step": ("steps", lambda rows: rows[0].update(frame_id=rows[-1]["frame_id"])),
-    "pixel of a frame": ("frames", _first("image", _one_pixel)),
+    "pixel of a frame": ("frames", _first("image", one_pixel)),
     "byte size of a frame": ("frames", _first("byte_size", lambda size: size - 1)),
     "prompt": ("prompts", _first("messages", lambda text: text.replace("e", "é", 1))),
     "record": ("dataset/{env}", _first("pivot_step", lambda step: step + 1)),
     "record's prompt": ("dataset/{env}", _first("prompt", lambda messages: messages[:-1])),
     "pixel of a collage": (
         "dataset/{env}",
-        _first("images", lambda images: [images[0] | {"bytes": _one_pixel(images[0]["bytes"])}]),
+        _first("images", lambda images: [images[0] | {"bytes": one_pixel(images[0]["bytes"])}]),
     ),
-    "pixel of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"bytes": _one_pixel(image["bytes"])})),
+    "pixel of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"bytes": one_pixel(image["bytes"])})),
     "path of a panel": ("dataset/{env}", _first("panel", lambda image: image | {"path": "elsewhere.png"})),
     "pixel of an episode": (
         "dataset/{env}_episodes",
-        _first("images", lambda images: [*images[:-1], images[-1] | {"bytes": _one_pixel(images[-1]["bytes"])}]),
+        _first("images", lambda images: [*images[:-1], images[-1] | {"bytes": one_pixel(images[-1]["bytes"])}]),
     ),
 }
 

@@ -13,21 +13,16 @@ from pivot import plugins
 from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import PivotError, PolicyError
-from pivot.images import decode, encode_png
+from pivot.images import encode_png
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.storage import LocalStorage
+from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 BOTH = ("sokoban", "frozenlake")
-
-
-def _one_pixel(image: bytes) -> bytes:
-    pixels = np.array(decode(image))
-    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
-    return encode_png(pixels)
 
 
 # Whole episodes, levels, files
@@ -151,7 +146,7 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
     card.write_text(card.read_text().replace("| sokoban | 2 |", "| sokoban | 3 |"))
     assert any(problem.startswith("dataset/README.md") for problem in patient.found())
     patient.heal()
-    picture.write_bytes(_one_pixel(picture.read_bytes()))
+    picture.write_bytes(one_pixel(picture.read_bytes()))
     assert any(problem.startswith("dataset/example.png") for problem in patient.found())
     picture.write_bytes(b"no picture")
     assert any("example.png" in problem or "README.md" in problem for problem in patient.found())

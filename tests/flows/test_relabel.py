@@ -85,6 +85,26 @@ def test_the_new_dataset_is_the_one_that_a_build_with_that_config_makes(store: P
     assert _dataset(store) == _dataset(tmp_path / "direct")
 
 
+def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: Path) -> None:
+    relabel(store, {"log": "actions"})
+    assert verify_store(store, Silent()).problems == []
+    pivot.build(CONFIG | {"log": "actions"}, tmp_path / "direct")
+    assert _dataset(store) == _dataset(tmp_path / "direct")
+    records = pl.read_parquet(
+        store / "dataset/sokoban/*.parquet", columns=["actions", "action_log", "prompt"]
+    ).to_dicts()
+    assert len(records) > 2
+    for row in records:
+        lines = [f"step {t}: action={action}" for t, action in enumerate(row["actions"])]
+        assert row["action_log"] == "\n".join(lines)
+        assert row["prompt"][0]["content"][1]["text"].endswith(row["action_log"])
+    versions = "select distinct version from prompts where template like 'analyzer.%'"
+    assert [query(root, versions)[1] for root in (built, store)] == [[("2",)], [("2+actions",)]]
+    cards = [(root / "dataset/README.md").read_text() for root in (built, store)]
+    assert ["`--log actions` leaves the decision" in card for card in cards] == [True, False]
+    assert ["(`actions`)" in card for card in cards] == [False, True]
+
+
 def test_the_old_version_can_be_kept(built: Path, store: Path) -> None:
     relabel(store, {}, keep_old=True)
     relabel(store, BY_EPISODE, keep_old=True)

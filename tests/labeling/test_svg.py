@@ -4,12 +4,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import pytest
 from pivot import plugins
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.labeling.action_log import log_decimals, number_text
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import (
     FailedEpisode,
@@ -57,6 +58,19 @@ def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
     return found | {"format": next(broken)}
 
 
+def first_turn(episode: FailedEpisode) -> FailedEpisode:
+    """The episode as if it had ended after its first turn."""
+    columns = [each.name for each in fields(FailedEpisode)]
+    cut = {name: value[:1] for name in columns if isinstance(value := getattr(episode, name), list)}
+    return replace(episode, **cut | {"frame_ids": episode.frame_ids[:2]})
+
+
+def shown(episode: FailedEpisode, raw: float) -> str:
+    """A score as the log of its episode shows it."""
+    case = episode.case()
+    return number_text(raw, log_decimals(SvgSolver(), [case], SvgSolver().certify([case]))[0])
+
+
 # Labels in both vocabularies
 
 
@@ -73,7 +87,8 @@ def test_every_label_is_accepted_and_keeps_the_certificate_mode(
         assert target.failure_mode == (made.failure_mode if vocabulary == "certificate" else "timeout")
         assert target.failure_reason == made.failure_reason
         assert made.image_hashes == tuple(episode.frame_ids)
-        assert made.prompt == analyzer_prompt(PROFILE, episode, vocabulary)
+        decided = log_decimals(SvgSolver(), [episode.case()], SvgSolver().certify([episode.case()]))
+        assert made.prompt == analyzer_prompt(PROFILE, episode, vocabulary, decimals=decided[0])
 
 
 def test_the_vocabulary_changes_targets_and_prompts_only(episodes: list[FailedEpisode]) -> None:
@@ -121,9 +136,7 @@ def test_the_analyzer_is_told_about_the_target_tile(episodes: list[FailedEpisode
 
 def test_one_submission_makes_two_tiles(episodes: list[FailedEpisode]) -> None:
     full = episodes[0]
-    lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
-    cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
-    text = analyzer_text(PROFILE, cut)
+    text = analyzer_text(PROFILE, first_turn(full))
     assert "2x1 grid" in text
     assert "an integer from 0 to 0" in text
 
@@ -142,10 +155,10 @@ def test_template_phrases_state_the_facts(episodes: list[FailedEpisode], vocabul
         assert drawing_claims(text) <= {"worse"}
         for word in (*PROFILE.failure_modes, "timeout", "deadlock"):
             assert word not in text, "the advice names no mode, so it fits both vocabularies"
-        shown = [int(score.replace(".", "")) for score in re.findall(r"\b[01]\.\d{3}\b", avoid)]
         kind = f"{made.failure_mode} {episode.actions[-1]}"
         wanted = [facts.raw_before] if made.failure_mode == "format" else [facts.raw_before, facts.raw_after]
-        assert sorted(shown) == sorted(int(1000 * (score or 0)) for score in wanted), kind
+        scores = sorted(re.findall(r"\b[01]\.\d+", avoid))
+        assert scores == sorted(shown(episode, score or 0.0) for score in wanted), kind
         seen[kind] += 1
     assert set(seen) == {"format empty", "format svg", "regression svg", "stagnation svg", "mismatch svg"}
 
@@ -154,9 +167,7 @@ def test_template_phrases_for_a_single_submission(episodes: list[FailedEpisode])
     for wanted in ("mismatch svg", "format svg", "format empty"):
         mode, action = wanted.split()
         full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
-        lists = ("actions", "payloads", "rewards", "infos", "action_valid", "observations")
-        cut = replace(full, **{name: list(getattr(full, name))[:1] for name in lists}, frame_ids=full.frame_ids[:2])
-        (made,) = label([cut])
+        (made,) = label([first_turn(full)])
         assert (made.failure_mode, made.pivot_step) == (mode, 0)
         assert "before" not in (made.failure_reason or "").replace("before you send it", "")
         assert "At step 0, " in (made.failure_reason or "")

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from math import ceil, sqrt
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from pivot import plugins
 from pivot.environments.base import EnvProfile
 from pivot.identity import digest
-from pivot.labeling.action_log import action_log, log_lines
-from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, trl_completion, trl_prompt
+from pivot.labeling.action_log import LogDetail, action_log, log_lines
+from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log, trl_completion, trl_prompt
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.claims import claims
 from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
 from pivot.solvers.base import FAILURE_MODES
 
+LOGS: tuple[LogDetail, ...] = get_args(LogDetail)
 LOG_LINE = re.compile(r"step \d+: action=\S+( [a-z_]+=\S+)*")
 
 
@@ -217,6 +218,23 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     assert all(LOG_LINE.fullmatch(line) for line in log)
 
 
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "primitiveskill", "svg"])
+def test_a_log_of_actions_names_no_field_and_has_a_version_of_its_own(env: str) -> None:
+    fields = profile(env).log_fields
+    values = {"dist": 3.25, "average_score": 0.25, "remaining_stages": 2, "remaining_turns": 1}
+    infos = [{name: values.get(name, True) for name in fields}] * 2
+    full, bare = (analyzer_prompt(profile(env), episode(2, env, infos=infos), log=log) for log in LOGS)
+    assert (full.version, bare.version) == ("2", "2+actions")
+    for prompt, shown in ((full, fields), (bare, ())):
+        text = prompt.messages[0]["content"][1]["text"]
+        named = [name for name in fields if re.search(rf"\b{name}\b", text)]
+        assert named == list(shown)
+        assert shown_log(prompt.messages) == text.rpartition("- Compact action log:\n")[2]
+        assert "Turns given: 2\n" in text
+        assert "first line with more stages" not in text, "the task is to see it, not to compare two numbers"
+    assert shown_log(bare.messages) == "step 0: action=left\nstep 1: action=left"
+
+
 def test_every_mode_and_environment_has_a_meaning() -> None:
     assert set(GENERAL_MEANINGS) == set(FAILURE_MODES)
     for env in ("sokoban", "frozenlake"):
@@ -239,7 +257,7 @@ def test_instruction_is_one_line_and_shown_once() -> None:
 def test_prompt_hash_depends_on_text_and_every_frame_of_the_collage() -> None:
     base = episode(4)
     prompt = analyzer_prompt(profile("frozenlake"), base)
-    assert (prompt.template, prompt.version) == ("analyzer.frozenlake", "1")
+    assert (prompt.template, prompt.version) == ("analyzer.frozenlake", "2")
     assert prompt.prompt_hash == digest(prompt.messages) == digest(json.loads(json.dumps(prompt.messages)))
     hashes = {prompt.prompt_hash}
     for t in range(4):

@@ -243,5 +243,5 @@ def test_svg_facts_name_the_scores() -> None:
     )
     episode = replace(dead(), env="svg", actions=["svg", "svg"], infos=[{}, {}], frame_ids=["a", "b", "c"])
     request = GuidanceRequest(profile, episode, Verdict(1, "regression", certificate), PromptMessages("", "", "", ()))
-    assert "Scores: before the last submission 0.500, of it 0.420; the target itself has 1." in facts(request)
+    assert "Scores: before the last submission 0.50, of it 0.42; the target itself has 1." in facts(request)
     assert set(answer_schema(request)["properties"]) == {"avoid", "instead"}

@@ -105,8 +105,8 @@ def test_the_bound_counts_whole_turns_without_float_noise() -> None:
         distance = tenths / 10
         whole = max(0, -(-(tenths - 15) // 5))
         for noisy in (distance, math.nextafter(distance, 0), math.nextafter(distance, 99), distance + 4e-7):
-            assert solver.turns(noisy) == whole
-    assert solver.turns(2.0 + 6e-7) == 2
+            assert solver.needed(noisy) == whole
+    assert solver.needed(2.0 + 6e-7) == 2
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_bound_is_never_above_the_true_number_of_turns() -> None:
             true = room.turns(pose)
             distance = room.distance(pose)
             assert distance == pytest.approx(brute.distance(brute_pose), abs=1e-12)
-            bound = solver.turns(distance)
+            bound = solver.needed(distance)
             assert true is None or bound <= true, (data, pose)
             states += 1
             detours += true is not None and bound < true

@@ -87,6 +87,9 @@ class MemoryStorage(Storage):
             self.delete(name)
         self.delete(source)
 
+    def writer(self) -> str | None:
+        return "unknown" if self._writer.locked() else None
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         if not self._writer.acquire(blocking=False):

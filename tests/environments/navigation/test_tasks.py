@@ -58,7 +58,7 @@ def test_every_start_distance() -> None:
         start = read_state(state_of(task), 1.5).start_distance
         assert start == pytest.approx(by_id, abs=0.01)
         assert 1.5 < start < 3.001  # none is solved at its start, all within three translations as the crow flies
-        assert NavigationSolver().turns(start) == 3
+        assert NavigationSolver().needed(start) == 3
 
 
 def test_a_step_ahead_and_back_leads_to_the_start() -> None:

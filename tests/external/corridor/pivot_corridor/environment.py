@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from pivot.errors import LevelError
 from pivot.identity import derive_seed
 from pydantic import Field
@@ -30,6 +30,11 @@ class CorridorConfig(EnvConfig):
     """Turns."""
     length: int = Field(default=7, ge=4, le=LONGEST)
     """Cells of a generated corridor."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Nothing in it is made by others, so its datasets stay under the pipeline's licence."""
+        return ()
 
 
 def parse(text: str) -> tuple[str, int]:

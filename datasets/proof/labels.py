@@ -1,0 +1,197 @@
+"""Verify the labels of one shard: the current ones, and those of older versions that were kept.
+
+An older version is derived with the solver's settings that its own rows name, and with guidance as it was then; its
+numbers are proved like those of the current one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from ... import plugins
+from ...labeling.action_log import LogDetail
+from ...labeling.base import FailedEpisode, GuidanceRequest, GuidanceWriter
+from ...labeling.label import label_episodes
+from ...labeling.vocabulary import Vocabulary
+from ...plugins import read_settings
+from ...solvers.base import Certificate, Prover, Solver, Verdict
+from ...solvers.proofs import prover_of
+from ..config import Shard, solver_settings, solver_type
+from ..parquet import read_table
+from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
+from ..store import Store, shard_frames
+from ..tables import Rows, failed_episodes, label_prompt_table, label_table
+from .compare import differences, schema_differences
+from .replay import StoredGuidance, stored_guidance
+from .report import ShardReport
+
+
+def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mapping[TableSchema, pa.Table]) -> None:
+    """Verify all labels of a shard, whose rollouts are ``stored``."""
+    episodes = failed_episodes(stored[EPISODES], stored[STEPS])
+    env, rows = store.run.env(shard.env), store.read(LABELS, shard)
+    teacher = _teacher(store.run.writer(), rows.to_pylist())
+    wording = (store.config.target_vocabulary, store.config.log)
+    found = _differences(store, shard, rows, episodes, env.solver(), teacher, wording)
+    report.problems += found
+    calls = store.label_calls_file(shard)
+    if calls is not None:
+        report.problems += _teacher_call_problems(store, calls, rows)
+    report.checked["labels"] = rows.num_rows
+    _prove(env.prover(), rows.to_pylist(), episodes, report)
+    for version in range(1, store.config.label_version):
+        older = Store(store.root, store.config.model_copy(update={"label_version": version}))
+        if store.storage.stat(older.table_file(LABELS, shard)) is not None:
+            _verify_older(older, shard, episodes, stored[EPISODES], report)
+
+
+def _verify_older(
+    store: Store, shard: Shard, episodes: list[FailedEpisode], rollouts: pa.Table, report: ShardReport
+) -> None:
+    """Verify labels of an older version; ``store`` is the store as it would be with that one."""
+    table = store.read(LABELS, shard)
+    rows = table.to_pylist()
+    solver = store.run.env(shard.env).solver()
+    if rows:
+        solver = solver_type(shard.env)(solver_settings(shard.env, json.loads(rows[0]["solver_config"])))
+    episodes = _labelled_then(rows, episodes, rollouts)
+    teacher = _older_teacher(store, rows)
+    now = (store.config.target_vocabulary, store.config.log)
+    found: list[str] = []
+    # No row says which wording it was; nothing else of a version depends on it.
+    for wording in sorted(product(get_args(Vocabulary), get_args(LogDetail)), key=lambda then: then != now):
+        answers = _differences(store, shard, table, episodes, solver, teacher, wording)
+        found = answers if not found or len(answers) < len(found) else found
+        if not found:
+            break
+    calls = f"{CALLS.name}/{shard.stem}-labels-v{store.config.label_version}.parquet"
+    if store.storage.stat(calls) is not None:
+        found += _teacher_call_problems(store, calls, table)
+    where = f"{store.labels_folder()}/{shard.file}: "
+    report.problems += [problem if problem.startswith(where[:-2]) else where + problem for problem in found]
+    report.checked["older labels"] = report.checked.get("older labels", 0) + len(rows)
+    _prove(prover_of(shard.env, solver.config), rows, episodes, report)
+
+
+def _labelled_then(rows: Rows, episodes: list[FailedEpisode], rollouts: pa.Table) -> list[FailedEpisode]:
+    """Return the episodes that were there when ``rows`` were made: a shard may have grown by whole levels since."""
+    tasks = dict(zip(rollouts["episode_id"].to_pylist(), rollouts["task_id"].to_pylist(), strict=True))
+    order = list(dict.fromkeys(tasks.values()))
+    labelled = [order.index(tasks[row["episode_id"]]) for row in rows if row["episode_id"] in tasks]
+    last = max(labelled, default=len(order))
+    return [episode for episode in episodes if order.index(tasks[episode.episode_id]) <= last]
+
+
+def _teacher(writer: GuidanceWriter, rows: Rows) -> GuidanceWriter:
+    """Return the writer of an embedded stand-in, or one that repeats what a model wrote, as its rows say."""
+    if writer.is_stand_in:
+        return writer
+    config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
+    config.pop("is_stand_in", None)
+    return StoredGuidance(writer, stored_guidance(rows), config)
+
+
+def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
+    """Return the writer that the rows of an older version name."""
+    current, name = store.run.writer(), rows[0]["teacher"] if rows else None
+    if name is None or name == current.name:
+        return _teacher(current, rows)
+    if name in plugins.names("writers"):
+        kind = plugins.load("writers", name)
+        return _teacher(kind(read_settings(kind.config_type, {}, f"writer {name}: ")), rows)
+    return _Forgotten(current, rows)
+
+
+class _Forgotten(StoredGuidance):
+    """A model that wrote older labels: its words are taken as they are, what it was shown cannot be told."""
+
+    def __init__(self, writer: GuidanceWriter, rows: Rows) -> None:
+        config = json.loads(rows[0]["teacher_config"])
+        super().__init__(writer, stored_guidance(rows), config)
+        self.name = rows[0]["teacher"]  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
+        self.is_stand_in = bool(config.pop("is_stand_in", False))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def prompt(self, request: GuidanceRequest) -> None:
+        """Return nothing: the settings that shaped it are not stored."""
+        del request
+
+
+def _differences(
+    store: Store,
+    shard: Shard,
+    rows: pa.Table,
+    episodes: list[FailedEpisode],
+    solver: Solver,
+    teacher: GuidanceWriter,
+    wording: tuple[Vocabulary, LogDetail],
+) -> list[str]:
+    """Compare label rows and their prompts with those made anew."""
+    config, (vocabulary, log) = store.config, wording
+    labels = label_episodes(
+        episodes,
+        solver,
+        teacher,
+        store.run.filters(),
+        str(config.label_version),
+        vocabulary,
+        shard_frames(store, shard) if teacher.needs_pictures else None,
+        prover_of(shard.env, solver.config, quick=True),
+        log,
+    )
+    path, prompts_path = store.table_file(LABELS, shard), store.label_prompts_file(shard)
+    prompts = read_table(store.storage, prompts_path, PROMPTS)
+    problems = schema_differences(path, rows.schema, LABELS.arrow)
+    problems += schema_differences(prompts_path, prompts.schema, PROMPTS.arrow)
+    derived, shown = label_table(labels), label_prompt_table(labels)
+    if isinstance(teacher, _Forgotten):
+        derived = derived.drop(["teacher_prompt_hash"])
+        kept = set(shown["prompt_hash"].to_pylist())
+        prompts = prompts.filter(pa.array([each in kept for each in prompts["prompt_hash"].to_pylist()], pa.bool_()))
+    problems += differences("labels", ["episode_id"], rows, derived)
+    return problems + differences("prompts", ["prompt_hash"], prompts, shown)
+
+
+def _teacher_call_problems(store: Store, path: str, labels: pa.Table) -> list[str]:
+    """Check that the requests of a teacher model belong to the shard's labels; what they cost cannot be derived."""
+    calls = read_table(store.storage, path, CALLS)
+    known = set(labels["episode_id"].to_pylist())
+    return schema_differences(path, calls.schema, CALLS.arrow) + [
+        f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
+        for call in calls.to_pylist()
+        if call["role"] != "teacher" or call["episode_id"] not in known
+    ]
+
+
+def _prove(prover: Prover | None, labels: Rows, episodes: Sequence[FailedEpisode], report: ShardReport) -> None:
+    """Prove each label from its stored rows alone, by a second implementation that shares nothing with the solver."""
+    by_id = {episode.episode_id: episode for episode in episodes}
+    for label in labels:
+        episode = by_id.get(label["episode_id"])
+        if episode is None or label["pivot_step"] is None:
+            continue
+        if prover is None:
+            report.unproved += 1
+            continue
+        proof = prover.prove(episode.case(), stored_verdict(label))
+        report.unproved += proof.undecided is not None
+        # A label that is stored as refuted is known to be wrong, and no training data.
+        if label["proved"] is not False:
+            report.problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
+
+
+def stored_verdict(label: dict[str, Any]) -> Verdict:
+    """Rebuild the verdict of a stored label row."""
+    witness = label["witness"]
+    return Verdict(
+        pivot_step=label["pivot_step"],
+        failure_mode=label["failure_mode"],
+        certificate=Certificate(**label["certificate"]),
+        secondary_modes=tuple(label["secondary_modes"] or ()),
+        fallback=label["fallback"],
+        infeasible_at_start=label["infeasible_at_start"],
+        witness=None if witness is None else tuple(witness),
+        feasible_actions=tuple(label["feasible_actions"] or ()),
+    )

@@ -1,0 +1,83 @@
+"""Files that show our decoder the same pixels and other programs something else, and one with another pixel."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from pivot.images import decode, encode_png
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _saved(format_name: str, **options: Any) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        buffer = io.BytesIO()
+        Image.fromarray(decode(data)).save(buffer, format_name, **options)
+        return buffer.getvalue()
+
+    return changed
+
+
+def _rotated(data: bytes) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: the viewer turns it by a quarter
+    if data.startswith(b"\xff\xd8"):  # the coded pixels as they are
+        body = b"Exif\x00\x00" + exif.tobytes().removeprefix(b"Exif\x00\x00")
+        return data[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + data[2:]
+    return _saved("PNG", exif=exif)(data)
+
+
+def _with_alpha(data: bytes) -> bytes:
+    picture = Image.fromarray(decode(data)).convert("RGBA")
+    picture.putalpha(3)
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _animated(data: bytes) -> bytes:
+    frame = Image.fromarray(decode(data))
+    buffer = io.BytesIO()
+    frame.save(buffer, "PNG", save_all=True, append_images=[Image.fromarray(255 - decode(data))], duration=100)
+    return buffer.getvalue()
+
+
+def _with_text(data: bytes) -> bytes:
+    if data.startswith(b"\xff\xd8"):
+        body = b"pivot_step: 0"
+        return data[:2] + b"\xff\xfe" + struct.pack(">H", len(body) + 2) + body + data[2:]
+    place = 8 + 25  # after signature and header
+    return data[:place] + _chunk(b"tEXt", b"Comment\x00pivot_step: 0") + data[place:]
+
+
+def _with_more_rows(data: bytes) -> bytes:
+    if data.startswith(b"\xff\xd8"):
+        return _with_text(data)
+    place = data.index(b"IDAT")
+    length = int.from_bytes(data[place - 4 : place], "big")
+    rows = data[place + 4 : place + 4 + length]
+    return data[: place - 4] + _chunk(b"IDAT", rows + b"and more") + data[place + 8 + length :]
+
+
+CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
+    "turned by its orientation": _rotated,
+    "with alpha": _with_alpha,
+    "with a second frame": _animated,
+    "with a comment": _with_text,
+    "WebP": _saved("WEBP", lossless=True),
+    "with bytes after its rows": _with_more_rows,
+    "followed by bytes": lambda data: data + b"PK\x03\x04 and more",
+}
+
+
+def one_pixel(image: bytes) -> bytes:
+    """The picture with one pixel off by one."""
+    pixels = np.array(decode(image))
+    pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
+    return encode_png(pixels)

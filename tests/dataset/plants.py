@@ -1,0 +1,463 @@
+"""Lies to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, order, schemas, pictures, ...
+
+Whoever plants one is thorough: the card is written anew from the damaged tables, and the manifest from the files, so
+nothing but the lie itself can give it away. ``python -m pivot.tests.dataset.plants`` plants them all and counts.
+"""
+
+import json
+import random
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pivot
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pivot.datasets.card import CARD, PICTURE, card_text
+from pivot.datasets.progress import Silent
+from pivot.datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
+from pivot.datasets.store import DATABASE, RUN, Store
+from pivot.errors import PivotError
+from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.relabel import relabel_store
+from pivot.images import decode, encode_png
+from pivot.tests.dataset.containers import CONTAINERS, one_pixel
+from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, rewrite_manifest
+
+ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
+DATASETS = "dataset"
+NOW, BEFORE = "labels/v2", "labels/v1"
+CELLS = 24
+"""Cells that are changed in each store, of some 130 columns; another choice in each."""
+
+Damage = Callable[[Patient, str], None]
+"""Plants a lie in the copy of a store of this environment."""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One lie."""
+
+    name: str
+    plant: Damage
+    own_card: bool = False
+    """The lie is in the card or in what the card shows, so it is not written anew."""
+
+
+def build_planted(root: Path, env: str) -> Path:
+    """Two levels of two rollouts each, and labels of an older version that were kept."""
+    options: dict[str, Any] = {"habits": {env: {"skill": -20.0}}} if env in ("sokoban", "frozenlake") else {}
+    policy = {"name": "scripted", "options": options}
+    pivot.build({"environments": {env: {"tasks": 2, "settings": {}}}, "rollouts": 2, "policy": policy}, root)
+    relabel_store(root, {"validation_fraction": 0.4}, execute_with(InProcess()), Silent(), keep_old=True)
+    return root
+
+
+def lie(patient: Patient, env: str, plant: Plant) -> list[str]:
+    """Plant, cover the traces, and return what verify says; the copy is healed afterwards."""
+    try:
+        plant.plant(patient, env)
+        if not plant.own_card:
+            rewrite_card(patient.root)
+        try:
+            rewrite_manifest(patient.root)
+            return problems(patient.root)
+        except PivotError as error:
+            return [str(error)]
+    finally:
+        patient.heal()
+
+
+def rewrite_card(root: Path) -> None:
+    """Make the card say what tables and run.json say now, where they still make one."""
+    try:
+        store = Store.open(root)
+        rewrite_manifest(root)
+        card = root / DATASETS / CARD
+        run = json.loads((root / RUN).read_text())
+        text = card_text(store, DATASETS, run, store.manifest(), (card.parent / PICTURE).exists())
+        card.write_text(text)
+    except Exception:  # noqa: BLE001 - whatever a lie breaks, the old card stays
+        pass
+
+
+# Cells
+
+
+def other(value: Any, kind: pa.DataType) -> Any:
+    """Another value of the same type, as near as possible."""
+    if value is None:
+        if isinstance(kind, pa.ListType):
+            return [other(None, kind.value_type)]
+        if isinstance(kind, pa.StructType):
+            return {field.name: other(None, field.type) for field in kind}
+        return {"string": "x", "bool": False, "int32": 0, "int64": 0, "double": 0.0, "binary": b"x"}[str(kind)]
+    changes: dict[type, Callable[[Any], Any]] = {
+        bool: lambda value: not value,
+        int: lambda value: value + 1,
+        float: lambda value: value + 1.0,
+        str: lambda value: f"{value}x",
+        bytes: lambda value: encode_png(255 - decode(value)),
+        list: lambda value: value[:-1] or None,
+        dict: lambda value: _other_struct(value, kind),
+    }
+    return changes[type(value)](value)
+
+
+def _other_struct(value: dict[str, Any], kind: Any) -> dict[str, Any]:
+    name = "bytes" if "bytes" in value else "after" if value["after"] is not None else "budget_after"
+    return value | {name: other(value[name], kind.field(name).type)}
+
+
+FREE = {"attempts", "latency", "prompt_tokens", "completion_tokens", "cost", "cache_hit", "model_revision"}
+"""Columns of `calls`: what a request cost may differ between equal runs."""
+
+
+def _tables(env: str) -> dict[str, Any]:
+    names: dict[str, Any] = {schema.name: schema for schema in (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)}
+    return names | {NOW: LABELS, f"{DATASETS}/{env}": DATASET, f"{DATASETS}/{env}_episodes": DATASET_EPISODES}
+
+
+def cells(env: str) -> Iterator[Plant]:
+    """Single cells, one in the middle of its column."""
+    columns = [
+        (table, column)
+        for table, schema in _tables(env).items()
+        for column in schema.columns
+        if column.name not in FREE
+    ]
+    for table, column in random.Random(env).sample(columns, CELLS):
+
+        def change(rows: Rows, column: Any = column) -> None:
+            row = rows[len(rows) // 2]
+            row[column.name] = other(row[column.name], column.type)
+
+        yield Plant(f"cell {table}.{column.name}", _rows(table, change))
+
+
+def _rows(table: str, change: Callable[[Rows], Rows | None]) -> Damage:
+    return lambda patient, env: change_rows(patient.root, patient.file(env, table), change)
+
+
+def _first(table: str, column: str, change: Callable[[Any], Any], name: str = "") -> Plant:
+    def changed(rows: Rows) -> None:
+        rows[0][column] = change(rows[0][column])
+
+    return Plant(f"cell {table}.{column} {name}".strip(), _rows(table, changed))
+
+
+def near_cells(env: str) -> Iterator[Plant]:
+    """Cells that stay nearly what they were."""
+    del env
+    yield _first("steps", "reward", lambda value: value + 1e-9, "by a hair")
+    yield _first("episodes", "episode_return", lambda value: value - 1e-9, "by a hair")
+    yield _first("steps", "response", lambda text: text.replace("<think>", "<think> ", 1), "by a space")
+    yield _first(NOW, "target", lambda text: text.replace('"pivot_step"', '"pivot_Step"'), "by a letter")
+    yield _first(NOW, "certificate", lambda facts: facts | {"budget_after": facts["budget_after"] - 1}, "by a turn")
+
+
+# Rows, ids, order
+
+
+def rows_and_order(env: str) -> Iterator[Plant]:
+    """Rows that are gone, double, made up or moved."""
+    changes: dict[str, Callable[[Rows], Rows]] = {
+        "removed": lambda rows: rows[:-1],
+        "doubled": lambda rows: [rows[0], *rows],
+        "reordered": lambda rows: [rows[1], rows[0], *rows[2:]],
+    }
+    tables = ("episodes", "steps", "frames", NOW, f"{DATASETS}/{env}_episodes")
+    for table in tables:
+        for word, change in changes.items():
+            yield Plant(f"rows of {table} {word}", _rows(table, change))
+    yield Plant("rows of the dataset emptied", _rows(f"{DATASETS}/{env}", lambda rows: []))
+
+
+def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callable[[str], str]) -> Damage:
+    """Change one value in every table that holds it."""
+
+    def plant(patient: Patient, name: str) -> None:
+        first = read_rows(patient.source, patient.file(name, folders[0]))[0][column]
+
+        def rename(rows: Rows) -> None:
+            for row in rows:
+                for key in {column, "next_frame_id"} if column == "frame_id" else {column}:
+                    if row.get(key) == first:
+                        row[key] = change(first)
+
+        for path in sorted(patient.root.rglob("*.parquet")):
+            file = path.relative_to(patient.root).as_posix()
+            if any(file.startswith(f"{folder}/") for folder in folders):
+                change_rows(patient.root, file, rename)
+
+    del env
+    return plant
+
+
+def ids(env: str) -> Iterator[Plant]:
+    """Names that are other ones in every table."""
+    everywhere = ("episodes", "steps", "calls", "labels", f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes")
+    swap = lambda text: text[:-1] + ("0" if text[-1] != "0" else "1")  # noqa: E731
+    yield Plant("an episode id", _everywhere(env, "episode_id", everywhere, swap))
+    yield Plant("a task id", _everywhere(env, "task_id", everywhere, swap))
+    yield Plant("a group id", _everywhere(env, "group_id", everywhere, swap))
+    yield Plant("a run id of rows", _everywhere(env, "run_id", everywhere, swap))
+    yield Plant("a frame id", _everywhere(env, "frame_id", ("frames", "steps"), swap))
+    yield Plant("a prompt hash", _everywhere(env, "prompt_hash", ("prompts", "steps"), swap))
+
+
+# Schemas
+
+
+def _table(name: str, change: Callable[[pa.Table], pa.Table]) -> Damage:
+    def plant(patient: Patient, env: str) -> None:
+        path = patient.root / patient.file(env, name)
+        pq.write_table(change(pq.read_table(path)), path)
+
+    return plant
+
+
+def _metadata(change: Callable[[str], str]) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        text = (table.schema.metadata or {})[b"huggingface"].decode()
+        assert change(text) != text
+        return table.replace_schema_metadata({"huggingface": change(text)})
+
+    return changed
+
+
+def schemas(env: str) -> Iterator[Plant]:
+    """What readers decode with, and columns that nobody asked for."""
+    record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
+    changes: dict[str, Callable[[pa.Table], pa.Table]] = {
+        "class names swapped": _metadata(
+            lambda text: re.sub(r'"timeout", "deadlock"', '"deadlock", "timeout"', text, count=1)
+        ),
+        "pictures without a mode": _metadata(lambda text: text.replace('"mode": "RGB"', '"mode": null', 1)),
+        "no features": lambda table: table.replace_schema_metadata(None),
+        "another key": lambda table: table.replace_schema_metadata(
+            (table.schema.metadata or {}) | {b"note": b"trust me"}
+        ),
+        "a column more": lambda table: table.append_column("reward_hint", pa.array([1.0] * table.num_rows)),
+        "columns in another order": lambda table: table.select(
+            [table.column_names[1], table.column_names[0], *table.column_names[2:]]
+        ),
+    }
+    for name, change in changes.items():
+        yield Plant(f"schema of {record}: {name}", _table(record, change))
+    for table in (episode, "episodes", "steps", NOW):
+        more = "a column more", "columns in another order"
+        yield from (Plant(f"schema of {table}: {name}", _table(table, changes[name])) for name in more)
+    yield Plant(f"schema of {episode}: no features", _table(episode, changes["no features"]))
+
+
+# Pictures
+
+
+def pictures(env: str) -> Iterator[Plant]:
+    """Equal pixels to our decoder in other containers, and other pixels."""
+
+    def frames(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
+        def changed(rows: Rows) -> None:
+            rows[0]["image"] = change(rows[0]["image"])
+            rows[0]["byte_size"] = len(rows[0]["image"])
+
+        return changed
+
+    def collage(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
+        return lambda rows: rows[0]["images"][-1].update(bytes=change(rows[0]["images"][-1]["bytes"]))
+
+    def panel(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
+        return lambda rows: rows[0]["panel"].update(bytes=change(rows[0]["panel"]["bytes"]))
+
+    record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
+    for name, change in CONTAINERS.items():
+        yield Plant(f"panel {name}", _rows(record, panel(change)))
+    for name in ("turned by its orientation", "with alpha", "WebP", "with a comment"):
+        yield Plant(f"frame {name}", _rows("frames", frames(CONTAINERS[name])))
+    for name in ("turned by its orientation", "with a second frame"):
+        yield Plant(f"collage {name}", _rows(record, collage(CONTAINERS[name])))
+        yield Plant(f"picture of an episode {name}", _rows(episode, collage(CONTAINERS[name])))
+    yield Plant("collage of other pixels", _rows(record, collage(one_pixel)))
+    yield Plant("panel named a file", _rows(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
+
+
+# Card, config, views, receipts, older labels
+
+
+def _text(name: str, old: str, new: str) -> Damage:
+    def plant(patient: Patient, env: str) -> None:
+        path = patient.root / name
+        text = path.read_text()
+        assert old.format(env=env) in text, f"{name} does not say {old}"
+        path.write_text(text.replace(old.format(env=env), new.format(env=env), 1))
+
+    return plant
+
+
+def _file(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    return lambda patient, env: _put(patient.root / name, change((patient.root / name).read_bytes()))
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def cards(env: str) -> Iterator[Plant]:
+    """What the card says and shows."""
+    del env
+    card, picture = f"{DATASETS}/{CARD}", f"{DATASETS}/{PICTURE}"
+    texts = {
+        "another pretty name": ("pretty_name: PIVOT failure labels", "pretty_name: Human labels"),
+        "files of elsewhere": ("path:\n", "path:\n    - ../../*.parquet\n"),
+        "a count": ("| {env} | ", "| {env} | 1"),
+        "a sentence more": ("\n## ", "\nAll labels were checked by hand.\n\n## "),
+    }
+    for name, (old, new) in texts.items():
+        yield Plant(f"card: {name}", _text(card, old, new), own_card=True)
+    yield Plant("card: a pixel of its picture", _file(picture, one_pixel), own_card=True)
+    for name in ("turned by its orientation", "with a comment", "with alpha"):
+        yield Plant(f"card: its picture {name}", _file(picture, CONTAINERS[name]), own_card=True)
+
+
+def _run(change: Callable[[dict[str, Any], str], Any]) -> Damage:
+    def plant(patient: Patient, env: str) -> None:
+        path = patient.root / RUN
+        run = json.loads(path.read_text())
+        change(run, env)
+        path.write_text(json.dumps(run, indent=2) + "\n")
+
+    return plant
+
+
+def configs(env: str) -> Iterator[Plant]:
+    """Fields of run.json, with a card that agrees."""
+    del env
+    changes: dict[str, Callable[[dict[str, Any], str], Any]] = {
+        "the run id": lambda run, env: run.update(run_id="0" * len(run["run_id"])),
+        "a field more": lambda run, env: run.update(note="checked by hand"),
+        "a version more": lambda run, env: run["versions"].update(trust="1.0"),
+        "a version less": lambda run, env: run["versions"].pop("numpy"),
+        "a version that is no text": lambda run, env: run["versions"].update(numpy=["2.0"]),
+        "no run id": lambda run, env: run.pop("run_id"),
+        "the seed": lambda run, env: run["config"].update(seed=1),
+        "the rollouts": lambda run, env: run["config"].update(rollouts=3),
+        "the tasks": lambda run, env: run["config"]["environments"][env].update(tasks=3),
+        "the horizon": lambda run, env: run["config"]["environments"][env]["settings"].update(horizon=30),
+        "the label version": lambda run, env: run["config"].update(label_version=1),
+        "the size of a shard": lambda run, env: run["config"].update(tasks_per_shard=1),
+        "the policy": lambda run, env: run["config"]["policy"].update(options={"habits": {"sokoban": {"skill": 3.0}}}),
+        "a default left out": lambda run, env: run["config"].pop("split"),
+    }
+    for name, change in changes.items():
+        yield Plant(f"run.json: {name}", _run(change))
+
+
+def _sql(*statements: str) -> Damage:
+    def plant(patient: Patient, env: str) -> None:
+        with duckdb.connect(str(patient.root / DATABASE)) as connection:
+            connection.execute(f"SET file_search_path = '{patient.root}'")
+            for statement in statements:
+                connection.execute(statement.format(env=env))
+
+    return plant
+
+
+def views(env: str) -> Iterator[Plant]:
+    """What pivot.duckdb answers."""
+    del env
+    yield Plant(
+        "views: forged rates", _sql("CREATE OR REPLACE VIEW group_rates AS SELECT 'pooled' AS env, 1.0 AS rate")
+    )
+    yield Plant("views: one reads a file", _sql("CREATE VIEW more AS SELECT * FROM read_text('/etc/hostname')"))
+    yield Plant("views: a table over one", _sql("DROP VIEW groups", "CREATE TABLE groups AS SELECT 1 AS n"))
+    yield Plant("views: a macro", _sql("CREATE MACRO round(x, y) AS 1.0"))
+    yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
+
+
+def _receipt(change: Callable[[dict[str, Any]], Any], stage: str) -> Damage:
+    def plant(patient: Patient, env: str) -> None:
+        path = patient.root / f".receipts/{stage}/{env}/00000.json"
+        receipt = json.loads(path.read_text())
+        change(receipt)
+        path.write_text(json.dumps(receipt))
+
+    return plant
+
+
+def receipts(env: str) -> Iterator[Plant]:
+    """What an interrupted build would go on from."""
+    del env
+    yield Plant("receipt: a count", _receipt(lambda each: each["facts"].update(failed=1000), "rollout"))
+    yield Plant("receipt: labels", _receipt(lambda each: each["facts"].update(accepted=1000), "label-v2"))
+    yield Plant("receipt: inputs", _receipt(lambda each: each.update(inputs="0" * 64), "rollout"))
+    yield Plant(
+        "receipt: a digest",
+        _receipt(lambda each: next(iter(each["files"].values())).update(sha256="0" * 64), "rollout"),
+    )
+    yield Plant(
+        "receipt: an episode owed", _receipt(lambda each: each["facts"].update(owed=["episode-v1-0"]), "rollout")
+    )
+
+
+def older_labels(env: str) -> Iterator[Plant]:
+    """Labels of a version that was kept."""
+    del env
+    yield _first(BEFORE, "pivot_step", lambda step: step + 1 if step == 0 else step - 1, "of kept labels")
+    yield _first(BEFORE, "failure_mode", lambda mode: f"{mode}x", "of kept labels")
+    yield _first(BEFORE, "failure_reason", lambda text: f"{text} Look up.", "of kept labels")
+    yield _first(BEFORE, "label_version", lambda text: "2", "of kept labels")
+    yield Plant("rows of kept labels removed", _rows(BEFORE, lambda rows: rows[:-1]))
+    yield Plant(
+        "schema of kept labels: a column more", _table(BEFORE, lambda table: table.append_column("x", table[0]))
+    )
+    yield Plant("a kept prompt", _older_prompt)
+
+
+def _older_prompt(patient: Patient, env: str) -> None:
+    change_rows(
+        patient.root,
+        f"prompts/{env}/00000-labels-v1.parquet",
+        lambda rows: rows[0].update(messages=rows[0]["messages"].replace("step", "stop", 1)),
+    )
+
+
+KINDS = (
+    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views, receipts, older_labels
+)  # fmt: skip
+
+
+def plants(env: str) -> list[Plant]:
+    """Every lie for a store of an environment; their names are distinct."""
+    return [plant for kind in KINDS for plant in kind(env)]
+
+
+def main(names: list[str]) -> None:
+    """Plant everything and print what was not found."""
+    total = missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for env in names or ENVS:
+            patient = Patient(build_planted(Path(folder) / env, env), Path(folder) / f"{env} copy")
+            assert problems(patient.root) == [], problems(patient.root)
+            for plant in plants(env):
+                try:
+                    answer = lie(patient, env, plant)
+                except Exception as error:  # noqa: BLE001 - verify must not raise
+                    answer = []
+                    print(f"RAISED {env} {plant.name}: {type(error).__name__}: {str(error)[:120]}")  # noqa: T201
+                total += 1
+                missed += not answer
+                if not answer:
+                    print(f"MISSED {env} {plant.name}", flush=True)  # noqa: T201
+            shutil.rmtree(patient.root)
+    print(f"{total - missed} of {total} found")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""``pivot verify`` finds every lie that is planted, whatever was written anew to cover it.
+
+`make test-plants` plants all of them (more than 600, half an hour); `make test` a few of each environment.
+"""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from pivot.datasets.proof.pictures import container_problem
+from pivot.images import encode_jpeg, encode_png
+from pivot.tests.dataset.containers import CONTAINERS
+from pivot.tests.dataset.plants import ENVS, KINDS, Plant, build_planted, lie, plants
+from pivot.tests.stores import Patient, problems
+
+SAMPLE_SEED = 1
+
+
+@pytest.fixture(scope="module", params=ENVS)
+def patient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Patient]:
+    """A store of one environment and a copy to plant lies in."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, Patient(build_planted(folder / "store", request.param), folder / "copy")
+
+
+def _missed(patient: tuple[str, Patient], chosen: list[Plant]) -> list[str]:
+    env, copy = patient
+    assert problems(copy.root) == []
+    return [plant.name for plant in chosen if not lie(copy, env, plant)]
+
+
+@pytest.mark.plants
+def test_every_lie_is_found(patient: tuple[str, Patient]) -> None:
+    assert _missed(patient, plants(patient[0])) == []
+
+
+def test_a_few_lies_of_each_store_are_found(patient: tuple[str, Patient]) -> None:
+    """Kinds take turns, so that the five stores together see each of them."""
+    env, _ = patient
+    turn = ENVS.index(env)
+    kinds = [kind for number, kind in enumerate(KINDS) if number % len(ENVS) == turn]
+    rng = random.Random(f"{SAMPLE_SEED} {env}")
+    assert _missed(patient, [rng.choice(list(kind(env))) for kind in kinds]) == []
+
+
+def test_there_are_lies_enough() -> None:
+    names = [(env, plant.name) for env in ENVS for plant in plants(env)]
+    assert len(set(names)) == len(names) >= 600
+
+
+@pytest.mark.parametrize("colours", [4, 100_000])
+@pytest.mark.parametrize("encode", [encode_png, encode_jpeg])
+def test_what_a_picture_file_holds_beside_its_pixels(encode: Callable[..., bytes], colours: int) -> None:
+    drawn = np.random.default_rng(0).integers(0, min(colours, 256), (40, 50, 3), np.uint8)
+    data, kind = encode(drawn), "png" if encode is encode_png else "jpeg"
+    assert container_problem(data, kind) is None
+    for name, change in CONTAINERS.items():
+        assert container_problem(change(data), kind), name
+    for length in range(0, len(data), max(1, len(data) // 50)):
+        assert container_problem(data[:length], kind)

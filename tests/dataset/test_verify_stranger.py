@@ -1,0 +1,259 @@
+"""`pivot verify` on stores from elsewhere: it follows no path, survives every file, says what it could not derive."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.compare import SHOWN, contrast
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import RunEnv
+from pivot.datasets.store import MANIFEST, RUN, Store
+from pivot.environments.svg.environment import SvgConfig
+from pivot.environments.svg.scorers.base import Score
+from pivot.environments.svg.scorers.pixel import PixelScorer
+from pivot.environments.svg.sources import load_source
+from pivot.environments.svg.targets.icons import draw_target
+from pivot.errors import ConfigError, PivotError, StoreError
+from pivot.labeling.replay import DisagreementError, Replays
+from pivot.solvers.base import Proof
+from pivot.storage import LocalStorage
+from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
+
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+# Files that nobody can read
+
+
+def _files(patient: Patient) -> list[str]:
+    return sorted(path.relative_to(patient.source).as_posix() for path in patient.source.rglob("*") if path.is_file())
+
+
+def _found(root: Path) -> list[str]:
+    try:
+        return problems(root)
+    except PivotError as error:
+        return [str(error)]
+
+
+def test_a_folder_or_a_dead_link_in_place_of_any_file(lake: Patient) -> None:
+    names = [name for name in _files(lake) if name != ".lock"]
+    assert len(names) > 15
+    for number, name in enumerate(names):
+        path = lake.root / name
+        path.unlink()
+        path.mkdir() if number % 2 else path.symlink_to("nowhere")
+        found = _found(lake.root)
+        assert found or name.startswith(".receipts/"), name  # without a receipt a shard is made again
+        path.rmdir() if number % 2 else path.unlink()
+        shutil.copy(lake.source / name, path)
+    assert problems(lake.root) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("episodes", "env_config"),
+        ("episodes", "policy_config"),
+        ("episodes", "initial_state"),
+        ("steps", "info"),
+        ("steps", "payload"),
+        ("prompts", "messages"),
+        ("labels", "solver_config"),
+        ("labels", "target"),
+    ],
+)
+def test_deeply_nested_json_in_a_row(lake: Patient, table: str, column: str) -> None:
+    change_rows(lake.root, lake.file("frozenlake", table), lambda rows: rows[0].update({column: NESTED}))
+    found = lake.found()
+    lake.heal()
+    assert found
+    assert all(len(problem) < 1000 for problem in found)
+
+
+@pytest.mark.parametrize("name", [RUN, MANIFEST, ".receipts/rollout/frozenlake/00000.json"])
+def test_deeply_nested_json_in_a_file(lake: Patient, name: str) -> None:
+    (lake.root / name).write_text(NESTED)
+    found = _found(lake.root)
+    lake.heal()
+    assert any(name in problem for problem in found), found
+
+
+# Beside a run
+
+
+def test_beside_a_running_build_it_says_so(lake: Patient) -> None:
+    (lake.root / MANIFEST).unlink()  # a build that goes on with a store takes it away first
+    with LocalStorage(lake.root).lock(), pytest.raises(StoreError, match=r"is being written by another run \(process"):
+        verify_store(lake.root, Silent())
+    lake.heal()
+    assert problems(lake.root) == []
+
+
+def test_a_store_that_changes_meanwhile_is_no_forgery(lake: Patient) -> None:
+    class Relabelling(Silent):
+        def finish(self, stage: str) -> None:
+            change_rows(lake.root, lake.file("frozenlake", "labels"), lambda rows: rows[:-1])
+            rewrite_manifest(lake.root)
+
+    try:
+        with pytest.raises(StoreError, match="was changed by a run while it was verified; verify it again"):
+            verify_store(lake.root, Relabelling())
+    finally:
+        lake.heal()
+
+
+# Differences that show
+
+
+@pytest.mark.parametrize(
+    ("stored", "derived", "shown"),
+    [
+        ({"kind": "exact", "after": 3.0}, {"kind": "exact", "after": 4.0}, "x.after holds 3.0, derived anew it is 4.0"),
+        ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 3, "c": 4}, "x.b holds 2, derived anew it is 3 (and c)"),
+        (["up", "left"], ["up", "down"], "x[1] holds 'left', derived anew it is 'down'"),
+        (["up"], ["up", "down"], "x holds 1 items, derived anew 2; they differ from number 1 on: [] and ['down']"),
+        ("a" * 500 + "b" + "a" * 500, "a" * 500 + "c" + "a" * 500, "aab"),
+        (None, 3, "x holds None, derived anew it is 3"),
+    ],
+)
+def test_a_difference_shows(stored: Any, derived: Any, shown: str) -> None:
+    text = contrast("x", stored, derived)
+    assert shown in text
+    assert len(text) < 2 * SHOWN + 60
+
+
+def test_certificates_that_differ_show_where(lake: Patient) -> None:
+    def lie(rows: Rows) -> None:
+        rows[0]["certificate"]["budget_after"] += 1
+
+    change_rows(lake.root, lake.file("frozenlake", "labels"), lie)
+    found = lake.found()
+    lake.heal()
+    (shown,) = [problem for problem in found if "column certificate" in problem and problem.startswith("labels")]
+    assert "column certificate.budget_after holds" in shown
+
+
+# Levels from a folder
+
+
+@pytest.fixture(scope="module")
+def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two levels from a folder of targets, which is gone."""
+    folder = tmp_path_factory.mktemp("svg")
+    (folder / "icons").mkdir()
+    for seed in range(3):
+        (folder / "icons" / f"{seed}.svg").write_text(draw_target(random.Random(seed)))
+    settings = {"targets": str(folder / "icons")}
+    pivot.build({"environments": {"svg": {"tasks": 2, "settings": settings}}, "rollouts": 2}, folder / "store")
+    shutil.move(folder / "icons", folder / "elsewhere")
+    load_source.cache_clear()
+    return folder / "store"
+
+
+def test_without_the_folder_stored_levels_are_taken_and_named(drawings: Path) -> None:
+    report = verify_store(drawings, Silent())
+    assert report.problems == []
+    (note,) = report.notes
+    assert "levels of svg are taken as they are stored" in note
+    assert "--sources" in note
+    report = verify_store(drawings, Silent(), follow=True)
+    assert report.problems == []
+    assert "is no folder" in report.notes[0]
+
+
+def test_with_the_folder_levels_are_made_again(drawings: Path) -> None:
+    icons = drawings.parent / "icons"
+    icons.symlink_to(drawings.parent / "elsewhere")
+    try:
+        report = verify_store(drawings, Silent(), follow=True)
+    finally:
+        icons.unlink()
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_stored_levels_are_counted(drawings: Path, tmp_path: Path) -> None:
+    patient = Patient(drawings, tmp_path / "copy")
+    change_rows(patient.root, "episodes/svg/00000.parquet", lambda rows: rows[:2])
+    assert "episodes of svg: 1 levels in 2 episodes; expected 2 of 2 each" in patient.found()
+
+
+def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that of run.json, nor one without the digest that a store has, nor one in a row."""
+
+    def followed(*_: Any) -> None:
+        raise AssertionError("a path was followed")
+
+    for place in ("environment.load_source", "environment.checked_source", "sources.load_source"):
+        monkeypatch.setattr(f"pivot.environments.svg.{place}", followed)
+    patient = Patient(drawings, tmp_path / "copy")
+    assert patient.found() == []
+    run = json.loads((patient.root / RUN).read_text())
+    run["config"]["environments"]["svg"]["settings"]["targets_digest"] = ""
+    (patient.root / RUN).write_text(json.dumps(run))
+    for reader in (Store.open, problems, pivot.load_store):
+        with pytest.raises(ConfigError, match="targets_digest is missing beside targets; the run"):
+            reader(patient.root)
+    patient.heal()
+
+    def hide(rows: Rows) -> None:
+        for row in rows:
+            row["env_config"] = json.dumps(json.loads(row["env_config"]) | {"targets": "/etc", "targets_digest": ""})
+
+    change_rows(patient.root, "episodes/svg/00000.parquet", hide)
+    assert any("rows with other settings than those of the run" in problem for problem in patient.found())
+    episode: Any = type("Episode", (), {"env": "svg", "env_config": {"targets": "/etc"}})()
+    with Replays() as replays, pytest.raises(DisagreementError, match="targets names a place, which no row does"):
+        replays.of(episode)
+
+
+def test_checkpoints_of_a_stranger_are_asked_about() -> None:
+    assert SvgConfig().loads_from_elsewhere is None
+    assert SvgConfig(dino_model="/tmp/model").loads_from_elsewhere is None
+    learned = SvgConfig(scorer="dino+dreamsim", dino_model="/tmp/model")
+    assert learned.loads_from_elsewhere == "dino_model=/tmp/model"
+    assert learned.tolerance > 0 == SvgConfig().tolerance
+
+
+# What does not repeat to the last bit
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1e-5, True), (0.01, False)])
+def test_scores_of_a_gpu_get_a_tolerance(
+    noise: float, holds: bool, drawings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score: Callable[..., list[Score]] = PixelScorer.score
+
+    def noisy(self: PixelScorer, *arguments: Any) -> list[Score]:
+        return [Score(each.average * (1 - noise), each.parts) for each in score(self, *arguments)]
+
+    monkeypatch.setattr(SvgConfig, "tolerance", 0.001)
+    monkeypatch.setattr(PixelScorer, "score", noisy)
+    assert (problems(drawings) == []) == holds
+
+
+# What is said about it
+
+
+def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Undecided:
+        def prove(self, *_: Any) -> Proof:
+            return Proof(undecided="too large")
+
+    prover = RunEnv.prover
+    monkeypatch.setattr(RunEnv, "prover", lambda self, quick=False: prover(self, quick=True) if quick else Undecided())
+    report = verify_store(lake.source, Silent())
+    assert report.problems == []
+    assert report.unproved == report.checked["labels"] > 0
+
+
+def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:
+    named = json.loads((lake.source / RUN).read_text())["versions"]
+    for name in ("cairo", "cairosvg", "opencv-python-headless", "isal", "pillow"):
+        assert named[name][0].isdigit(), name
