@@ -86,7 +86,7 @@ def test_table_json_and_picture(stores: dict[str, Records], tmp_path: Path) -> N
             stores, lambda shots: Analyzer(served_backend(server.url), shots), suite_choice(failures=4), learned=False
         )
     names = write_suite(tmp_path, summary, evaluations)
-    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir() if path.is_file())
     assert json.loads((tmp_path / "suite.json").read_text(encoding="utf-8"))["fingerprint"] == summary["fingerprint"]
     table = (tmp_path / "suite.md").read_text(encoding="utf-8")
     assert table.count("| svg | ") == 2
