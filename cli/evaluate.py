@@ -252,9 +252,7 @@ def _suite(
     name: str,
 ) -> None:
     """Build the benchmark where it is missing, run it, and show its table."""
-    # Few levels vary more: a part of the benchmark gets some to spare.
-    spare = 1.0 if scale == 1 else 2.0
-    levels = {env: max(8, round(spare * scale * count)) for env, count in LEVELS.items()}
+    levels = {env: max(8, round(scale * count)) for env, count in LEVELS.items()}
     with ProgressBars() as bars:
         stores = build_suite(data, lambda raw, root: build(raw, root, reporter=bars), levels)
         summary, results = run_suite(
