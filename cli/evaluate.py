@@ -21,7 +21,8 @@ from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, wo
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
 from ..training.report import SCREEN, compared, markdown, read_summary, screen_rows, table_rows, write_report
-from ..training.suite import HEADER, LEVELS, build_suite, run_suite, suite_choice, suite_rows, write_suite
+from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
+from ..training.suite import SCREEN as SCREEN_OF_SUITE
 from . import model_flags as flags
 from .console import ProgressBars, out, show_table
 from .options import option
@@ -251,20 +252,20 @@ def _suite(
     name: str,
 ) -> None:
     """Build the benchmark where it is missing, run it, and show its table."""
-    levels = {env: max(4, round(scale * count)) for env, count in LEVELS.items()}
+    levels = {env: max(8, round(scale * count)) for env, count in LEVELS.items()}
     with ProgressBars() as bars:
         stores = build_suite(data, lambda raw, root: build(raw, root, reporter=bars), levels)
         summary, results = run_suite(
             stores,
             make,
-            suite_choice(pictures, max(1, round(scale * 500))),
+            suite_choice(pictures, max(1, round(scale * FAILURES))),
             shots=shots,
             learned=learned,
             name=name,
             begin=lambda log, count: _advance(bars, f"read, {log} log", count),
         )
     files = write_suite(target, summary, results)
-    show_table(f"Failure localisation, suite {summary['suite']}", HEADER, suite_rows(summary))
+    show_table(f"Failure localisation, suite {summary['suite']}", SCREEN_OF_SUITE, suite_screen_rows(summary))
     out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
 
 

@@ -35,6 +35,9 @@ TEMPERATURE = 0.0
 ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_range", "unknown_mode", "unanswered"]
 """Why a reply could not be read; ``unanswered`` when there was none."""
 
+READ_AHEAD = 8
+"""Cases that wait for a place at least, so that a slow read leaves none empty; a collage takes up to 1 MB."""
+
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 _STEP = re.compile(r'"pivot_step"\s*:\s*(\d+)')
@@ -246,8 +249,8 @@ class Analyzer:
                 readings[number] = await self.read(model, case)
                 on_reading(readings[number])
 
-        # A quarter more than the model takes at once: while some are answered, the next are read and encoded.
-        count = self.backend.in_flight + max(1, self.backend.in_flight // 4)
+        # Some more than the model takes at once: while these are answered, the next are read from disk.
+        count = self.backend.in_flight + max(READ_AHEAD, self.backend.in_flight // 4)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(count):

@@ -38,7 +38,7 @@ LABEL_COLUMNS = (
 SHOWN_COLUMNS = ("episode_id", "env", "prompt", "images", "num_steps", "completion")
 """What it is shown, and what bounds its answer."""
 
-BATCH_ROWS = 32
+BATCH_ROWS = 8
 """Rows in memory at a time while pictures are read; a collage of rendered views takes up to 1 MB."""
 
 ALL = "all"

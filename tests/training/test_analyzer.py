@@ -161,14 +161,14 @@ def test_worked_examples_stand_before_the_question(small_store: Path) -> None:
 
 
 def test_a_server_is_kept_busy(small_store: Path) -> None:
-    """Eight slots of 200 ms: at least nine tenths of them are busy from the first request to the last answer."""
-    some = cases(small_store) * 8
-    with served(lambda _: answered(0, "timeout"), latency=0.2, slots=8, keeps_bodies=False) as server:
+    """Eight slots of 400 ms: at least nine tenths of them are busy from the first request to the last answer."""
+    some = cases(small_store) * 5
+    with served(lambda _: answered(0, "timeout"), latency=0.4, slots=8, keeps_bodies=False) as server:
         Analyzer(served_backend(server.url, max_concurrency=8)).read_all(iter(some[:8]))  # connections, imports
         server.log.busy.clear()
         readings = Analyzer(served_backend(server.url, max_concurrency=8)).read_all(iter(some))
         changes = list(server.log.busy)
-    assert len(readings) == len(some) > 100
+    assert len(readings) == len(some) > 60
     start, end = changes[0][0], changes[-1][0]
     busy = sum(count * (after - now) for (now, count), (after, _) in pairwise(changes))
     assert busy / (8 * (end - start)) >= 0.9

@@ -66,7 +66,7 @@ def test_scores_are_those_of_a_count() -> None:
 @learned
 @pytest.mark.parametrize("name", list(LEARNED))
 def test_what_the_log_says_is_learned(name: str) -> None:
-    train, test = logs(700, 4), logs(150, 5)
+    train, test = logs(400, 4), logs(150, 5)
     guesses = LEARNED[name](train, 0)(test)
     table = score_guesses(guesses, test, [str(each) for each in range(150)])
     assert table["pivot exact"].value > 0.85
