@@ -104,10 +104,10 @@ DIFFS = {
         "over-the-right-edge": "cell + 1 if column < width[- - 1-] else cell",
     },
     "navigation": {
-        "float-noise": "max(0.0, distance - self.threshold) / self.step[- - ROUNDING-]",
-        "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.eps",
+        "float-noise": "/ self.settings.step[- - ROUNDING-])",
+        "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.settings.eps",
         "touching-blocks": "(low_x [-<-]{+<=+} x_max) & (high_x > x_min)",
-        "both-flags-needed": 'info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False',
+        "both-flags-needed": 'in TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
         "proof-of-a-lintel": "if min(high, 1800) - max(low, 50) [->-]{+>=+} 0",
     },
     "primitiveskill": {
@@ -125,7 +125,7 @@ DIFFS = {
     "game-proof": {
         "fallback-unchecked": '"fallback": (verdict.fallback, [-first == len(states)-]{+verdict.fallback+}),',
         "witness-cut-short": "if [-not game.is_solved(state)-]{+False+}:",
-        "box-into-box": "(pushes & ((behind == wall)[- | (level[:, 1:] == behind[:, None]).any(axis=1)-]))",
+        "box-into-box": "pushes & ((behind == self.size)[- | (level[:, 1:] == behind[:, None]).any(axis=1)-])",
     },
     "filter": {
         "step-after-the-last": "if not 0 <= target.pivot_step [-<-]{+<=+} episode.num_steps",
@@ -137,7 +137,7 @@ DIFFS = {
     },
     "claims": {
         "advice-against": "if [-not _NOT_ADVISED.search(sentence[: match.start()].rstrip())-]{+match+}:",
-        "denied-fall": 'found.add([-"no_fall" if _negated(plain, match.start()) else -]"fall")',
+        "denied-fall": 'found.add([-"no_fall" if negated(words, match.start()) else -]"fall")',
     },
     "guidance": {
         "half-a-refusal": "if is_refusal(answer.avoid) [-or-]{+and+} is_refusal(answer.instead)",
@@ -146,9 +146,9 @@ DIFFS = {
         "missing-fact": "[- and logged.keys() >= found.keys() & INFO_KEYS-]",
     },
     "files": {
-        "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(_has_size",
-        "file-too-long": "return path.stat().st_size [-==-]{+>=+} size",
-        "not-flushed": "raw.flush()\n[-            os.fsync(raw.fileno())\n-]",
+        "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(",
+        "file-too-long": "if status is None or status.bytes [-!=-]{+<+} record.bytes:",
+        "not-flushed": "raw.flush()\n[-                os.fsync(raw.fileno())\n-]",
         "two-writers": "fcntl.[-LOCK_EX-]{+LOCK_SH+} | fcntl.LOCK_NB",
     },
     "parquet": {
@@ -156,23 +156,23 @@ DIFFS = {
         "column-of-another-type": "if [-actual != column.type-]{+False+}:",
     },
     "store": {
-        "labels-unchecked": "in [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+}:\n            for name in self.files(",
+        "labels-unchecked": "def check_files(self, schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
     },
     "commit": {
-        "exchanged-back": "[-elif current.stat().st_ino != inode:-]{+else:+}",
+        "exchanged-back": "[-elif self.mark(target) != mark:-]{+else:+}",
         "old-files-stay": 'for name in [-journal["obsolete"]-]{+()+}:',
     },
     "resume": {
         "solver-settings": '"solver": [solver.name, solver.version[-, solver.config-]],',
-        "calls-kept-twice": '[call for call in before.calls[- if call["episode_id"] not in owed-]] + after.calls',
+        "calls-kept-twice": "[call for call in before.calls[- if call.episode_id not in owed-]] + after.calls",
     },
     "verify": {
         "order-of-rows": "if not problems and [-seen != list(expected)-]{+set(seen) != set(expected)+}:",
         "missing-rows": "for place in expected if place [-not in known-]{+is None+}]",
-        "length-only": "(actual := file_record(path)){+.bytes+} != record{+.bytes+}:",
+        "length-only": "if actual{+.bytes+} != record{+.bytes+}:",
         "extra-labels": "if not 0 < _labels_of(name) [-<-]{+<=+} version:",
-        "extra-picture": "return picture is None[- and not path.exists()-]",
-        "path-of-a-picture": 'return same[- and stored["path"] == derived["path"]-]',
+        "extra-picture": "wrong = picture is not None[- or storage.stat(name) is not None-]",
+        "path-of-a-picture": 'if [-stored["path"] != derived["path"]-]{+False+}:',
         "byte-size-too-small": 'if row["byte_size"] [-!=-]{+>+} len(image)',
         "call-of-no-label": 'if call["role"] != "teacher" [-or-]{+and+} call["episode_id"]',
         "role-of-a-call": 'columns = ["request_id", "episode_id", "t"[-, "role"-]]',
