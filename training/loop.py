@@ -85,7 +85,7 @@ def prepare(config: RlConfig) -> Prepared:
     levels = plan_levels(config)
     ranks = Ranks.current()
     model, processor = load_weights(config.model, config.revision, torch.float32)
-    model.to(need("accelerate", EXTRA).PartialState().device)
+    model.to(ranks.device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return Prepared(config, levels, model.eval(), Encoder(processor), ranks)
@@ -301,7 +301,8 @@ class _Run:
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)
         with self._own_defaults():
-            on_disk.save_final(self.storage, self.model, self.encoder.processor, card, {}, name)
+            further = on_disk.further_files(self.config.model)
+            on_disk.save_final(self.storage, self.model, self.encoder.processor, card, further, name)
 
 
 # What is told about an update

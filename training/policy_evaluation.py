@@ -83,7 +83,7 @@ def evaluate_policy(config: RlConfig, model: str) -> PolicyResult:
     """
     levels, ranks = plan_levels(config), Ranks.current()
     loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
-    loaded.to(need("accelerate", EXTRA).PartialState().device).eval()
+    loaded.to(ranks.device).eval()
     encoder = Encoder(processor)
     engine = Engine(loaded, processor, encoder.placeholders)
     options = InProcessOptions(

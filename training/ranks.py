@@ -23,12 +23,14 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    device: Any = "cpu"
+    """Where this process computes."""
 
     @classmethod
     def current(cls) -> "Ranks":
-        """Join the processes that a launcher such as torchrun started; alone without one."""
-        state = need("accelerate", EXTRA).PartialState()
-        return cls(state.process_index, state.num_processes)
+        """Join the processes that a launcher such as torchrun started, over gloo without a GPU; alone without one."""
+        state = need("accelerate", EXTRA).PartialState(cpu=not torch.cuda.is_available())
+        return cls(state.process_index, state.num_processes, state.device)
 
     @property
     def is_main(self) -> bool:
