@@ -25,6 +25,9 @@ def rl(
     arm: Annotated[
         str, option(f"What the Teacher is told: {', '.join(ARMS)} (default {DEFAULT_ARM}).", "--arm")
     ] = DEFAULT_ARM,
+    teacher_model: Annotated[
+        str | None, option("Arm sdar alone: the frozen larger model, a folder or a hub id.", "--teacher-model")
+    ] = None,
     revision: Annotated[str | None, option("Revision of the model on the hub.", "--revision")] = None,
     settings: Annotated[list[str] | None, option("Environment setting KEY=VALUE; may be given again.", "--set")] = None,
     updates: Annotated[
@@ -102,8 +105,8 @@ def rl(
     more under a prompt that says so, and steps. Which hindsight the prompt holds is the arm:
 
     vanilla_grpo and sft_grpo have none, p the panel, m the mode, mp panel, mode and step (the paper's default), mpr
-    guidance, too; oracle asks the solver instead of the Analyzer, mp_random_r shows a random step, empty and
-    analyzer_only are controls.
+    guidance, too; oracle asks the solver instead of the Analyzer, mp_random_r shows a random step, sdar has a frozen
+    larger Teacher, empty and analyzer_only are controls.
 
     A killed run goes on with --resume, with the very updates it would have made.
 
@@ -121,6 +124,7 @@ def rl(
         "model": model,
         "revision": revision,
         "arm": arm,
+        "teacher_model": teacher_model,
         "updates": updates,
         "prompts": prompts,
         "rollouts": rollouts,

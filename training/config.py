@@ -118,6 +118,10 @@ class RlConfig(Settings):
     """Revision of the model on the hub."""
     arm: str = "mp"
     """What the Teacher is told, and by whom; see ``pivot.training.contexts``."""
+    teacher_model: str | None = None
+    """Of the arm ``sdar`` alone: the frozen larger model, a folder or a hub id."""
+    teacher_revision: str | None = None
+    """Revision of it on the hub."""
     updates: int = Field(default=0, ge=0)
     """Updates in all; 0 for the paper's 250 (Sokoban 350)."""
     prompts: int = Field(default=0, ge=0)
@@ -188,6 +192,17 @@ class RlConfig(Settings):
         if arm not in ARMS:
             raise ValueError(f"found {arm!r}, expected one of: {', '.join(ARMS)}")
         return arm
+
+    @model_validator(mode="after")
+    def _fits_the_arm(self) -> "RlConfig":
+        asked = ARMS[self.arm].analyzer
+        if (asked == "frozen") != (self.teacher_model is not None):
+            found = "none" if self.teacher_model is None else repr(self.teacher_model)
+            expected = "a frozen larger model (--teacher-model)" if asked == "frozen" else "none: it teaches itself"
+            raise ValueError(f"arm {self.arm}: found {found} for a Teacher, expected {expected}")
+        if self.opd_scope == "pivot" and asked not in ("model", "solver"):
+            raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
+        return self
 
 
 RL_NOT_RESULTS = ("updates", "micro_batch_tokens", "save_every", "keep_rollouts")

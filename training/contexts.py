@@ -24,7 +24,7 @@ from .analyzer import Reading
 VERSION = "1"
 """Of the Teacher's wording; raised with every change of it."""
 
-Part = Literal["panel", "mode", "pivot", "guidance"]
+Part = Literal["panel", "mode", "pivot", "guidance", "skill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Arm:
     summary: str
     """Half a sentence for ``--help`` and the docs."""
     shows: tuple[Part, ...] = ()
-    analyzer: Literal["nobody", "model", "solver"] = "model"
-    """Who names pivot step, mode and guidance of a failure."""
+    analyzer: Literal["nobody", "model", "solver", "frozen"] = "model"
+    """Who says what the Teacher is told: the trained model as the Analyzer, the solver, or a frozen larger model, which
+    is then the Teacher, too, and is asked about every episode."""
     distils: bool = True
     """Whether a Teacher scores the failures and its term is part of the loss."""
     random_step: bool = False
@@ -65,6 +66,13 @@ ARMS: Mapping[str, Arm] = {
             "as mpr, with panel and step of a random other step",
             ("panel", "mode", "pivot", "guidance"),
             random_step=True,
+        ),
+        Arm(
+            "sdar",
+            "a frozen larger model writes a skill and scores every episode, failed or not",
+            ("skill",),
+            analyzer="frozen",
+            starts_from="an instruct checkpoint",
         ),
         Arm("empty", "control: the Teacher sees the Student's prompt", analyzer="nobody"),
         Arm("analyzer_only", "control: the Analyzer runs and nothing is distilled", distils=False),
@@ -138,6 +146,8 @@ def hindsight_of(
 
 def hindsight_text(env: str, known: Hindsight) -> str:
     """Return the words of a context, a line for each part; guidance that is empty gives none."""
+    if "skill" in known.parts:
+        return f"A note by someone who has seen this whole attempt:\n{known.guidance.strip()}"
     lines = ["What became clear after this attempt had failed; nobody knew it while acting:"]
     if "panel" in known.parts:
         lines.append(

@@ -1,7 +1,7 @@
 """What is found out about the failures of an update: by the Analyzer or the solver, and told to the Teacher."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..datasets.config import solver_type
@@ -9,6 +9,7 @@ from ..datasets.schema import EPISODES, STEPS
 from ..datasets.tables import failed_episodes, rollout_tables
 from ..labeling.base import FailedEpisode
 from ..messages import EncodedFrame
+from ..models.transformers.model import Engine
 from ..rollouts.base import Status, TaskRollouts
 from ..solvers.base import Verdict
 from .analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
@@ -18,6 +19,7 @@ from .engines import InProcessBackend
 from .play import Levels
 from .ranks import Ranks
 from .scoring import Row
+from .skills import write_skills
 from .turns import Groups, TurnSample, thinking_tokens
 
 
@@ -30,6 +32,8 @@ class Failures:
     """The solver's, by episode; one that it cannot answer has none."""
     readings: Mapping[str, Reading]
     """What the arm goes by, by episode; empty where nobody was asked."""
+    skills: Mapping[str, str] = field(default_factory=dict)
+    """What a frozen model wrote about episodes, failed or not; empty in other arms."""
 
     def figures(self) -> dict[str, float | None]:
         """Return how often the readings agree with the solver, and how many could not be read."""
@@ -46,9 +50,23 @@ class Failures:
 
 
 def analyze(
-    rollouts: Sequence[TaskRollouts], levels: Levels, config: RlConfig, backend: InProcessBackend, ranks: Ranks
+    rollouts: Sequence[TaskRollouts],
+    levels: Levels,
+    config: RlConfig,
+    backend: InProcessBackend,
+    ranks: Ranks,
+    frozen: Engine | None = None,
 ) -> Failures:
-    """Find out about all failures of an update, each process about its share of them."""
+    """Find out about all failures of an update, each process about its share of them.
+
+    Args:
+        rollouts: of the update.
+        levels: of the run.
+        config: of the run.
+        backend: of the Analyzer.
+        ranks: the processes.
+        frozen: the larger model of arms that have one.
+    """
     tables = rollout_tables(rollouts)
     episodes = failed_episodes(tables[EPISODES], tables[STEPS])
     answers = solver_type(config.env)().certify([episode.case() for episode in episodes])
@@ -57,6 +75,14 @@ def analyze(
     arm = arm_of(config.arm)
     if arm.analyzer == "nobody":
         return Failures(episodes, verdicts, {})
+    if frozen is not None:
+        shown = {key: frame for task in rollouts for key, frame in task.frames.items()}
+        finished = [each for task in rollouts for each in task.episodes if each.status is Status.COMPLETE]
+        mine = ranks.share(finished)
+        skills = write_skills(
+            levels.env.profile, mine, shown, frozen, batch=config.generate, max_tokens=config.analyzer_tokens
+        )
+        return Failures(episodes, verdicts, {}, ranks.join(skills))
     if arm.analyzer == "solver":
         modes = levels.env.profile.failure_modes
         return Failures(
@@ -118,6 +144,9 @@ def make_batch(
             told[episode.episode_id] = known
             if known.panel is not None:
                 pictures[known.panel.frame_id] = known.panel
+    for name, skill in failures.skills.items():
+        if skill.strip():
+            told[name] = Hindsight(arm.shows, 0, "", skill, None)
     turns: list[TurnSample] = []
     for task in rollouts:
         for episode in task.episodes:
@@ -146,7 +175,7 @@ def make_batch(
 
 
 def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, known: Hindsight | None) -> bool:
-    """Whether a turn has a Teacher: those of failures, or with ``opd_scope`` pivot the one that lost it."""
-    if not arm.distils or not failed or config.opd == 0:
+    """Whether a turn has a Teacher: that of a failure (in arm sdar of any), with scope pivot the one that lost it."""
+    if not arm.distils or config.opd == 0 or not (failed or arm.analyzer == "frozen"):
         return False
     return config.opd_scope == "all" or (known is not None and known.step == t)

@@ -35,6 +35,7 @@ from .loading import load_weights
 from .play import Levels, measure, plan_levels, roll_out
 from .ranks import Ranks
 from .scoring import Scorer
+from .skills import check_same_tokens
 from .turns import Groups, group
 from .update import Learner, Scored, hindsight_figures, score_turns
 from .versions import training_versions
@@ -57,6 +58,8 @@ class Prepared:
     model: Any
     encoder: Encoder
     ranks: Ranks
+    frozen: tuple[Any, Encoder] | None = None
+    """The larger model of arms that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,13 @@ def prepare(config: RlConfig) -> Prepared:
     model.to(ranks.device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return Prepared(config, levels, model.eval(), Encoder(processor), ranks)
+    encoder, frozen = Encoder(processor), None
+    if config.teacher_model is not None:
+        precision = torch.bfloat16 if uses_half(config) else torch.float32
+        larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
+        frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
+        check_same_tokens(encoder, frozen[1])
+    return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
@@ -160,6 +169,12 @@ class _Run:
         self.half = uses_half(self.config)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
+        self.frozen: tuple[Scorer, Any] | None = None
+        self.writer: Engine | None = None
+        if prepared.frozen is not None:
+            larger, its_encoder = prepared.frozen
+            self.frozen = Scorer(its_encoder, half=self.half), larger
+            self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
         if start is not None:
             path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
@@ -205,11 +220,13 @@ class _Run:
             groups = group(rollouts, config)
         with clock.phase("analyze"):
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
-            failures = analyze(rollouts, self.levels, config, backend, self.ranks)
+            failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
             batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
         with clock.phase("score"):
             self.scorer.pictures = dict(batch.pictures)
-            scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks)
+            if self.frozen is not None:
+                self.frozen[0].pictures = self.scorer.pictures
+            scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
         self._keep(number, rollouts, batch, failures)

@@ -52,17 +52,24 @@ def weights_of(config: RlConfig) -> Weights:
 
 
 def score_turns(
-    turns: Sequence[TurnSample], scorer: Scorer, model: Any, reference: Any | None, config: RlConfig, ranks: Ranks
+    turns: Sequence[TurnSample],
+    scorer: Scorer,
+    model: Any,
+    reference: Any | None,
+    config: RlConfig,
+    ranks: Ranks,
+    frozen: tuple[Scorer, Any] | None = None,
 ) -> list[Scored]:
     """Score all turns of an update, each process its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
-    wherever their prompts are of one length.
+    wherever their prompts are of one length. ``frozen`` is a Teacher of other weights, with the scorer of its prompts.
     """
     model.eval()
+    reads, teaches = frozen or (scorer, model)
     students = [turn.student for turn in turns]
     lengths = [
-        max(scorer.length(turn.student), 0 if turn.teacher is None else scorer.length(turn.teacher)) for turn in turns
+        max(scorer.length(turn.student), 0 if turn.teacher is None else reads.length(turn.teacher)) for turn in turns
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
@@ -70,7 +77,7 @@ def score_turns(
     scored = {name: ranks.join(values) for name, values in score_rows(scorer, models, students, mine).items()}
     taught = [turn.teacher or turn.student for turn in turns]
     teaching = [places for places in mine if turns[places[0]].teacher is not None]
-    teacher = ranks.join(score_rows(scorer, {"teacher": model}, taught, teaching)["teacher"])
+    teacher = ranks.join(score_rows(reads, {"teacher": teaches}, taught, teaching)["teacher"])
     result = []
     for place, turn in enumerate(turns):
         old, valid = scored["old"][place], scorer.valid([turn.student])

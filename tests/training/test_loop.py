@@ -66,10 +66,13 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
 
 @pytest.mark.parametrize("arm", sorted(ARMS))
 def test_every_arm_makes_an_update(arm: str, player: Path, tmp_path: Path) -> None:
-    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1)
+    larger = {"teacher_model": str(player)} if arm == "sdar" else {}
+    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1, **larger)
     chosen = ARMS[arm]
     assert (line["opd_active"] > 0) is chosen.distils
-    assert (line["analyzer_step_accuracy"] is None) is (chosen.analyzer == "nobody")
+    assert (line["analyzer_step_accuracy"] is None) is (chosen.analyzer in ("nobody", "frozen"))
+    if arm == "sdar":
+        assert line["opd_active"] == 1.0, "no failure gate"
     if arm == "oracle":
         assert line["analyzer_step_accuracy"] == line["analyzer_mode_accuracy"] == 1.0
     if arm == "empty":
@@ -82,6 +85,16 @@ def test_the_other_family_makes_an_update(tmp_path: Path) -> None:
     (line,) = _run(tmp_path / "run", start, arm="oracle", updates=1)
     assert line["optimizer_steps"] > 0
     assert line["generator_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("env", ["sokoban", "navigation", "primitiveskill", "svg"])
+def test_every_environment_makes_an_update(env: str, player: Path, tmp_path: Path) -> None:
+    few = {"levels": 4, "prompts": 1, "rollouts": 2, "held_out": 0.3}
+    (line,) = _run(tmp_path / "run", player, env=env, settings={"horizon": 2}, arm="mpr", updates=1, **few)
+    assert line["episodes"] == 2
+    assert line["opd_active"] == 1.0
+    assert line["opd_gap"] != 0
+    assert "Kind of failure" in (tmp_path / "run" / "samples.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("objective", ["centred", "gap"])
@@ -152,7 +165,7 @@ def _poisoned(groups: Any) -> Any:
 
 def test_too_few_levels_are_refused() -> None:
     with pytest.raises(TrainingError, match="raise --levels, or lower --prompts"):
-        plan_levels(short("none", prompts=11))
+        plan_levels(short("none", prompts=12))
 
 
 def test_no_validation_level_is_trained_on() -> None:
