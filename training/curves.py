@@ -86,6 +86,9 @@ def draw_curves(storage: Storage, title: str) -> None:
     for axes in panels:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
+        else:
+            axes.text(0.5, 0.5, "nothing to show in this arm", ha="center", transform=axes.transAxes, color="grey")
+    panels[0].set_ylim(-0.03, 1.03)
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=100)
     storage.write_bytes(CURVES_PICTURE, encoded.getvalue())

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-import torch
-import transformers
+from pivot.models.extras import need
 from pivot.models.transformers.processors import image_text_class
+
+# Type checkers run without PyTorch.
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+tokenizers: Any = need("tokenizers", "train")
 
 NAMES = ["endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad"]
 CHAT_TEMPLATE = (

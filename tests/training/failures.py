@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from pivot import plugins
+from pivot.datasets.config import env_config
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
@@ -16,7 +17,7 @@ ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
 def rollouts_of(env: str, tasks: int = 1, rollouts: int = 6) -> list[TaskRollouts]:
     """Play a few levels."""
     env_type: type[PivotEnv] = plugins.load("environments", env)
-    config = env_type.config_type()
+    config = env_config(env, {})
     policy = plugins.load("policies", "scripted")()
     return roll_out_tasks(env_type, config, plan_tasks(env_type, config, 0, tasks), policy, rollouts)
 

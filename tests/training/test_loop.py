@@ -90,7 +90,15 @@ def test_the_other_family_makes_an_update(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", ["sokoban", "navigation", "primitiveskill", "svg"])
 def test_every_environment_makes_an_update(env: str, player: Path, tmp_path: Path) -> None:
     few = {"levels": 4, "prompts": 1, "rollouts": 2, "held_out": 0.3}
-    (line,) = _run(tmp_path / "run", player, env=env, settings={"horizon": 2}, arm="mpr", updates=1, **few)
+    (line,) = _run(
+        tmp_path / "run",
+        player,
+        env=env,
+        settings={"horizon": 5 if env == "navigation" else 2},
+        arm="mpr",
+        updates=1,
+        **few,
+    )
     assert line["episodes"] == 2
     assert line["opd_active"] == 1.0
     assert line["opd_gap"] != 0
