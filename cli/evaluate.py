@@ -12,11 +12,12 @@ from ..datasets.split import SIDES, VALIDATION
 from ..errors import ConfigError, TrainingError
 from ..flows.api import build
 from ..models.base import Backend
+from ..models.extras import look_for
 from ..plugins import read_settings
 from ..storage import open_storage
 from ..training.ablation import PICTURES
 from ..training.analyzer import ROLE, Analyzer, Reading
-from ..training.baselines import baseline_table
+from ..training.baselines import EXTRA, baseline_table, check_learned
 from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
@@ -122,6 +123,9 @@ def analyzer(
     """
     _check_word("--pictures", pictures, PICTURES)
     _check_word("--side", side, SIDES)
+    look_for("matplotlib", EXTRA)  # before a model is asked for hours
+    if learned:
+        check_learned()
     run = _training_run(model)
     options = {
         "model": str(Path(model) / FINAL) if run is not None else model,
@@ -201,6 +205,8 @@ def baselines(
     pivot evaluate baselines runs/first --config frozenlake --full-length
     """
     _check_word("--side", side, SIDES)
+    if learned:
+        check_learned()
     records = open_records(data, config)
     held = read_labels(records, Choice(side, full_length=full_length, seed=seed))
     tables: dict[str, Any] = {}
