@@ -180,7 +180,15 @@ def analyzer(
             out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
         if figures["reliability"] is None:
             out.print(f"{env}: the engine gives no probabilities, so there is no reliability", soft_wrap=True)
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
+
+
+_SEEN = (
+    "{seen} of {count} records are of levels that the other side of the split holds, too, so this is no figure of "
+    "held-out levels; build with --split task for one"
+)
 
 
 @evaluation.command()
@@ -225,6 +233,8 @@ def baselines(
         facts = tables[env]
         title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
         show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     if out_dir is not None:
         storage = open_storage(out_dir)
         facts = {"dataset": data, "config": config, "side": side, "full_length": full_length, "seed": seed}

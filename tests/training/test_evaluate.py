@@ -115,6 +115,15 @@ def test_guidance_is_held_against_the_facts(small_store: Path) -> None:
             assert ("outcome", "claims_success") in {(each.name, each.kind) for each in untrue}
 
 
+def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> None:
+    assert read_labels(open_records(str(small_store)), TRAIN).seen == 0
+    leaking = dataset(small_store, tmp_path / "leaking")
+    for path in (leaking / "sokoban").glob("train-*"):
+        shutil.copy(path, path.with_name(path.name.replace("train", "validation")))
+    held = read_labels(open_records(str(leaking), "sokoban"), Choice())
+    assert held.seen == len(held.rows) > 5
+
+
 def test_choices(small_store: Path) -> None:
     records = open_records(str(small_store))
     everything = read_labels(records, TRAIN)
