@@ -11,6 +11,7 @@ from .. import plugins
 from ..datasets.split import SIDES, VALIDATION
 from ..errors import ConfigError, TrainingError
 from ..flows.api import build
+from ..flows.engines.local import available_cores
 from ..models.base import Backend
 from ..models.extras import look_for
 from ..plugins import read_settings
@@ -270,7 +271,7 @@ def _suite(
     """Build the benchmark where it is missing, run it, and show its table."""
     levels = {env: max(8, round(scale * count)) for env, count in LEVELS.items()}
     with ProgressBars() as bars:
-        stores = build_suite(data, lambda raw, root: build(raw, root, reporter=bars), levels)
+        stores = build_suite(data, lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars), levels)
         summary, results = run_suite(
             stores,
             make,
