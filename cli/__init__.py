@@ -14,12 +14,15 @@ from .build import build
 from .cache import cache
 from .console import err, show_error
 from .doctor import doctor
+from .evaluate import evaluation
+from .evaluate_policy import policy
 from .peek import peek
 from .relabel import relabel
 from .serving import serve_command
 from .settings_help import settings
 from .stats import stats
 from .train import train
+from .train_rl import rl
 from .verify import verify
 
 INTERRUPTED = 130
@@ -37,7 +40,10 @@ app = typer.Typer(
 for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
+train.command()(rl)
 app.add_typer(train)
+evaluation.command()(policy)
+app.add_typer(evaluation, name="evaluate")
 
 
 def _show_version(wanted: bool) -> None:

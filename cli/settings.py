@@ -37,7 +37,7 @@ def resolve_config(
         run = runs.get(name, {"tasks": None, "settings": {}})
         chosen[name] = {"tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
     for text in settings:
-        name, key, value = _setting("--set", text)
+        name, key, value = parse_setting("--set", text)
         if name not in chosen:
             raise ConfigError(f"--set {text}: environment {name!r} is not part of this build ({', '.join(names)})")
         chosen[name]["settings"][key] = value
@@ -88,7 +88,7 @@ def solver_settings(
     """
     chosen = {name: dict(options) for name, options in old.items() if name in environments}
     for text in settings:
-        name, key, value = _setting("--solver", text)
+        name, key, value = parse_setting("--solver", text)
         if name not in environments:
             known = ", ".join(environments)
             raise ConfigError(f"--solver {text}: environment {name!r} is not part of this build ({known})")
@@ -96,7 +96,12 @@ def solver_settings(
     return chosen
 
 
-def _setting(option: str, text: str) -> tuple[str, str, Any]:
+def parse_setting(option: str, text: str) -> tuple[str, str, Any]:
+    """Read ``ENV.KEY=VALUE``; the value is JSON, or a text.
+
+    Raises:
+        ConfigError: it is written otherwise.
+    """
     target, equals, value = text.partition("=")
     name, dot, key = target.partition(".")
     if not (equals and dot and name and key):
@@ -106,3 +111,19 @@ def _setting(option: str, text: str) -> tuple[str, str, Any]:
         return name, key, json.loads(value)
     except ValueError:
         return name, key, value
+
+
+def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts; a leading ``ENV.``, as in `pivot build`, may stand there.
+
+    Raises:
+        ConfigError: a text cannot be used.
+    """
+    chosen: dict[str, Any] = {}
+    for text in texts:
+        named = text if "." in text.partition("=")[0] else f"{env}.{text}"
+        name, key, value = parse_setting("--set", named)
+        if name != env:
+            raise ConfigError(f"--set {text}: found a setting of {name}, expected one of {env}")
+        chosen[key] = value
+    return chosen

@@ -17,7 +17,7 @@ from ..messages import EncodedFrame
 from ..plugins import Plugin, Settings
 from .extras import look_for
 
-Role = Literal["student", "teacher"]
+Role = Literal["student", "teacher", "analyzer"]
 
 FINISHED, CUT = "stop", "length"
 """Finish reasons: the model ended its reply, or ``max_tokens`` did. A server's other words are kept as they are."""
@@ -83,6 +83,8 @@ class ChatRequest:
     """JSON schema that the answer should fit; a model that cannot enforce one answers freely."""
     wants_logprobs: bool = False
     """Whether token ids and log-probabilities are of use; a model that has none leaves them out."""
+    wants_tokens: bool = False
+    """Whether the text of every token is of use, too, to tell which of them spell what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class ChatAnswer:
     """Reply tokens, the end token included where the engine counts it."""
     logprobs: tuple[float, ...] | None = None
     """Natural log-probabilities of ``token_ids``, equally many."""
+    tokens: tuple[str, ...] | None = None
+    """Text of every token that ``logprobs`` speaks about, where it was asked for and the engine tells."""
     refusal: str | None = None
     """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
 
 def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
     """Return everything that decides the answer to a request, as JSON data; its digest is the cache key."""
+    more = {"wants_tokens": True} if request.wants_tokens else {}
     return {
         "format": FORMAT,
         "model": dict(config),
@@ -53,6 +54,7 @@ def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, 
         "sample": request.sample,
         "json_schema": request.json_schema,
         "wants_logprobs": request.wants_logprobs,
+        **more,
     }
 
 
@@ -226,7 +228,9 @@ class CachedModel(ChatModel):
 
 def _row(answer: ChatAnswer) -> dict[str, Any]:
     call = answer.call
+    more = {} if answer.tokens is None else {"tokens": answer.tokens}
     return {
+        **more,
         "text": answer.text,
         "finish_reason": answer.finish_reason,
         "token_ids": answer.token_ids,
@@ -236,12 +240,13 @@ def _row(answer: ChatAnswer) -> dict[str, Any]:
 
 
 def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
-    token_ids, logprobs = stored["token_ids"], stored["logprobs"]
+    token_ids, logprobs, tokens = stored["token_ids"], stored["logprobs"], stored.get("tokens")
     return ChatAnswer(
         text=stored["text"],
         finish_reason=stored["finish_reason"],
         token_ids=None if token_ids is None else tuple(token_ids),
         logprobs=None if logprobs is None else tuple(logprobs),
+        tokens=None if tokens is None else tuple(tokens),
         call={
             "attempts": 0,
             "latency": seconds,

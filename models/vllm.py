@@ -147,11 +147,13 @@ def _read(output: Any, seconds: float) -> ChatAnswer:
     ids = tuple(made.token_ids)
     chances = made.logprobs
     logprobs = None if chances is None else tuple(row[token].logprob for token, row in zip(ids, chances, strict=True))
+    tokens = None if chances is None else [row[token].decoded_token for token, row in zip(ids, chances, strict=True)]
     return ChatAnswer(
         text=made.text,
         finish_reason=CUT if made.finish_reason == CUT else FINISHED,
         token_ids=ids,
         logprobs=logprobs,
+        tokens=tuple(each or "" for each in tokens) if tokens is not None else None,
         call={
             "latency": seconds,
             "prompt_tokens": len(output.prompt_token_ids or ()),

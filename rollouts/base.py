@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
 from ..messages import Call, EncodedFrame, PromptMessages
@@ -271,6 +271,9 @@ class StudentPrompt(ABC):
     """Raised with every change of wording."""
     frame_only: ClassVar[bool] = False
     """True when the messages of a task depend on nothing but the frame, so that a repeated frame repeats the prompt."""
+    hindsight: ClassVar[Literal["before_closing", "end"]] = "end"
+    """Where a Teacher is told what the Student was not (spec section 8): between the current picture and the closing
+    text, which then has to be the last two parts of the last message, or after everything."""
 
     @abstractmethod
     def render(

@@ -4,15 +4,18 @@
 which lists its files and their sizes, has been written after it. ``OUT/final`` appears in one step, whole.
 """
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
 from ..models.weights import is_local
+from ..plugins import Settings
 from ..storage import Storage, open_storage
+from .config import differing_fields
 
 CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL = "final", ".final"
@@ -76,6 +79,13 @@ def _steps(storage: Storage) -> set[int]:
     return {int(number) for number in numbers if number.isdecimal()}
 
 
+def clear_old(storage: Storage, kept: int = KEPT) -> None:
+    """Remove all checkpoints but the newest ones."""
+    for step in sorted(_steps(storage))[:-kept]:
+        storage.delete(_seal_of(step))
+        storage.delete(Checkpoint(step).folder)
+
+
 def clear_seals(storage: Storage) -> None:
     """Remove the seals of checkpoints that the library has removed."""
     for step in _steps(storage):
@@ -83,8 +93,72 @@ def clear_seals(storage: Storage) -> None:
             storage.delete(_seal_of(step))
 
 
-def save_final(storage: Storage, model: Any, processor: Any, card: str, source: Mapping[str, bytes]) -> None:
-    """Put model, processor and card in the place of ``final``, in one step.
+def check_run(
+    storage: Storage, record: Mapping[str, Any], config: Settings, free: Sequence[str], *, resume: bool
+) -> None:
+    """See that a run may be begun, or gone on with, in a folder.
+
+    Args:
+        storage: the folder.
+        record: what ``run.json`` is going to say.
+        config: of the run.
+        free: settings that may differ from those that it was begun with.
+        resume: whether it is to be gone on with.
+
+    Raises:
+        TrainingError: it may not.
+    """
+    where = storage.address().rstrip("/")
+    entries = [name for name in storage.listing() if name != CHECK_PICTURE]
+    if not resume:
+        if entries:
+            raise TrainingError(
+                f"{where} holds {entries[0]}, expected an empty folder; go on with that run with --resume, or choose "
+                "another --out"
+            )
+        return
+    if storage.stat(RUN) is None:
+        return  # killed before its first write: begun anew
+    then = storage.read_json(RUN)
+    differing = differing_fields(then["config"], config, free)
+    if differing:
+        name = differing[0]
+        raise TrainingError(
+            f"{where} was begun with {name} {then['config'].get(name)!r}, found {getattr(config, name)!r}; give the "
+            "same settings to go on with it, or choose another --out"
+        )
+    for name, what in (("dataset_digest", "dataset"), ("model_revision", "model")):
+        if then.get(name) != record.get(name):
+            raise TrainingError(
+                f"{where} was begun with another content of the {what} ({then[name]}), found {record[name]}; restore "
+                "it to go on, or choose another --out"
+            )
+
+
+def read_metrics(storage: Storage) -> list[dict[str, Any]]:
+    """Return the lines of ``metrics.jsonl``; one that a kill tore at the end is left out."""
+    if storage.stat(METRICS) is None:
+        return []
+    records = []
+    for line in storage.read_bytes(METRICS).decode(errors="replace").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
+def cut_metrics(storage: Storage, last: int) -> None:
+    """Forget the lines of updates after ``last``, which will be made again; before the first one, all of them."""
+    kept = [record for record in read_metrics(storage) if last and record["step"] <= last]
+    if storage.stat(METRICS) is not None:
+        storage.write_bytes(METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+def save_final(
+    storage: Storage, model: Any, processor: Any, card: str, source: Mapping[str, bytes], name: str = FINAL
+) -> None:
+    """Put model, processor and card in the place of ``final``, or of another folder, in one step.
 
     Args:
         storage: the run's folder.
@@ -93,6 +167,7 @@ def save_final(storage: Storage, model: Any, processor: Any, card: str, source: 
         card: text of its README.md.
         source: further files of the model it was trained from, by name, for readers that look for them (the video
             part of a processor); none replaces a file that is saved here.
+        name: of the folder.
     """
     storage.delete(STAGED_FINAL)
     folder = str(storage.local_path(STAGED_FINAL))
@@ -103,12 +178,12 @@ def save_final(storage: Storage, model: Any, processor: Any, card: str, source: 
         raise TrainingError(
             f"cannot write {folder}: {error.strerror or error}; free some space and run the same command with --resume"
         ) from error
-    for name, content in source.items():
-        if storage.stat(f"{STAGED_FINAL}/{name}") is None:
-            storage.write_bytes(f"{STAGED_FINAL}/{name}", content)
+    for file, content in source.items():
+        if storage.stat(f"{STAGED_FINAL}/{file}") is None:
+            storage.write_bytes(f"{STAGED_FINAL}/{file}", content)
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
-    storage.replace_folder(STAGED_FINAL, FINAL, storage.mark(STAGED_FINAL))
+    storage.replace_folder(STAGED_FINAL, name, storage.mark(STAGED_FINAL))
 
 
 def further_files(model: str) -> dict[str, bytes]:

@@ -5,19 +5,24 @@ the paper where it gives them (spec section 8).
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ..errors import TrainingError
 from ..labeling.vocabulary import Vocabulary
 from ..plugins import Settings, explain
 from ..storage import open_storage
+from .contexts import ARMS
+from .objectives import OpdObjective
 
 Precision = Literal["auto", "bf16", "fp32"]
 Schedule = Literal["constant", "linear", "cosine"]
+
+AnyConfig = TypeVar("AnyConfig", bound=Settings)
 
 RECIPES = Path(__file__).with_name("recipes")
 RECIPE_SUFFIX = ".yaml"
@@ -95,6 +100,114 @@ class SftConfig(Settings):
         return configs
 
 
+PAPER_UPDATES = {"sokoban": 350}
+PAPER_PROMPTS = {"navigation": 8}
+"""Where an environment differs from the others (spec section 8)."""
+
+
+class RlConfig(Settings):
+    """A run of Stage II: GRPO with gated self-distillation on one environment. Defaults are the paper's."""
+
+    env: str
+    """Environment, such as ``sokoban``."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Of the environment, such as ``{"horizon": 2}``."""
+    model: str
+    """A ``save_pretrained`` folder, or a hub id; which one an arm starts from is the user's choice."""
+    revision: str | None = None
+    """Revision of the model on the hub."""
+    arm: str = "mp"
+    """What the Teacher is told, and by whom; see ``pivot.training.contexts``."""
+    teacher_model: str | None = None
+    """Of the arm ``sdar`` alone: the frozen larger model, a folder or a hub id."""
+    teacher_revision: str | None = None
+    """Revision of it on the hub."""
+    updates: int = Field(default=0, ge=0)
+    """Updates in all; 0 for the paper's 250 (Sokoban 350)."""
+    prompts: int = Field(default=0, ge=0)
+    """Levels an update; 0 for the paper's 16 (Navigation 8)."""
+    rollouts: int = Field(default=8, ge=2)
+    """Episodes a level: the group that advantages are taken in."""
+    levels: int = Field(default=0, ge=0)
+    """Different levels that the run draws from, held-out ones included; 0 for as many as the paper has."""
+    held_out: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the levels that is kept for validation."""
+    lr: float = Field(default=1e-6, gt=0)
+    """Learning rate of AdamW, constant."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """The gradient is scaled down to this norm."""
+    minibatch: int = Field(default=64, ge=1)
+    """Steps of episodes in one optimiser step."""
+    micro_batch_tokens: int = Field(default=16_384, ge=1)
+    """Tokens, padding included, that are in memory at a time; it changes no result beyond rounding."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount of the return that advantages are made of. The paper's 0.95 cannot give its own returns."""
+    invalid_penalty: float = Field(default=0.1, ge=0)
+    """Taken from the return for every reply that broke the format; the logged return goes without."""
+    clip: float = Field(default=0.2, gt=0, lt=1)
+    kl: float = Field(default=0.01, ge=0)
+    """Weight of the distance to the weights that the run starts from; 0 needs no copy of them."""
+    opd: float = Field(default=0.01, ge=0)
+    """``lambda_opd``, weight of the distillation."""
+    beta: float = Field(default=5.0, ge=0)
+    """``beta_opd``, slope of the gate."""
+    opd_objective: OpdObjective = "printed"
+    """``printed`` is the paper's; ``centred`` and ``gap`` are extensions that also lower what the Teacher dislikes."""
+    opd_scope: Literal["all", "pivot"] = "all"
+    """Which tokens of a failure are distilled: all of them, or those of the pivot step (an extension)."""
+    max_tokens: int = Field(default=512, ge=1, le=512)
+    """Longest reply of the Student."""
+    analyzer_tokens: int = Field(default=512, ge=1)
+    """Longest reply of the Analyzer."""
+    generate: int = Field(default=32, ge=1)
+    """Replies that are generated together. Which ones are is part of rounding, so it is kept through a run."""
+    precision: Precision = "auto"
+    """``bf16`` computes in bfloat16 over weights kept in float32; ``auto`` is bf16 on a GPU, fp32 elsewhere."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: a third more time, a fraction of the memory."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    validate_every: int = Field(default=25, ge=0)
+    """Updates between two validations; 0 for none but the last."""
+    validation_episodes: int = Field(default=128, ge=0)
+    """Episodes of a validation, on held-out levels; 0 for no validation."""
+    validation_temperature: float = Field(default=0.4, ge=0, le=2)
+    save_every: int = Field(default=25, ge=1)
+    """Updates between two checkpoints."""
+    keep_rollouts: int = Field(default=1, ge=0)
+    """Every how many updates the rollouts are stored; 0 for never."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_the_paper(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        env = fields.get("env", "")
+        paper = {"updates": PAPER_UPDATES.get(env, 250), "prompts": PAPER_PROMPTS.get(env, 16)}
+        return fields | {name: fields.get(name) or value for name, value in paper.items()}
+
+    @field_validator("arm")
+    @classmethod
+    def _some_arm(cls, arm: str) -> str:
+        if arm not in ARMS:
+            raise ValueError(f"found {arm!r}, expected one of: {', '.join(ARMS)}")
+        return arm
+
+    @model_validator(mode="after")
+    def _fits_the_arm(self) -> "RlConfig":
+        asked = ARMS[self.arm].analyzer
+        if (asked == "frozen") != (self.teacher_model is not None):
+            found = "none" if self.teacher_model is None else repr(self.teacher_model)
+            expected = "a frozen larger model (--teacher-model)" if asked == "frozen" else "none: it teaches itself"
+            raise ValueError(f"arm {self.arm}: found {found} for a Teacher, expected {expected}")
+        if self.opd_scope == "pivot" and asked not in ("model", "solver"):
+            raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
+        return self
+
+
+RL_NOT_RESULTS = ("updates", "micro_batch_tokens", "save_every", "keep_rollouts")
+"""Fields of Stage II that may differ when a run is gone on with."""
+
 NOT_RESULTS = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
 """Fields that may differ when a run is gone on with: they change no weight beyond rounding."""
 
@@ -123,18 +236,27 @@ def recipe_fields(name: str) -> dict[str, Any]:
 
 
 def make_sft_config(fields: dict[str, Any]) -> SftConfig:
-    """Check the settings of a run and complete them with their defaults.
+    """Check the settings of a run of Stage I and complete them with their defaults.
 
     Raises:
         TrainingError: a setting is unknown, missing, or cannot be used.
     """
+    return _checked(SftConfig, fields)
+
+
+def make_rl_config(fields: dict[str, Any]) -> RlConfig:
+    """Check the settings of a run of Stage II; see :func:`make_sft_config`."""
+    return _checked(RlConfig, fields)
+
+
+def _checked(kind: type[AnyConfig], fields: dict[str, Any]) -> AnyConfig:
     try:
-        return SftConfig.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
-        raise TrainingError(explain(error, "training setting ", SftConfig)) from error
+        raise TrainingError(explain(error, "training setting ", kind)) from error
 
 
-def differing_fields(old: dict[str, Any], new: SftConfig) -> list[str]:
-    """Name the settings in which a run that is gone on with differs from the one in ``run.json``."""
+def differing_fields(old: dict[str, Any], new: Settings, free: Sequence[str] = NOT_RESULTS) -> list[str]:
+    """Name the settings in which a run that is gone on with differs from the one in ``run.json``, but for ``free``."""
     now = json.loads(new.model_dump_json())
-    return [name for name in now if name not in NOT_RESULTS and old.get(name) != now[name]]
+    return [name for name in now if name not in free and old.get(name) != now[name]]

@@ -1,27 +1,12 @@
 """The loss of a run as a picture."""
 
 import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from ..models.extras import need
 from ..storage import Storage
-from .checkpoint import LOSS_PICTURE, METRICS
-
-
-def read_metrics(storage: Storage) -> list[dict[str, Any]]:
-    """Return the lines of ``metrics.jsonl``; one that a kill tore at the end is left out."""
-    if storage.stat(METRICS) is None:
-        return []
-    lines = storage.read_bytes(METRICS).decode(errors="replace").splitlines()
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
+from .checkpoint import LOSS_PICTURE, read_metrics
 
 
 def smoothed(values: Sequence[float], share: float = 0.05) -> list[float]:
@@ -57,3 +42,53 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
 def draw_losses(storage: Storage) -> None:
     """Draw the run's losses so far into its folder."""
     storage.write_bytes(LOSS_PICTURE, loss_picture(read_metrics(storage), "Stage I: the Analyzer"))
+
+
+CURVES_PICTURE = "curves.png"
+_PANELS = {
+    "success of the rollouts": (("success", "every update"),),
+    "share of groups": (("zero_variance", "equal returns"), ("all_failed", "all failed")),
+    "what the Teacher finds likelier, nats": (
+        ("opd_gap_pivot_action", "action at the pivot"),
+        ("opd_gap_other_action", "other actions"),
+        ("opd_gap_thinking", "thoughts"),
+    ),
+    "Analyzer against the solver": (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
+    "distance and clipping": (("kl", "KL to the start"), ("clip_share", "share clipped")),
+}
+
+
+def draw_curves(storage: Storage, title: str) -> None:
+    """Draw the figures of a run of Stage II so far into its folder: one panel a topic, and seconds by phase."""
+    records = [record for record in read_metrics(storage) if "success" in record]
+    figure = need("matplotlib.figure", "train").Figure(figsize=(13, 7), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(2, 3).flatten()
+    for axes, (name, series) in zip(panels, _PANELS.items(), strict=False):
+        axes.set(title=name, xlabel="update")
+        axes.grid(alpha=0.3)
+        for column, label in series:
+            points = [(record["step"], record[column]) for record in records if record.get(column) is not None]
+            if points:
+                steps, values = zip(*points, strict=True)
+                (line,) = axes.plot(steps, values, linewidth=0.7, alpha=0.4)
+                axes.plot(steps, smoothed(values), linewidth=1.6, color=line.get_color(), label=label)
+    held_out = [(each["step"], each["validation"]["success"]) for each in read_metrics(storage) if "validation" in each]
+    if held_out:
+        spread = [[s["value"] - s["low"] for _, s in held_out], [s["high"] - s["value"] for _, s in held_out]]
+        points = [step for step, _ in held_out], [s["value"] for _, s in held_out]
+        panels[0].errorbar(*points, yerr=spread, color="#c0392b", marker="o", capsize=3, label="held-out levels")
+    if records:
+        phases = list(records[-1]["seconds"])
+        values = [[record["seconds"].get(phase, 0.0) for record in records] for phase in phases]
+        panels[5].stackplot([record["step"] for record in records], *values, labels=phases, alpha=0.8)
+    panels[5].set(title="seconds by phase", xlabel="update")
+    for axes in panels:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8)
+        else:
+            axes.text(0.5, 0.5, "nothing to show in this arm", ha="center", transform=axes.transAxes, color="grey")
+    panels[0].set_ylim(-0.03, 1.03)
+    encoded = io.BytesIO()
+    figure.savefig(encoded, format="png", dpi=100)
+    storage.write_bytes(CURVES_PICTURE, encoded.getvalue())

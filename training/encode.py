@@ -35,6 +35,24 @@ class Reply:
     """The end token included."""
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """A prompt as the model reads it."""
+
+    ids: tuple[int, ...]
+    kinds: tuple[int, ...]
+    """Of each token: text or picture, as the model's positions need it."""
+    pixels: Any
+    """Of all its pictures, shape (patches, numbers); None without any."""
+    grids: Any
+    """Patches of each picture, shape (pictures, 3); None without any."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of its pixels, and a little for its tokens."""
+        return 16 * len(self.ids) + (0 if self.pixels is None else self.pixels.nbytes)
+
+
 class Encoder:
     """The processor of a model, as training uses it."""
 
@@ -68,11 +86,7 @@ class Encoder:
 
     def special_tokens(self) -> frozenset[int]:
         """Return the tokens that no text of a record may hold: those that stand for pictures or end turns."""
-        return frozenset(self.tokenizer.all_special_ids) | {
-            each
-            for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-            if isinstance(each := getattr(self.processor, name, None), int)
-        }
+        return frozenset(self.tokenizer.all_special_ids) | set(self.placeholders)
 
     def reply_tokens(self, text: str) -> list[int]:
         """Return the tokens of a reply, its end token included."""
@@ -84,27 +98,56 @@ class Encoder:
             template_messages(messages), tokenize=False, add_generation_prompt=True
         )
 
+    @property
+    def placeholders(self) -> tuple[int, ...]:
+        """The tokens that stand for pictures: a prompt holds them, a reply must not."""
+        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        marks = (getattr(self.processor, name, None) for name in names)
+        return tuple(sorted({each for each in marks if isinstance(each, int)}))
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]], pictures: Sequence[Image.Image]) -> EncodedPrompt:
+        """Return a prompt with its pictures as the model reads it, up to where its reply begins."""
+        text, shown = self.prompt_text(messages), list(pictures)
+        made = self.processor(text=[text], images=[shown] if shown else None, add_special_tokens=False)
+        torch = self._torch
+        return EncodedPrompt(
+            tuple(made["input_ids"][0]),
+            tuple(made["mm_token_type_ids"][0]),
+            torch.as_tensor(made["pixel_values"]) if shown else None,
+            torch.as_tensor(made["image_grid_thw"]) if shown else None,
+        )
+
     def batch(self, replies: Sequence[Reply]) -> Batch:
         """Return the tensors of some replies; nothing is cut."""
-        texts = [self.prompt_text(reply.prompt) for reply in replies]
-        pictures = [list(reply.pictures) for reply in replies]
-        made = self.processor(text=texts, images=pictures if any(pictures) else None, add_special_tokens=False)
+        prompts = [self.prompt(reply.prompt, reply.pictures) for reply in replies]
+        return self.join(prompts, [reply.tokens for reply in replies])
+
+    def join(self, prompts: Sequence[EncodedPrompt], replies: Sequence[Sequence[int]]) -> Batch:
+        """Return the tensors of prompts followed by replies, one row each.
+
+        A placeholder of a picture that stands in a reply would be taken for one of a picture that is not there: the
+        model is shown the padding token in its place, which is not supervised.
+        """
         torch = self._torch
-        prompts, ends = made["input_ids"], [reply.tokens for reply in replies]
-        width = max(len(prompt) + len(end) for prompt, end in zip(prompts, ends, strict=True))
+        width = max(len(prompt.ids) + len(reply) for prompt, reply in zip(prompts, replies, strict=True))
         ids = torch.full((len(replies), width), self.pad, dtype=torch.long)
         mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
         labels = torch.full_like(ids, IGNORED)
-        for row, (prompt, end, kind) in enumerate(zip(prompts, ends, made["mm_token_type_ids"], strict=True)):
-            start, stop = len(prompt), len(prompt) + len(end)
-            ids[row, :start] = torch.as_tensor(prompt)
-            ids[row, start:stop] = labels[row, start:stop] = torch.as_tensor(end, dtype=torch.long)
+        marks = torch.tensor(self.placeholders, dtype=torch.long)
+        for row, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
+            start, stop = len(prompt.ids), len(prompt.ids) + len(reply)
+            tokens = torch.as_tensor(reply, dtype=torch.long)
+            stray = torch.isin(tokens, marks)
+            ids[row, :start] = torch.as_tensor(prompt.ids)
+            ids[row, start:stop] = tokens.masked_fill(stray, self.pad)
+            labels[row, start:stop] = tokens.masked_fill(stray, IGNORED)
             mask[row, :stop] = 1
-            kinds[row, :start] = torch.as_tensor(kind)
+            kinds[row, :start] = torch.as_tensor(prompt.kinds)
         batch = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": kinds, "labels": labels}
-        if any(pictures):
-            batch["pixel_values"] = torch.as_tensor(made["pixel_values"])
-            batch["image_grid_thw"] = torch.as_tensor(made["image_grid_thw"])
+        pixels = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
+        if pixels:
+            batch["pixel_values"] = torch.cat(pixels)
+            batch["image_grid_thw"] = torch.cat([prompt.grids for prompt in prompts if prompt.grids is not None])
         return batch
 
 

@@ -3,19 +3,17 @@
 A run that was stopped at any moment goes on from its last whole checkpoint, with the losses that it would have had.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import TrainingError
 from ..models.extras import need
 from ..models.weights import revision_of
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
 from .card import model_card
-from .config import SftConfig, differing_fields
-from .curves import draw_losses, read_metrics
+from .config import NOT_RESULTS, SftConfig
+from .curves import draw_losses
 from .data_check import DataReport, check_data
 from .encode import EXTRA, Encoder
 from .samples import TrainingData, read_dataset
@@ -114,7 +112,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     with storage.lock():
         start = _checkpoint(storage, resume)
         on_disk.clear_torn(storage, start)
-        _cut_metrics(storage, start)
+        on_disk.cut_metrics(storage, 0 if start is None else start.step)
         storage.write_json(on_disk.RUN, run_record(prepared))
         return _train(prepared, out, storage, start, report)
 
@@ -129,40 +127,7 @@ def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
     Raises:
         TrainingError: it may not.
     """
-    where = storage.address().rstrip("/")
-    entries = [name for name in storage.listing() if name != on_disk.CHECK_PICTURE]
-    if not resume:
-        if entries:
-            raise TrainingError(
-                f"{where} holds {entries[0]}, expected an empty folder; go on with that run with --resume, or choose "
-                "another --out"
-            )
-        return
-    if storage.stat(on_disk.RUN) is None:
-        return  # killed before its first write: begun anew
-    then = storage.read_json(on_disk.RUN)
-    differing = differing_fields(then["config"], prepared.config)
-    if differing:
-        name = differing[0]
-        raise TrainingError(
-            f"{where} was begun with {name} {then['config'].get(name)!r}, found {getattr(prepared.config, name)!r}; "
-            "give the "
-            "same settings to go on with it, or choose another --out"
-        )
-    for name, what in (("dataset_digest", "dataset"), ("model_revision", "model")):
-        if then[name] != run_record(prepared)[name]:
-            raise TrainingError(
-                f"{where} was begun with another content of the {what} ({then[name]}), found "
-                f"{run_record(prepared)[name]}; "
-                "restore it to go on, or choose another --out"
-            )
-
-
-def _cut_metrics(storage: Storage, start: on_disk.Checkpoint | None) -> None:
-    """Forget the lines of updates that will be made again."""
-    kept = [record for record in read_metrics(storage) if start is not None and record["step"] <= start.step]
-    if storage.stat(on_disk.METRICS) is not None:
-        storage.write_bytes(on_disk.METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
+    on_disk.check_run(storage, run_record(prepared), prepared.config, NOT_RESULTS, resume=resume)
 
 
 def _train(
@@ -191,5 +156,5 @@ def _train(
 
 
 def _last_validation_loss(storage: Storage) -> float | None:
-    losses = [record["validation_loss"] for record in read_metrics(storage) if "validation_loss" in record]
+    losses = [record["validation_loss"] for record in on_disk.read_metrics(storage) if "validation_loss" in record]
     return losses[-1] if losses else None

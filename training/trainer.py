@@ -14,15 +14,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ..errors import ConfigError, TrainingError
+from ..errors import TrainingError
 from ..models.extras import need
-from ..models.transformers.processors import load_processor
-from ..models.weights import is_local
 from ..storage import Storage
 from . import checkpoint as on_disk
 from .config import SftConfig
 from .curves import draw_losses
 from .encode import EXTRA, Batch, Encoder, Reply
+from .loading import load_weights
 from .objectives import record_loss
 from .samples import Sample, Stream, TrainingData, epoch_order
 
@@ -31,7 +30,6 @@ transformers: Any = need("transformers", EXTRA)
 trl: Any = need("trl", EXTRA)
 accelerate: Any = need("accelerate", EXTRA)
 hf_datasets: Any = need("datasets", EXTRA)
-transformers.utils.logging.disable_progress_bar()  # of loading and saving: seconds, and one line each in a log
 
 LANGUAGE_LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 """What adapters go on: the language model alone, because vLLM ignores those of the vision tower."""
@@ -214,19 +212,8 @@ def load_model(config: SftConfig) -> tuple[Any, Any]:
     Raises:
         TrainingError: there is no such model, or it is of another kind.
     """
-    revision = None if is_local(config.model) else config.revision
     dtype = torch.bfloat16 if config.lora and uses_bf16(config) else torch.float32
-    try:
-        settings = transformers.AutoConfig.from_pretrained(config.model, revision=revision)
-        model = transformers.AutoModelForImageTextToText.from_pretrained(config.model, revision=revision, dtype=dtype)
-        processor = load_processor(config.model, settings.model_type, revision)
-    except (OSError, ValueError, RuntimeError, KeyError, ConfigError) as error:
-        reason = str(error).splitlines()[0]
-        raise TrainingError(
-            f"cannot load model {config.model} ({reason}); expected a save_pretrained folder of a Qwen2.5-VL or "
-            "Qwen3-VL, or a hub id that this machine can reach or has in its cache"
-        ) from error
-    return model, processor
+    return load_weights(config.model, config.revision, dtype)
 
 
 def uses_bf16(config: SftConfig) -> bool:

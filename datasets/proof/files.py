@@ -84,9 +84,16 @@ def run_problems(store: Store, run_id: str) -> list[str]:
     problems += [f"{RUN}: the field {name!r} is missing" for name in sorted(expected - raw.keys())]
     if raw.get("run_id") not in (run_id, None):
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
-    if raw["config"] != config:
+    # A config of another version may lack what this one has, or write it in other words; what it means was read.
+    if _written_by_this_version(raw) and raw["config"] != config:
         problems.append(f"{RUN}: {_config_contrast(raw['config'], config)}")
     return problems + _version_problems(raw.get("versions", {}))
+
+
+def _written_by_this_version(run: dict[str, Any]) -> bool:
+    """Whether ``run.json`` says so, or does not say otherwise."""
+    here, stored = versions()["pivot-vlm"], run.get("versions")
+    return not isinstance(stored, dict) or stored.get("pivot-vlm", here) == here
 
 
 def _config_contrast(stored: dict[str, Any], complete: dict[str, Any]) -> str:
@@ -98,10 +105,9 @@ def _version_problems(stored: Any) -> list[str]:
     """Versions cannot be derived anew, but which are named can, by the version that names them."""
     if not isinstance(stored, dict) or not all(isinstance(value, str) for value in stored.values()):
         return [f"{RUN}: versions are no texts by the name of their package"]
-    here = versions()
-    if stored.get("pivot-vlm", here["pivot-vlm"]) != here["pivot-vlm"]:
+    if not _written_by_this_version({"versions": stored}):
         return []
-    odd = sorted(stored.keys() ^ here.keys())
+    odd = sorted(stored.keys() ^ versions().keys())
     return [f"{RUN}: versions name other packages than a build does: {', '.join(odd)}"] if odd else []
 
 
@@ -198,7 +204,7 @@ def receipt_problems(
         for name in store.storage.listing(RECEIPTS)
         if not _STAGES.fullmatch(name)
     ]
-    same_version = store.storage.read_json(RUN).get("versions", {}).get("pivot-vlm") == versions()["pivot-vlm"]
+    same_version = _written_by_this_version(store.storage.read_json(RUN))
     in_place, staged = (export_stage(store.config, staged=each) for each in (False, True))
     for shard, stages in expected.items():
         for stage, right in stages.items():

@@ -123,6 +123,7 @@ class OpenAIModel(ChatModel):
             finish_reason=answer.finish_reason,
             token_ids=answer.token_ids,
             logprobs=answer.logprobs,
+            tokens=answer.tokens if request.wants_tokens else None,
             refusal=answer.refusal,
             call={
                 "attempts": attempts,

@@ -47,6 +47,8 @@ class WireAnswer:
     finish_reason: str
     token_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
+    tokens: tuple[str, ...] | None
+    """Texts of the tokens that ``logprobs`` speaks about."""
     refusal: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -144,6 +146,7 @@ def read_answer(raw: bytes) -> WireAnswer:
         finish_reason=_finish_reason(choice.get("finish_reason")),
         token_ids=token_ids,
         logprobs=logprobs,
+        tokens=None if logprobs is None else _tokens(choice["logprobs"]),
         refusal=refusal if isinstance(refusal, str) and refusal else None,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
@@ -192,6 +195,12 @@ def _logprobs(value: Any) -> tuple[float, ...] | None:
     numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
     whole = all(isinstance(item, int | float) and math.isfinite(item) for item in numbers)
     return tuple(float(item) for item in numbers if item is not None) if whole else None
+
+
+def _tokens(value: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the texts beside log-probabilities that have been read."""
+    texts = [item.get("token") for item in value["content"]]
+    return tuple(texts) if all(isinstance(text, str) for text in texts) else None
 
 
 def _count(value: Any) -> int | None:

@@ -63,38 +63,52 @@ def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
 class Engine:
     """The loaded model with its processor; answers batches, one at a time."""
 
-    def __init__(self, model: str, revision: str | None, dtype: DType, device: str) -> None:
-        """Load the model.
+    def __init__(self, model: Any, processor: Any, banned: Sequence[int] = ()) -> None:
+        """Take a loaded model, which may be one that is being trained.
+
+        Args:
+            model: with the defaults of its own ``generation_config`` put aside, see :attr:`own_defaults`.
+            processor: of the model.
+            banned: tokens that are never drawn.
+        """
+        transformers, self._torch = need("transformers", EXTRA), need("torch", EXTRA)
+        self._model, self.processor = model, processor
+        self.device, self.dtype = model.device, model.dtype
+        self._banned = list(banned)
+        tokenizer = processor.tokenizer
+        self.own_defaults = model.generation_config
+        own = self.own_defaults.eos_token_id
+        ends = own if isinstance(own, list) else [tokenizer.eos_token_id if own is None else own]
+        self._ends = {each for each in ends if each is not None}
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._ends)
+        # A checkpoint's own defaults (repetition penalty, nucleus) would draw from another distribution than asked for.
+        model.generation_config = transformers.GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=pad)
+        self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._processors_list = transformers.LogitsProcessorList
+
+    @classmethod
+    def load(cls, model: str, revision: str | None, dtype: DType, device: str) -> "Engine":
+        """Load a model by its name.
 
         Raises:
             PluginError: PyTorch or transformers is not installed.
             ConfigError: there is no such model, or it cannot be loaded on this machine.
         """
-        transformers, self._torch = need("transformers", EXTRA), need("torch", EXTRA)
-        self.device = _device(self._torch, device)
-        self.dtype = _dtype(self._torch, dtype, self.device)
+        transformers, torch = need("transformers", EXTRA), need("torch", EXTRA)
+        device = _device(torch, device)
         hub_revision = None if is_local(model) else revision
         try:
             config = transformers.AutoConfig.from_pretrained(model, revision=hub_revision)
-            self._model = transformers.AutoModelForImageTextToText.from_pretrained(
-                model, revision=hub_revision, dtype=self.dtype
+            loaded = transformers.AutoModelForImageTextToText.from_pretrained(
+                model, revision=hub_revision, dtype=_dtype(torch, dtype, device)
             )
-            self._model.to(self.device).eval()
+            loaded.to(device).eval()
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise ConfigError(
-                f"cannot load model {model} on {self.device}: {error}; expected a save_pretrained directory, or a hub "
+                f"cannot load model {model} on {device}: {error}; expected a save_pretrained directory, or a hub "
                 "id that this machine can reach or has in its cache"
             ) from error
-        self.processor = load_processor(model, config.model_type, hub_revision)
-        tokenizer = self.processor.tokenizer
-        own = self._model.generation_config.eos_token_id
-        ends = own if isinstance(own, list) else [tokenizer.eos_token_id if own is None else own]
-        self._ends = {each for each in ends if each is not None}
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._ends)
-        # A checkpoint's own defaults (repetition penalty, nucleus) would draw from another distribution than asked for.
-        self._model.generation_config = transformers.GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=pad)
-        self._context = getattr(config.get_text_config(), "max_position_embeddings", None)
-        self._processors_list = transformers.LogitsProcessorList
+        return cls(loaded, load_processor(model, config.model_type, hub_revision))
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
         """Answer a batch in one ``generate``; when memory is short, in halves.
@@ -165,6 +179,7 @@ class Engine:
             [each.top_p for each in settings],
             [each.top_k for each in settings],
             self.device,
+            self._banned,
         )
         with self._torch.inference_mode():
             made = self._model.generate(
@@ -190,6 +205,7 @@ class Engine:
             finish_reason=CUT if end is None else FINISHED,
             token_ids=tuple(ids),
             logprobs=tuple(logprobs[:length]),
+            tokens=tuple(map(self.processor.tokenizer.decode, ids)) if request.wants_tokens else None,
             call={"latency": seconds, "prompt_tokens": prompt_tokens, "completion_tokens": length},
         )
 
@@ -221,7 +237,7 @@ def _thread(model: str, revision: str | None, dtype: DType, device: str, size: i
 
     def answer(requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
         if not engines:
-            engines.append(Engine(model, revision, dtype, device))
+            engines.append(Engine.load(model, revision, dtype, device))
         return engines[0].answer(requests)
 
     return BatchingThread("pivot-transformers", size, answer)

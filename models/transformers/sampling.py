@@ -30,6 +30,7 @@ class SeededSampler(transformers.LogitsProcessor):
         top_ps: Sequence[float],
         top_ks: Sequence[int],
         device: Any,
+        banned: Sequence[int] = (),
     ) -> None:
         """Prepare one generator a row.
 
@@ -39,18 +40,22 @@ class SeededSampler(transformers.LogitsProcessor):
             top_ps: one a row; the smallest set of tokens that holds this share of the probability is kept.
             top_ks: one a row; so many best tokens are kept, all of them for 0.
             device: where the scores live; another kind of device draws other noise.
+            banned: tokens that are never drawn; the others share their probability.
         """
         self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         self._greedy = torch.tensor([each == 0 for each in temperatures], device=device)[:, None]
         self._temperatures = torch.tensor([each or 1.0 for each in temperatures], device=device)[:, None]
         self._top_ps = torch.tensor(list(top_ps), device=device)[:, None] if min(top_ps) < 1 else None
         self._top_ks = list(top_ks)
+        self._banned = list(banned)
         self._chosen: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores whose largest is the drawn token; shape (rows, vocabulary)."""
         del input_ids
         raw = scores.float()
+        if self._banned:
+            raw = raw.index_fill(1, torch.tensor(self._banned, device=raw.device), float("-inf"))
         scaled = raw / self._temperatures
         for row, kept in zip(scaled, self._top_ks, strict=True):
             if 0 < kept < len(row):

@@ -16,6 +16,7 @@ class GridPrompt(StudentPrompt):
     """A prompt that depends on the current picture and nothing else."""
 
     frame_only = True
+    hindsight = "before_closing"
 
     def __init__(
         self, *, template: str, version: str, task: str, legend: Mapping[str, str], rules: Sequence[str], thinking: str

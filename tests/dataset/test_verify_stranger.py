@@ -273,6 +273,19 @@ def test_views_of_another_duckdb_are_compared_by_name(lake: Patient) -> None:
     lake.heal()
 
 
+def test_the_config_of_another_version_may_lack_fields(lake: Patient) -> None:
+    run = json.loads((lake.root / RUN).read_text())
+    del run["config"]["split"], run["versions"]["cairo"]
+    for version, expected in (("0.0.1", []), (run["versions"]["pivot-vlm"], [RUN, RUN])):
+        run["versions"]["pivot-vlm"] = version
+        (lake.root / RUN).write_text(json.dumps(run))
+        rewrite_card(lake.root)
+        rewrite_manifest(lake.root)
+        found = problems(lake.root)
+        assert [problem.split(":")[0] for problem in found] == expected
+    lake.heal()
+
+
 def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:
     named = json.loads((lake.source / RUN).read_text())["versions"]
     for name in ("cairo", "cairosvg", "opencv-python-headless", "isal", "pillow"):

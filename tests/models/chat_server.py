@@ -252,7 +252,9 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
     message = {"role": "assistant", "content": reply["text"]} | reply.get("message", {})
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.get("finish_reason", "stop")}
     if reply.get("logprobs") is not None:
-        choice["logprobs"] = {"content": [{"token": "x", "logprob": value} for value in reply["logprobs"]]}
+        texts = reply.get("tokens") or ["x"] * len(reply["logprobs"])
+        pairs = zip(texts, reply["logprobs"], strict=True)
+        choice["logprobs"] = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
     if reply.get("token_ids") is not None:
         choice["token_ids"] = reply["token_ids"]
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}

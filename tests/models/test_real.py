@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Engine:
-    return Engine(str(folder), None, "auto", "auto")
+    return Engine.load(str(folder), None, "auto", "auto")
 
 
 def answers(engine: Engine, *requests: Any) -> list[ChatAnswer]:
@@ -133,11 +133,11 @@ def test_what_cannot_be_loaded_says_so(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
         TransformersModel(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot load model"):
-        Engine("nobody/nothing", None, "auto", "cpu")
+        Engine.load("nobody/nothing", None, "auto", "cpu")
     with pytest.raises(ConfigError, match="device 'cuda:99'"):
-        Engine(str(folder), None, "auto", "cuda:99")
+        Engine.load(str(folder), None, "auto", "cuda:99")
     with pytest.raises(ConfigError, match="dtype"):
-        Engine(str(folder), None, "int3", "cpu")  # pyright: ignore[reportArgumentType]
+        Engine.load(str(folder), None, "int3", "cpu")  # pyright: ignore[reportArgumentType]
 
 
 def test_many_requests_share_a_batch(folder: Path) -> None:

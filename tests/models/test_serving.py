@@ -60,7 +60,7 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Engine:
-    return Engine(str(folder), None, "float32", "cpu")
+    return Engine.load(str(folder), None, "float32", "cpu")
 
 
 def part(url: str, **options: Any) -> dict[str, Any]:

@@ -1,0 +1,217 @@
+"""Does Stage II learn? FrozenLake of two by two cells and two turns, a model of 0.15 million weights, one CPU core.
+
+``python -m pivot.benchmarks.learning.stage2 --arm vanilla_grpo --seed 0 --out runs/learning/lake0`` teaches a new model
+by an expert until it succeeds in 50 to 65 % of its episodes, saves it, and trains it with the product's own ``train``.
+``--negated`` plants a lie: advantages of the other sign. The last line says how success went, and what it cost.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from pivot.benchmarks.learning.player import make_player
+from pivot.environments.base import Task
+from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.errors import LevelError
+from pivot.images import frame_id
+from pivot.labeling.domains import domain_of
+from pivot.messages import EncodedFrame
+from pivot.models.extras import need
+from pivot.models.transformers.model import Engine
+from pivot.rollouts.policies import ModelPolicy
+from pivot.rollouts.prompts.render import render_student
+from pivot.training import loop
+from pivot.training.config import RlConfig, make_rl_config
+from pivot.training.contexts import Hindsight, hindsight_text
+from pivot.training.encode import Encoder
+from pivot.training.engines import InProcessBackend
+from pivot.training.engines.in_process import InProcessOptions
+from pivot.training.play import Levels, plan_levels, roll_out
+from pivot.training.scoring import Row, Scorer
+from pivot.training.turns import Groups
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+
+SETTINGS = {"size": 2, "horizon": 2, "cell": 16}
+LEVELS = 40
+MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+LOW, HIGH = 0.50, 0.65
+"""Success at which teaching stops."""
+LESSONS, ERRS = 1600, 0.6
+"""Most lessons of 32 replies, and the share of them in which the expert moves at random: what is taught is what the
+pictures say, what is left to learn is to act on it."""
+GOAL, WITHIN = 0.85, 60
+SMOOTHED = 3
+"""Updates over which success is averaged."""
+
+
+def settings_of(model: str, **fields: Any) -> RlConfig:
+    """Return the settings of a run on small lakes; rates are those of a small model, the rest is the paper's."""
+    small = {"env": "frozenlake", "settings": SETTINGS, "levels": LEVELS, "lr": 3e-4, "max_tokens": 12, "generate": 128}
+    often = {"validate_every": 0, "save_every": 1000, "validation_episodes": 128}
+    return make_rl_config(small | often | {"model": model} | fields)
+
+
+def texts_of(levels: Levels) -> list[str]:
+    """Return what is one token each: the parts of the Student's prompt, and the Teacher's lines."""
+    env = FrozenLakeEnv(levels.config)
+    env.reset(options={"state": levels.train[0].initial_state})
+    student = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id="")
+    parts = [part["text"] for part in student.messages[-1]["content"] if part["type"] == "text"]
+    told: dict[str, None] = {}
+    for mode in env.profile.failure_modes:
+        for step in range(SETTINGS["horizon"]):
+            told |= dict.fromkeys(
+                hindsight_text("frozenlake", Hindsight(("panel", "mode", "pivot"), step, mode, "", None)).splitlines()
+            )
+    assert domain_of("frozenlake").meaning("timeout") in "".join(told)
+    return [*parts, *told]
+
+
+def expert(state: str) -> str | None:
+    """Return the first action of a shortest way to the goal; None where there is none."""
+    *rows, last = state.splitlines()
+    at = tuple(map(int, last.split()[1:]))
+    edge, seen = [(at, "")], {at}
+    while edge:
+        (cell, first), *edge = edge
+        for action, (down, right) in MOVES.items():
+            there = (cell[0] + down, cell[1] + right)
+            if there in seen or not (0 <= there[0] < len(rows) and 0 <= there[1] < len(rows[0])):
+                continue
+            mark = rows[there[0]][there[1]]
+            if mark == "G":
+                return first or action
+            if mark != "H":
+                seen.add(there)
+                edge.append((there, first or action))
+    return None
+
+
+def lessons(levels: Levels, scorer: Scorer) -> Iterator[tuple[Any, str]]:
+    """Yield the prompt of every state of the training levels, with what the expert does there."""
+    env = FrozenLakeEnv(levels.config)
+    for task in levels.train:
+        rows = task.initial_state.splitlines()[: SETTINGS["size"]]
+        for row in range(SETTINGS["size"]):
+            for column in range(SETTINGS["size"]):
+                if rows[row][column] in "HG":
+                    continue
+                state = "\n".join([*rows, f"@ {row} {column}"])
+                action = expert(state)
+                if action is None:
+                    continue
+                try:
+                    frame, _ = env.reset(options={"state": state})
+                except LevelError:
+                    continue
+                kind, encoded = env.encode_frame(frame)
+                name = frame_id(frame)
+                scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
+                yield render_student(levels.prompt, env.profile, task, t=0, frame_id=name), action
+
+
+def success_of(levels: Levels, model: Any, encoder: Encoder, seed: int, tasks: tuple[Task, ...], each: int) -> float:
+    """Return how often the model succeeds at temperature 1, in so many episodes of each level."""
+    engine = Engine(model, encoder.processor, encoder.placeholders)
+    options = InProcessOptions(model="taught", run=str(seed), max_tokens=12)
+    played = roll_out(levels, tasks, ModelPolicy(InProcessBackend(options, engine, batch=256)), each)
+    model.generation_config = engine.own_defaults
+    episodes = [episode for task in played for episode in task.episodes]
+    return sum(bool(episode.success) for episode in episodes) / len(episodes)
+
+
+def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH) -> float:
+    """Save a player that succeeds in ``low`` to ``high`` of its episodes; return in how many it does."""
+    levels = plan_levels(settings_of("none", seed=seed))
+    model, processor = make_player(texts_of(levels), seed)
+    encoder = Encoder(processor)
+    scorer = Scorer(encoder)
+    taught = list(lessons(levels, scorer))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    draw, seen = random.Random(seed), []
+    for step in range(1, LESSONS + 1):
+        rows = []
+        for prompt, right in draw.choices(taught, k=32):
+            action = draw.choice(list(MOVES)) if draw.random() < ERRS else right
+            rows.append(Row(prompt, tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))))
+        optimizer.zero_grad()
+        (-scorer(model, rows).mean()).backward()
+        optimizer.step()
+        if step >= LESSONS // 4 and step % 50 == 0:
+            success = success_of(levels, model.eval(), encoder, seed, levels.train, 8)
+            seen.append(round(success, 2))
+            if low <= success <= high:
+                model.save_pretrained(folder)
+                processor.save_pretrained(folder)
+                return success
+    raise RuntimeError(f"success never came to {low} to {high} within {LESSONS} lessons, but was {seen}")
+
+
+def negated(rollouts: Any, config: RlConfig) -> Groups:
+    """Return advantages of the other sign."""
+    right = loop_group(rollouts, config)
+    turned = {name: -value for name, value in right.advantages.items()}
+    return Groups(turned, right.count, right.zero_variance, right.all_failed)
+
+
+loop_group = loop.group
+
+
+def learn(out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, **fields: Any) -> dict[str, Any]:
+    """Teach a player, train it, and return how its success went."""
+    started = process_time()
+    start = taught_player(out / "start", seed)
+    taught, wall = process_time() - started, perf_counter()
+    loop.group = negated if lie else loop_group
+    try:
+        config = settings_of(str(out / "start"), seed=seed, arm=arm, updates=updates, **fields)
+        loop.train(loop.prepare(config), out / "run")
+    finally:
+        loop.group = loop_group
+    lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    success = [line["success"] for line in lines if "success" in line]
+    means = [sum(success[: end + 1][-SMOOTHED:]) / len(success[: end + 1][-SMOOTHED:]) for end in range(len(success))]
+    held_out = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+    return {
+        "arm": arm,
+        "seed": seed,
+        "negated": lie,
+        "start": round(start, 3),
+        "last": round(means[-1], 3),
+        "best": round(max(means), 3),
+        "reached": next((number for number, mean in enumerate(means, 1) if mean >= GOAL), None),
+        "held_out": [round(held_out[0], 3), round(held_out[-1], 3)],
+        "seconds": {
+            "teaching": round(taught, 1),
+            "training": round(process_time() - started - taught, 1),
+            "wall": round(perf_counter() - wall, 1),
+        },
+    }
+
+
+def main() -> None:
+    """Run one setting and write its figures beside the run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arm", default="vanilla_grpo")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--updates", type=int, default=WITHIN)
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--negated", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, lr=given.lr)
+    text = json.dumps(result)
+    (given.out / "result.json").write_text(text + "\n", encoding="utf-8")
+    print(text)  # noqa: T201 - a script's answer
+
+
+if __name__ == "__main__":
+    main()

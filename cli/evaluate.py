@@ -1,0 +1,328 @@
+"""``pivot evaluate``: how good an Analyzer is, and what the log alone gives away."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import plugins
+from ..datasets.split import SIDES, VALIDATION
+from ..errors import ConfigError, TrainingError
+from ..flows.api import build
+from ..flows.engines.local import available_cores
+from ..models.base import Backend
+from ..models.extras import look_for
+from ..plugins import read_settings
+from ..storage import open_storage
+from ..training.ablation import PICTURES
+from ..training.analyzer import ROLE, Analyzer, Reading
+from ..training.baselines import EXTRA, baseline_table, check_learned
+from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
+from ..training.heldout import ALL, open_records
+from ..training.report import HEADER as TABLE_HEADER
+from ..training.report import SCREEN, compared, markdown, read_summary, screen_rows, table_rows, write_report
+from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
+from ..training.suite import SCREEN as SCREEN_OF_SUITE
+from . import model_flags as flags
+from .console import ProgressBars, out, show_table
+from .options import option
+
+evaluation = typer.Typer(
+    help="Say how good an Analyzer is, and what the log alone gives away.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+FINAL, RUN = "final", "run.json"
+"""What a training run leaves: the checkpoint, and what it was made from."""
+
+Config = Annotated[str, option("Environment, or all (default).", "--config")]
+Side = Annotated[str, option(f"Side of the split: {' or '.join(SIDES)}.", "--side")]
+FullLength = Annotated[
+    bool, option("Only failures that used every turn: the length of others tells where they ended.", "--full-length")
+]
+Seed = Annotated[int, option("Seed of intervals, exchanges and fits (default 0).", "--seed", min=0)]
+Learned = Annotated[
+    bool, option("Whether gradient boosting and the transformer are fitted, too.", "--learned/--no-learned")
+]
+
+
+@evaluation.command()
+def analyzer(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A run of pivot train sft, a checkpoint folder, a hub id, or a server's model."
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        option("Store, dataset folder or hub id (default: what the run was trained on).", "--data"),
+    ] = None,
+    out_dir: Annotated[Path | None, option("Folder of the report (default: RUN/evaluation).", "--out")] = None,
+    config: Config = ALL,
+    side: Side = VALIDATION,
+    pictures: Annotated[str, option(f"What becomes of the collages: {', '.join(PICTURES)}.", "--pictures")] = "shown",
+    full_length: FullLength = False,
+    limit: Annotated[
+        int | None, option("At most so many records an environment, drawn by their ids.", "--limit", min=1)
+    ] = None,
+    shots: Annotated[int, option("Worked training examples before every question (default 0).", "--shots", min=0)] = 0,
+    suite: Annotated[
+        bool, option("The fixed benchmark: built from seeds below --out, five environments, two logs.", "--suite")
+    ] = False,
+    suite_data: Annotated[
+        Path | None, option("Where the benchmark is built (default: OUT/suite-data).", "--suite-data")
+    ] = None,
+    scale: Annotated[
+        float, option("Share of the benchmark, to try it out; figures then do not compare.", "--scale", min=0.01, max=1)
+    ] = 1.0,
+    name: Annotated[str, option("What tables call it (default: the model's name).", "--name")] = "",
+    beside: Annotated[
+        list[str] | None,
+        option("Another evaluation in the same table: NAME=FOLDER; may be given again.", "--beside"),
+    ] = None,
+    learned: Learned = True,
+    seed: Seed = 0,
+    backend: Annotated[
+        str | None,
+        option(
+            "How it runs: openai (default with --base-url), transformers (default), vllm.",
+            "--backend",
+        ),
+    ] = None,
+    revision: flags.Revision = None,
+    temperature: Annotated[float | None, option("Sampling temperature (default 0: greedy).", "--temperature")] = None,
+    max_tokens: flags.MaxTokens = None,
+    batch_size: Annotated[
+        int | None, option("Cases in one pass of a model in this process (transformers).", "--batch-size", min=1)
+    ] = None,
+    base_url: flags.BaseUrl = None,
+    max_concurrency: flags.MaxConcurrency = None,
+    request_timeout: flags.RequestTimeout = None,
+    patience: flags.Patience = None,
+    cache: flags.Cache = None,
+    no_cache: flags.NoCache = False,
+) -> None:
+    """Ask an Analyzer about held-out failures and measure its answers, beside what the log alone gives away.
+
+    Any model will do: a run of [bold]pivot train sft[/], a checkpoint, a hub id, or one behind an OpenAI-compatible
+    server, zero-shot or with worked examples. Blanked or exchanged collages show whether it looks at them.
+
+    [bold]Examples[/]
+
+    pivot evaluate analyzer runs/analyzer
+
+    pivot evaluate analyzer runs/analyzer --pictures exchanged --out runs/exchanged
+
+    pivot evaluate analyzer Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --data runs/first
+    --out runs/zero-shot
+
+    pivot evaluate analyzer Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --suite --out runs/suite
+    """
+    _check_word("--pictures", pictures, PICTURES)
+    _check_word("--side", side, SIDES)
+    look_for("matplotlib", EXTRA)  # before a model is asked for hours
+    if learned:
+        check_learned()
+    run = _training_run(model)
+    options = {
+        "model": str(Path(model) / FINAL) if run is not None else model,
+        "revision": revision,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "batch_size": batch_size,
+    }
+    service = {
+        "base_url": base_url,
+        "max_concurrency": max_concurrency,
+        "request_seconds": request_timeout,
+        "patience_seconds": patience,
+        "cache": "" if no_cache else cache,
+    }
+    chosen = backend or ("openai" if base_url is not None else "transformers")
+    asked = make_backend(chosen, flags.given(options), flags.given(service))
+    target = out_dir or _default_out(model, run, pictures)
+    label = name or (Path(model).name if run is not None else "")
+
+    def make(examples: Mapping[str, Any]) -> Analyzer:
+        return Analyzer(asked, examples)
+
+    if suite:
+        if data is not None or beside:
+            raise ConfigError("--suite has its own data and table; leave --data and --beside away")
+        _suite(suite_data or target / "suite-data", target, make, pictures, shots, scale, learned, label)
+        return
+    source = data or (run or {}).get("dataset")
+    if source is None:
+        raise ConfigError(f"{model} does not say what it was trained on; name the data with --data DATASET, or --suite")
+    records = open_records(source, _config_of(config, run))
+    choice = Choice(side, pictures, full_length, limit, seed)  # pyright: ignore[reportArgumentType]
+    others = {each: read_summary(folder) for each, folder in map(_beside, beside or ())}
+    held = read_labels(records, choice)
+    with ProgressBars() as bars:
+        result = evaluate(
+            records,
+            make(worked_examples(records, shots)),
+            choice,
+            learned=learned,
+            name=label,
+            on_reading=_advance(bars, "read", len(held.rows)),
+            held=held,
+        )
+    files = write_report(target, result, others)
+    for env, rows in compared(result.summary, others).items():
+        show_table(f"{env}: {result.summary['environments'][env]['records']} failures", SCREEN, screen_rows(rows))
+    for env, figures in result.summary["environments"].items():
+        if figures["problems"]:
+            counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
+            out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
+        if figures["reliability"] is None:
+            out.print(f"{env}: the engine gives no probabilities, so there is no reliability", soft_wrap=True)
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
+    out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
+
+
+_SEEN = (
+    "{seen} of {count} records are of levels that the other side of the split holds, too, so this is no figure of "
+    "held-out levels; build with --split task for one"
+)
+
+
+@evaluation.command()
+def baselines(
+    data: Annotated[str, typer.Argument(metavar="DATASET", help="A store, a dataset folder, or a hub id.")],
+    out_dir: Annotated[Path | None, option("Folder for baselines.json and baselines.md.", "--out")] = None,
+    config: Config = ALL,
+    side: Side = VALIDATION,
+    full_length: FullLength = False,
+    learned: Learned = True,
+    seed: Seed = 0,
+) -> None:
+    """Measure what the log alone gives away: the least that an Analyzer has to beat before it can be said to look.
+
+    Majority, uniform, last step, last no-move, first unusable reply, a function of the length, the arithmetic reading
+    of the log, gradient boosting and a small transformer; fitted on one side of the split, measured on the other.
+
+    [bold]Examples[/]
+
+    pivot evaluate baselines runs/first
+
+    pivot evaluate baselines runs/first --config frozenlake --full-length
+    """
+    _check_word("--side", side, SIDES)
+    if learned:
+        check_learned()
+    records = open_records(data, config)
+    held = read_labels(records, Choice(side, full_length=full_length, seed=seed))
+    tables: dict[str, Any] = {}
+    for env in held.environments:
+        mine = [place for place, row in enumerate(held.rows) if row["env"] == env]
+        train = [each for each in held.train if each.env == env]
+        if not train:
+            raise TrainingError(f"{data} has no {env} record on the other side to fit on; build more levels")
+        test = [LoggedFailure.of_record(held.rows[place]) for place in mine]
+        levels = [held.levels[place] for place in mine]
+        table = baseline_table(train, test, levels, learned=learned, seed=seed)
+        shares = {who: {what: share.row() for what, share in row.items()} for who, row in table.items()}
+        tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), "shares": shares}
+    compared_shares = {env: table["shares"] for env, table in tables.items()}
+    for env, rows in compared_shares.items():
+        facts = tables[env]
+        title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
+        show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
+    if out_dir is not None:
+        storage = open_storage(out_dir)
+        facts = {"dataset": data, "config": config, "side": side, "full_length": full_length, "seed": seed}
+        storage.write_json("baselines.json", {**facts, "environments": tables})
+        table = markdown(TABLE_HEADER[:-2], [row[:-2] for row in table_rows(compared_shares)])
+        storage.write_bytes("baselines.md", f"{table}\n".encode())
+        out.print(f"\nwritten to {out_dir}: baselines.json, baselines.md", soft_wrap=True)
+
+
+def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, Any]) -> Backend:
+    """Make the backend of a model by its registered name, after looking for what it needs.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used. PluginError: there is no such backend, or a package lacks.
+    """
+    kind: type[Backend] = plugins.load("models", name)
+    where = f"model {name}: "
+    made = kind(read_settings(kind.config_type, options, where), read_settings(kind.service_type, service, where), ROLE)
+    made.check()
+    return made
+
+
+def _suite(
+    data: Path,
+    target: Path,
+    make: Callable[[Mapping[str, Any]], Analyzer],
+    pictures: str,
+    shots: int,
+    scale: float,
+    learned: bool,
+    name: str,
+) -> None:
+    """Build the benchmark where it is missing, run it, and show its table."""
+    levels = {env: max(8, round(scale * count)) for env, count in LEVELS.items()}
+    with ProgressBars() as bars:
+        stores = build_suite(data, lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars), levels)
+        summary, results = run_suite(
+            stores,
+            make,
+            suite_choice(pictures, max(1, round(scale * FAILURES))),
+            shots=shots,
+            learned=learned,
+            name=name,
+            begin=lambda log, count: _advance(bars, f"read, {log} log", count),
+        )
+    files = write_suite(target, summary, results)
+    show_table(f"Failure localisation, suite {summary['suite']}", SCREEN_OF_SUITE, suite_screen_rows(summary))
+    out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
+
+
+def _advance(bars: ProgressBars, stage: str, total: int) -> Callable[[Reading], None]:
+    bars.start(stage, total)
+    return lambda _: bars.advance(stage, 1)
+
+
+def _training_run(model: str) -> dict[str, Any] | None:
+    """Return what a run of ``pivot train sft`` was made from; None where the folder is none."""
+    folder = Path(model)
+    if not (folder / FINAL).is_dir() or not (folder / RUN).is_file():
+        return None
+    try:
+        return json.loads((folder / RUN).read_text(encoding="utf-8")).get("config", {})
+    except (OSError, ValueError, AttributeError) as error:
+        raise TrainingError(
+            f"{folder / RUN} cannot be read ({error}); name the checkpoint: {folder / FINAL}"
+        ) from error
+
+
+def _config_of(config: str, run: Mapping[str, Any] | None) -> str:
+    """Return the dataset's config: the one named, or the only one that a run was trained on."""
+    trained: Sequence[str] = (run or {}).get("configs", ())
+    return trained[0] if config == ALL and len(trained) == 1 else config
+
+
+def _default_out(model: str, run: Mapping[str, Any] | None, pictures: str) -> Path:
+    if run is None:
+        raise ConfigError("no folder given; say where the report goes with --out DIR")
+    return Path(model) / ("evaluation" if pictures == "shown" else f"evaluation-{pictures}")
+
+
+def _beside(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not (equals and name and folder):
+        raise ConfigError(f"--beside {text}: expected NAME=FOLDER, such as blank=runs/blank/evaluation")
+    return name, Path(folder)
+
+
+def _check_word(flag: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{flag} {value}: expected one of {', '.join(known)}")

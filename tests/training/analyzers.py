@@ -1,0 +1,46 @@
+"""Analyzers for tests, behind a chat server: one that reads the picture, one that reads the log alone."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from pivot.cli.evaluate import make_backend
+from pivot.models.base import Backend
+from pivot.tests.models.chat_server import MODEL, pictures_of
+
+RANGE = re.compile(r"Valid range of pivot_step: \[0, (\d+)\]")
+MODES = re.compile(r"failure_mode has to be exactly one of: (.*)\.")
+
+
+def asked(body: dict[str, Any]) -> tuple[str, int, list[str]]:
+    """The text of the last question, its largest step and its modes."""
+    text = next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
+    return text, int(RANGE.findall(text)[0]), MODES.findall(text)[0].split(", ")
+
+
+def answered(step: int, mode: str, reason: str = "") -> dict[str, Any]:
+    """A reply of the target's shape, with a probability of 0.25 for the token of the step."""
+    text = json.dumps({"pivot_step": step, "failure_mode": mode, "failure_reason": reason})
+    head, tail = text.split(str(step), 1)
+    tokens = [head, str(step), tail]
+    return {"text": text, "tokens": tokens, "logprobs": [-0.01, -1.3862943611198906, -0.01], "token_ids": [1, 2, 3]}
+
+
+def sees(body: dict[str, Any]) -> dict[str, Any]:
+    """An Analyzer that answers by what the last picture holds, and by nothing else of the episode."""
+    _, last, modes = asked(body)
+    number = int.from_bytes(hashlib.sha256(pictures_of(body)[-1]).digest()[:4], "big")
+    return answered(number % (last + 1), modes[number % len(modes)])
+
+
+def reads(body: dict[str, Any]) -> dict[str, Any]:
+    """An Analyzer that answers by the text alone."""
+    text, last, modes = asked(body)
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+    return answered(number % (last + 1), modes[number % len(modes)])
+
+
+def served_backend(url: str, **service: Any) -> Backend:
+    """The backend of a test server, without the call cache."""
+    return make_backend("openai", {"model": MODEL}, {"base_url": url, "cache": "", **service})

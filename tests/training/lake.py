@@ -1,0 +1,76 @@
+"""Small lakes for tests of Stage II: a player that knows the grammar of replies and nothing else, and short runs."""
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("transformers")
+
+from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
+from pivot.benchmarks.learning.stage2 import MOVES, SETTINGS, lessons, settings_of, texts_of  # noqa: E402
+from pivot.labeling.analyzer import analyzer_text  # noqa: E402
+from pivot.tests.labeling.episodes import random_failures  # noqa: E402
+from pivot.training.config import RlConfig  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.play import plan_levels  # noqa: E402
+from pivot.training.scoring import Row, Scorer  # noqa: E402
+
+torch.set_num_threads(1)
+Line = dict[str, Any]
+
+
+def short(model: Path | str, **fields: Any) -> RlConfig:
+    """Settings of a run of seconds: four levels with four episodes each."""
+    small = {"prompts": 4, "rollouts": 4, "updates": 2, "minibatch": 16, "levels": 12, "generate": 16}
+    few = {"validation_episodes": 0, "analyzer_tokens": 4, "max_tokens": 8, "lr": 1e-3}
+    return settings_of(str(model), **(small | few | fields))
+
+
+@cache
+def _grammatical(family: str) -> tuple[Any, Any]:
+    """Model and processor that answer with an action, whichever."""
+    levels = plan_levels(short("none"))
+    failures = random_failures("frozenlake", 8, **SETTINGS)
+    lines = [line for each in failures for line in analyzer_text(levels.env.profile, each).splitlines()]
+    whole = [*texts_of(levels), *(line for line in lines if len(line) > 12 and not line.startswith("step "))]
+    model, processor = make_player(whole, family=family)
+    encoder = Encoder(processor)
+    scorer = Scorer(encoder)
+    prompts = [prompt for prompt, _ in lessons(levels, scorer)]
+    replies = [tuple(encoder.reply_tokens(f"<think></think><action>{move}</action>")) for move in MOVES]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    draw = random.Random(0)
+    for _ in range(40):
+        rows = [Row(draw.choice(prompts), draw.choice(replies)) for _ in range(16)]
+        optimizer.zero_grad()
+        (-scorer(model, rows).mean()).backward()
+        optimizer.step()
+    return model, processor
+
+
+def save_grammatical(folder: Path, family: str = FAMILIES[0]) -> Path:
+    """Save a player that answers with an action, whichever."""
+    for part in _grammatical(family):
+        part.save_pretrained(folder)
+    return folder
+
+
+def lines_of(folder: Path) -> list[Line]:
+    """What a run wrote about its updates, without the seconds."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        line.pop("seconds", None)
+        line.get("validation", {}).pop("seconds", None)
+    return lines
+
+
+def weights_in(folder: Path) -> dict[str, Any]:
+    """The weights of a checkpoint by name."""
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")

@@ -1,0 +1,127 @@
+"""What the Teacher is told: the arms, where the context goes, and what of it each arm holds."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from pivot import plugins
+from pivot.collage import episode_tiles, panel
+from pivot.images import decode
+from pivot.rollouts.base import StudentPrompt
+from pivot.tests.training.failures import ENVS, failures_of, frame_ids
+from pivot.training.analyzer import Reading
+from pivot.training.contexts import ARMS, Hindsight, hindsight_of, hindsight_text, random_other_step, teacher_prompt
+
+ADVICE = "Keep away from the holes. Go left at once."
+
+
+def _context(env: str, arm: str) -> tuple[Any, Hindsight, Any]:
+    """The Student's and the Teacher's messages at the first step of a failure."""
+    rollouts, episode = next(failures_of(env))
+    profile = plugins.load("environments", env).profile
+    frames = {key: frame.image for key, frame in rollouts.frames.items()}
+    named = Reading(episode.num_steps - 1, profile.failure_modes[0], ADVICE)
+    known = hindsight_of(ARMS[arm], profile, episode.episode_id, frame_ids(episode), named, frames)
+    template: StudentPrompt = plugins.load("prompts", env)
+    student = rollouts.prompts[episode.steps[0].prompt_hash]
+    return student, known, teacher_prompt(student, template, env, known)
+
+
+def _parts(prompt: Any) -> list[Any]:
+    return list(prompt.messages[-1]["content"])
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_the_context_stands_where_the_specification_puts_it(env: str) -> None:
+    student, known, teacher = _context(env, "mpr")
+    assert known.panel is not None
+    words = {"type": "text", "text": hindsight_text(env, known)}
+    picture = {"type": "image", "frame_id": known.panel.frame_id}
+    own = _parts(student)
+    if env in ("sokoban", "frozenlake"):
+        assert own[-2]["type"] == "image", "the panel comes right after the current picture"
+        assert _parts(teacher) == [*own[:-1], picture, words, own[-1]]
+    else:
+        assert _parts(teacher) == [*own, words, picture]
+    assert teacher.template == f"teacher.{env}"
+    assert teacher.prompt_hash != student.prompt_hash
+    assert "nobody knew it" not in str(student.messages)
+
+
+@pytest.mark.parametrize("arm", ["vanilla_grpo", "sft_grpo", "empty", "analyzer_only"])
+def test_without_a_context_the_teacher_sees_the_very_prompt_of_the_student(arm: str) -> None:
+    student, _, teacher = _context("frozenlake", arm)
+    assert teacher is student
+
+
+@pytest.mark.parametrize(
+    ("arm", "holds"),
+    [
+        ("p", "panel"),
+        ("m", "mode"),
+        ("mp", "panel mode pivot"),
+        ("oracle", "panel mode pivot"),
+        ("mpr", "panel mode pivot guidance"),
+        ("mp_random_r", "panel mode pivot guidance"),
+    ],
+)
+def test_each_arm_tells_what_it_is_named_after(arm: str, holds: str) -> None:
+    _, known, teacher = _context("sokoban", arm)
+    text = hindsight_text("sokoban", known)
+    present = {
+        "panel": "The last picture" in text,
+        "mode": "timeout" in text,
+        "pivot": f"step {known.step}, counted from 0" in text,
+        "guidance": ADVICE in text,
+    }
+    assert {part for part, there in present.items() if there} == set(holds.split())
+    assert (known.panel is not None) is present["panel"]
+    pictures = [part for part in _parts(teacher) if part["type"] == "image"]
+    assert len(pictures) == 1 + present["panel"]
+
+
+@pytest.mark.parametrize("env", ["frozenlake", "svg"])
+def test_the_panel_is_the_three_frames_around_the_step_it_names(env: str) -> None:
+    rollouts, episode = next(failures_of(env))
+    _, known, _ = _context(env, "mp")
+    assert known.panel is not None
+    profile = plugins.load("environments", env).profile
+    steps = episode_tiles(profile.tiles, frame_ids(episode)).steps
+    expected = panel([decode(rollouts.frames[key].image) for key in steps], episode.num_steps - 1)
+    assert np.array_equal(decode(known.panel.image), expected)
+
+
+def test_a_random_step_is_uniform_over_the_others() -> None:
+    drawn = Counter(random_other_step(f"episode-{number}", 3, 9) for number in range(8000))
+    assert set(drawn) == set(range(9)) - {3}
+    assert max(abs(count - 1000) for count in drawn.values()) < 150
+
+
+def test_an_episode_of_one_step_has_no_other_and_says_so() -> None:
+    rollouts, episode = next(failures_of("frozenlake"))
+    frames = {key: frame.image for key, frame in rollouts.frames.items()}
+    profile = plugins.load("environments", "frozenlake").profile
+    known = hindsight_of(
+        ARMS["mp_random_r"], profile, "one", frame_ids(episode)[:2], Reading(0, "deadlock", ADVICE), frames
+    )
+    assert known.no_other_step
+    assert known.step == 0
+
+
+def test_a_random_step_moves_the_panel_and_leaves_the_guidance() -> None:
+    _, named, _ = _context("sokoban", "mpr")
+    _, drawn, _ = _context("sokoban", "mp_random_r")
+    assert named.panel is not None
+    assert drawn.panel is not None
+    assert drawn.step != named.step
+    assert drawn.panel.frame_id != named.panel.frame_id
+    assert (drawn.mode, drawn.guidance) == (named.mode, named.guidance)
+
+
+def test_the_arms_are_those_of_the_specification() -> None:
+    assert set(ARMS) >= {"vanilla_grpo", "sft_grpo", "p", "m", "mp", "mpr", "oracle", "mp_random_r", "empty"}
+    assert not ARMS["analyzer_only"].distils
+    assert ARMS["analyzer_only"].analyzer == "model"
+    assert ARMS["oracle"].analyzer == "solver"
+    assert ARMS["empty"].distils

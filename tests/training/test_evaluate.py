@@ -1,0 +1,235 @@
+"""Evaluation of records: planted Analyzers, pictures taken away, problems counted, guidance judged, rows refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.config import environment
+from pivot.errors import TrainingError
+from pivot.labeling.target import parse_target
+from pivot.tests.models.chat_server import pictures_of, served
+from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
+from pivot.training.analyzer import Analyzer
+from pivot.training.evaluate import Choice, Evaluation, evaluate, read_labels, worked_examples
+from pivot.training.guidance_checks import GuidanceJudge
+from pivot.training.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
+
+TRAIN = Choice(side="train")
+
+
+def run(store: Path, reply: Callable[[dict[str, Any]], dict[str, Any]], choice: Choice = TRAIN) -> Evaluation:
+    records = open_records(str(store))
+    with served(reply) as server:
+        return evaluate(records, Analyzer(served_backend(server.url)), choice, learned=False)
+
+
+def steps(evaluation: Evaluation) -> list[int]:
+    return [row["read_step"] for row in evaluation.readings]
+
+
+def test_only_who_looks_notices_another_picture(small_store: Path) -> None:
+    """The control behind every claim of seeing: exchanged collages change what is seen, and nothing that is read."""
+    exchanged = Choice(side="train", pictures="exchanged")
+    assert steps(run(small_store, reads)) == steps(run(small_store, reads, exchanged))
+    seen, elsewhere = steps(run(small_store, sees)), steps(run(small_store, sees, exchanged))
+    assert sum(a != b for a, b in zip(seen, elsewhere, strict=True)) > len(seen) / 2
+    blank = run(small_store, lambda body: answered(0, asked(body)[2][0]), Choice(side="train", pictures="blank"))
+    assert blank.summary["pictures"] == "blank"
+
+
+def test_exchanged_collages_are_those_of_other_levels(small_store: Path) -> None:
+    records = open_records(str(small_store))
+    shown: dict[str, bytes] = {
+        row["prompt"][0]["content"][1]["text"] + str(row["episode_id"]): row["images"][0]["bytes"]
+        for row in records.rows("train", SHOWN_COLUMNS)
+    }
+    own = list(shown.values())
+    got: list[bytes] = []
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        got.append(pictures_of(body)[0])
+        return reads(body)
+
+    run(small_store, reply, Choice(side="train", pictures="exchanged"))
+    assert len(got) == len(own)
+    assert set(got) <= set(own)
+
+
+def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_store: Path) -> None:
+    records = open_records(str(small_store))
+    truth = {}
+    for row in records.rows("train", SHOWN_COLUMNS):
+        text = next(part["text"] for part in row["prompt"][0]["content"] if part["text"])
+        truth[text, row["images"][0]["bytes"]] = row["completion"][0]["content"][0]["text"]
+
+    def knows(body: dict[str, Any]) -> dict[str, Any]:
+        target = parse_target(truth[asked(body)[0], pictures_of(body)[0]])
+        return answered(target.pivot_step, target.failure_mode, target.failure_reason)
+
+    perfect = run(small_store, knows).summary["environments"]
+    for figures in perfect.values():
+        assert all(share["value"] == 1.0 for share in figures["shares"].values())
+        assert figures["guidance"] == {"texts": figures["records"], "factual": figures["records"], "reasons": {}}
+        assert figures["problems"] == {}
+        for truth_row, row in figures["confusion"]["step"].items():
+            assert set(row) == {truth_row} or all(not n for name, n in row.items() if name != truth_row)
+        # All readings have the probability 0.25 and are right: off by 75 points.
+        assert figures["reliability"]["expected_calibration_error"] == pytest.approx(0.75)
+    always = run(small_store, lambda body: answered(0, asked(body)[2][0])).summary["environments"]
+    labels = read_labels(records, TRAIN).rows
+    for env, figures in always.items():
+        mine = [row["pivot_step"] for row in labels if row["env"] == env]
+        assert figures["shares"]["pivot exact"]["value"] == pytest.approx(mine.count(0) / len(mine))
+
+
+def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:
+    """Garbage names the last step by the fallback: it must not be paid for that."""
+    evaluation = run(small_store, lambda _: {"text": "I think step 3."})
+    for env, figures in evaluation.summary["environments"].items():
+        count = figures["records"]
+        assert figures["problems"] == {"not_json": count}
+        assert figures["shares"]["parsed"]["value"] == figures["shares"]["pivot exact"]["value"] == 0
+        mine = [row for row in evaluation.readings if row["env"] == env]
+        last = sum(row["pivot_step"] == row["read_step"] for row in mine) / count
+        assert figures["shares"]["pivot, fallback counted"]["value"] == pytest.approx(last)
+        assert figures["reliability"] is None
+        assert {column for row in figures["confusion"]["mode"].values() for column, n in row.items() if n} == {
+            "unreadable"
+        }
+
+
+def test_guidance_is_held_against_the_facts(small_store: Path) -> None:
+    rows = list(open_records(str(small_store), "sokoban").rows("train", LABEL_COLUMNS))
+    with GuidanceJudge() as judge:
+        for row in rows:
+            good = parse_target(row["completion"][0]["content"][0]["text"]).failure_reason
+            assert judge.reasons(row, good) == ()
+            step = row["pivot_step"]
+            unrelated = judge.reasons(row, "Look twice before you push anything.")
+            assert ("guidance", "unrelated") in {(each.name, each.kind) for each in unrelated}
+            untrue = judge.reasons(row, f"At step {step} the puzzle was solved.")
+            assert ("outcome", "claims_success") in {(each.name, each.kind) for each in untrue}
+
+
+def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> None:
+    assert read_labels(open_records(str(small_store)), TRAIN).seen == 0
+    leaking = dataset(small_store, tmp_path / "leaking")
+    for path in (leaking / "sokoban").glob("train-*"):
+        shutil.copy(path, path.with_name(path.name.replace("train", "validation")))
+    held = read_labels(open_records(str(leaking), "sokoban"), Choice())
+    assert held.seen == len(held.rows) > 5
+
+
+def test_choices(small_store: Path) -> None:
+    records = open_records(str(small_store))
+    everything = read_labels(records, TRAIN)
+    few = read_labels(records, Choice(side="train", limit=3))
+    assert [sum(row["env"] == env for row in few.rows) for env in few.environments] == [3, 3]
+    assert {row["episode_id"] for row in few.rows} <= {row["episode_id"] for row in everything.rows}
+    full = read_labels(records, Choice(side="train", full_length=True))
+    assert all(row["num_steps"] == row["horizon"] for row in full.rows)
+    assert len(full.rows) < len(everything.rows)
+    shots = worked_examples(records, 2)
+    assert {env: len(each) for env, each in shots.items()} == {"sokoban": 2, "frozenlake": 2}
+    assert worked_examples(records, 0) == {}
+
+
+# Hostile data
+
+
+def dataset(store: Path, target: Path) -> Path:
+    shutil.copytree(store / "dataset", target)
+    return target
+
+
+def change(folder: Path, **columns: Any) -> Path:
+    """Give columns of the first training file of Sokoban other values, one for all rows."""
+    name = min(path for path in (folder / "sokoban").glob("train-*") if pq.read_metadata(path).num_rows)
+    table = pq.read_table(name)
+    for column, value in columns.items():
+        kind = table.schema.field(column).type if not isinstance(value, pa.Array) else value.type
+        values = value if isinstance(value, pa.Array) else pa.array([value] * table.num_rows, kind)
+        table = table.set_column(table.column_names.index(column), column, values)
+    pq.write_table(table, name)
+    return name
+
+
+def read(records: Records) -> None:
+    list(records.rows("train", LABEL_COLUMNS))
+    list(records.rows("train", SHOWN_COLUMNS))
+
+
+def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: Path, tmp_path: Path) -> None:
+    picture = {"bytes": b"x", "path": None}
+    damages: dict[str, tuple[dict[str, Any], str]] = {
+        "no image": ({"images": []}, r"row 0: it holds 0 pictures"),
+        "two images": ({"images": [picture, picture]}, r"row 0: it holds 2 pictures"),
+        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "expected one collage"),
+        "a target outside": ({"pivot_step": 40}, r"row 0: pivot_step is 40"),
+        "another length": ({"num_steps": 3, "pivot_step": 0}, "num_steps is 3"),
+        "a log of other steps": ({"action_log": "step 0: action=up"}, "build it again"),
+    }
+    for name, (columns, message) in damages.items():
+        folder = dataset(small_store, tmp_path / name)
+        file = change(folder, **columns)
+        with pytest.raises(TrainingError, match=message) as caught:
+            read(open_records(str(folder), "sokoban"))
+        assert str(file) in str(caught.value), name
+        assert caught.value.status == 2
+    torn = dataset(small_store, tmp_path / "torn")
+    file = change(torn)
+    file.write_bytes(file.read_bytes()[:-300])
+    with pytest.raises(TrainingError, match="cannot be read as Parquet"):
+        read(open_records(str(torn), "sokoban"))
+    typed = dataset(small_store, tmp_path / "typed")
+    file = change(typed)
+    rows = pq.read_metadata(file).num_rows
+    change(typed, pivot_step=pa.array(["1"] * rows))
+    with pytest.raises(TrainingError, match="column 'pivot_step' has type string"):
+        read(open_records(str(typed), "sokoban"))
+
+
+def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="does not exist"):
+        open_records(str(tmp_path / "nowhere"))
+    with pytest.raises(TrainingError, match="holds no dataset"):
+        open_records(str(tmp_path))
+    with pytest.raises(TrainingError, match="no config 'svg'; it has: all, frozenlake, sokoban"):
+        open_records(str(small_store), "svg")
+    assert open_records(str(small_store / "dataset")).files == open_records(str(small_store)).files
+    empty = dataset(small_store, tmp_path / "empty")
+    for path in (empty / "sokoban").glob("validation-*"):
+        path.unlink()
+    with pytest.raises(TrainingError, match="has no validation record"):
+        read_labels(open_records(str(empty), "sokoban"), Choice())
+
+
+def test_a_dataset_of_the_hub_gives_the_same_rows(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by the hub's library, from a folder that stands in for a repository."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    folder = str(small_store / "dataset")
+    files, hub = open_records(folder, "sokoban"), Records(folder, "sokoban", {}, hub=True)
+    for columns in (LABEL_COLUMNS, SHOWN_COLUMNS):
+        theirs = list(hub.rows("train", columns))
+        assert len(theirs) > 5
+        for mine, row in zip(files.rows("train", columns), theirs, strict=True):
+            assert mine | {"images": None} == row | {"images": None}
+            assert [each["bytes"] for each in mine.get("images", ())] == [
+                each["bytes"] for each in row.get("images", ())
+            ]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(TrainingError, match="is no folder, and the hub gives no such dataset"):
+        next(open_records("nobody/nothing", "sokoban").rows("train", LABEL_COLUMNS))
+
+
+def test_levels_are_canonical(small_store: Path) -> None:
+    held = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
+    state = held.rows[0]["initial_state"]
+    assert held.levels[0] == f"sokoban {environment('sokoban').canonical_state(state)}"

@@ -1,0 +1,245 @@
+"""Runs of Stage II: what they leave, every arm, kills, and what may go wrong on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pivot.benchmarks.learning.player import FAMILIES
+from pivot.datasets.schema import STORE_TABLES
+from pivot.errors import PolicyError, TrainingError
+from pivot.rollouts.base import Policy, Reply, Turn
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
+from pivot.training import checkpoint as on_disk
+from pivot.training import loop
+from pivot.training.contexts import ARMS
+from pivot.training.play import plan_levels, roll_out
+from pivot.training.turns import group, roc_area, thinking_tokens, training_return
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A player on disk that only knows the grammar."""
+    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
+
+
+def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
+    loop.train(loop.prepare(short(player, **fields)), out, resume=resume)
+    return lines_of(out)
+
+
+def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    told: list[str] = []
+    config = short(player, arm="mp", validation_episodes=4)
+    result = loop.train(loop.prepare(config), out, report=told.append)
+    lines = lines_of(out)
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert {"validation"} == lines[0].keys() - {"step"}
+    last = lines[-1]
+    for name in ("success", "zero_variance", "opd_gap", "opd_gate", "opd_active", "kl", "clip_share"):
+        assert isinstance(last[name], float), name
+    assert last["analyzer_unreadable"] == 1.0, "a model that never saw Stage I falls back, and is counted"
+    assert last["generator_difference"] < 1e-5
+    assert last["placeholders"] == 0
+    assert 0 < last["opd_active"] <= 1
+    assert last["episodes"] == 16
+    assert len(told) == 2
+    assert "update 2 of 2" in told[-1]
+    assert result.last["step"] == 2
+    for schema in STORE_TABLES:
+        table = pl.read_parquet(out / "rollouts" / schema.name / "frozenlake" / "00002.parquet")
+        assert table.columns == list(schema.names)
+    assert "the Teacher was told" in (out / "samples.txt").read_text(encoding="utf-8")
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "final" / "README.md").exists()
+    assert json.loads((out / "run.json").read_text(encoding="utf-8"))["config"]["arm"] == "mp"
+    before, after = weights_in(player), weights_in(out / "final")
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    again = loop.train(loop.prepare(config), out, resume=True)
+    assert again.already_complete
+
+
+@pytest.mark.parametrize("arm", sorted(ARMS))
+def test_every_arm_makes_an_update(arm: str, player: Path, tmp_path: Path) -> None:
+    larger = {"teacher_model": str(player)} if arm == "sdar" else {}
+    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1, **larger)
+    chosen = ARMS[arm]
+    assert (line["opd_active"] > 0) is chosen.distils
+    assert (line["analyzer_step_accuracy"] is None) is (chosen.analyzer in ("nobody", "frozen"))
+    if arm == "sdar":
+        assert line["opd_active"] == 1.0, "no failure gate"
+    if arm == "oracle":
+        assert line["analyzer_step_accuracy"] == line["analyzer_mode_accuracy"] == 1.0
+    if arm == "empty":
+        assert line["opd_gap"] == 0.0
+        assert line["opd_gate"] == 0.5
+
+
+def test_the_other_family_makes_an_update(tmp_path: Path) -> None:
+    start = save_grammatical(tmp_path / "start", FAMILIES[1])
+    (line,) = _run(tmp_path / "run", start, arm="oracle", updates=1)
+    assert line["optimizer_steps"] > 0
+    assert line["generator_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("env", ["sokoban", "navigation", "primitiveskill", "svg"])
+def test_every_environment_makes_an_update(env: str, player: Path, tmp_path: Path) -> None:
+    few = {"levels": 4, "prompts": 1, "rollouts": 2, "held_out": 0.3}
+    (line,) = _run(
+        tmp_path / "run",
+        player,
+        env=env,
+        settings={"horizon": 5 if env == "navigation" else 2},
+        arm="mpr",
+        updates=1,
+        **few,
+    )
+    assert line["episodes"] == 2
+    assert line["opd_active"] == 1.0
+    assert line["opd_gap"] != 0
+    assert "Kind of failure" in (tmp_path / "run" / "samples.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("objective", ["centred", "gap"])
+def test_extensions_are_marked_and_run(objective: str, player: Path, tmp_path: Path) -> None:
+    (line,) = _run(tmp_path / "run", player, arm="oracle", updates=1, opd_objective=objective, opd_scope="pivot")
+    (all_turns,) = _run(tmp_path / "all", player, arm="oracle", updates=1)
+    assert 0 < line["opd_active"] < all_turns["opd_active"]
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("place", ["analyze", "step", "_write", "seal"])
+def test_a_killed_run_goes_on_as_if_it_had_not_been(
+    place: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"arm": "oracle", "updates": 4, "save_every": 2, "prompts": 2}
+    whole = tmp_path.parent / "whole"
+    if not whole.exists():
+        _run(whole, player, **fields)
+    owner, name = {
+        "step": (torch.optim.AdamW, "step"),
+        "_write": (loop._Run, "_write"),
+        "seal": (on_disk, "seal"),
+    }.get(place, (loop, place))
+    calls, limit = 0, 1 if place == "seal" else 3
+    original = getattr(owner, name)
+
+    def until_killed(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > limit:
+            raise KilledError
+        return original(*arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, until_killed)
+        with pytest.raises(KilledError):
+            _run(tmp_path / "run", player, **fields)
+    assert _run(tmp_path / "run", player, resume=True, **fields) == lines_of(whole)
+    before, after = weights_in(whole / "final"), weights_in(tmp_path / "run" / "final")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> None:
+    _run(tmp_path / "run", player, updates=1)
+    with pytest.raises(TrainingError, match="expected an empty folder"):
+        _run(tmp_path / "run", player, updates=1)
+    with pytest.raises(TrainingError, match="was begun with arm"):
+        _run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
+    assert [line["step"] for line in _run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
+
+
+def test_a_gradient_that_is_no_number_stops_the_run(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "group", lambda rollouts, config: _poisoned(group(rollouts, config)))
+    with pytest.raises(TrainingError, match="gradient became nan in update 1"):
+        _run(tmp_path / "run", player)
+
+
+def _poisoned(groups: Any) -> Any:
+    for name in groups.advantages:
+        groups.advantages[name] = float("nan")
+    return groups
+
+
+def test_too_few_levels_are_refused() -> None:
+    with pytest.raises(TrainingError, match="raise --levels, or lower --prompts"):
+        plan_levels(short("none", prompts=12))
+
+
+def test_no_validation_level_is_trained_on() -> None:
+    levels = plan_levels(short("none", levels=40))
+    train, held = ({task.initial_state for task in side} for side in (levels.train, levels.validation))
+    assert held
+    assert not train & held
+    config = short("none")
+    drawn = [tuple(task.task_id for task in levels.drawn(number, config)) for number in range(1, 30)]
+    assert all(len(set(ids)) == config.prompts for ids in drawn)
+    assert len(set(drawn)) == len(drawn)
+
+
+class Moody(Policy):
+    """Breaks on some turns, for good or a few times."""
+
+    config_type = ScriptedPolicy.config_type
+    name = "moody"
+    config: dict[str, Any] = {}  # noqa: RUF012  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+        self.asked: dict[str, int] = {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        tries = self.asked[turn.episode_id] = self.asked.get(turn.episode_id, 0) + (turn.t == 0)
+        if turn.episode_id.endswith(("0", "1", "2", "3", "4", "5")) and tries <= self.times:
+            raise PolicyError("not today")
+        return Reply("<think></think><action>up</action>", token_ids=(1,))
+
+
+@pytest.mark.parametrize(("times", "errors"), [(2, False), (3, True)])
+def test_an_episode_in_error_is_owed_twice_then_dropped_and_counted(times: int, errors: bool) -> None:
+    config = short("none")
+    levels = plan_levels(config)
+    rollouts = roll_out(levels, levels.train[:4], Moody(times), 8)
+    groups = group(rollouts, config)
+    figures = loop.outcomes(rollouts, groups)
+    assert (figures["errors"] > 0) is errors
+    assert figures["episodes"] + figures["errors"] == 32
+    assert len(groups.advantages) == figures["episodes"]
+
+
+def test_returns_of_training_take_the_penalty_and_the_discount() -> None:
+    levels = plan_levels(short("none"))
+    (task,) = roll_out(levels, levels.train[:1], Moody(0), 1)
+    (episode,) = task.episodes
+    assert training_return(episode) == pytest.approx(episode.episode_return)
+    episode.steps[0].action_valid = False
+    assert training_return(episode) == pytest.approx(episode.episode_return - 0.1)
+    expected = sum(0.5**t * reward for t, reward in enumerate(episode.rewards)) - 0.2
+    assert training_return(episode, 0.5, 0.2) == pytest.approx(expected)
+
+
+def test_thoughts_are_told_from_actions() -> None:
+    pieces = ["<think>", "a", "</thi", "nk>", "<action>", "up", "</action>"]
+
+    def decode(tokens: Any) -> str:
+        return "".join(pieces[token] for token in tokens)
+
+    assert thinking_tokens(range(7), decode) == 4
+    assert thinking_tokens([4, 5, 6], decode) == 0
+
+
+def test_the_area_of_a_detector() -> None:
+    assert roc_area([3.0, 1.0, 2.0], [True, False, False]) == 1.0
+    assert roc_area([1.0, 1.0], [True, False]) == 0.5
+    assert roc_area([1.0], [True]) is None

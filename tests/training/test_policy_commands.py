@@ -1,0 +1,59 @@
+"""``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and what cannot be meant."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pivot.errors import ConfigError, TrainingError
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.training.lake import save_grammatical
+from pivot.training.config import make_rl_config
+
+pytestmark = pytest.mark.train
+
+LAKE = ("--set", "size=2", "--set", "frozenlake.horizon=2", "--set", "cell=16", "--levels", "12", "--max-tokens", "8")
+
+
+def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -> None:
+    start, out = save_grammatical(tmp_path / "start"), tmp_path / "run"
+    size = ("--prompts", "4", "--rollouts", "4", "--updates", "1", "--validation-episodes", "8")
+    train = ("train", "rl", "frozenlake", "--model", start, "--out", out, "--arm", "oracle", *LAKE, *size)
+    shown = run(*train)
+    assert "update 1 of 1" in shown
+    assert f"pivot evaluate policy {out}" in shown.replace("\n", "")
+    assert "already complete" in run(*train, "--resume")
+    assert "expected an empty folder" in str(error_of(*train))
+    raw = ("evaluate", "policy", start, "--env", "frozenlake", *LAKE, "--episodes", "8")
+    run(*raw, "--out", tmp_path / "raw")
+    shown = run("evaluate", "policy", out, "--beside", tmp_path / "raw")
+    assert "held-out levels" in shown
+    result = json.loads((out / "evaluation" / "policy.json").read_text(encoding="utf-8"))
+    assert result["success"]["records"] >= 8
+    assert result["env"] == "frozenlake"
+    assert result["temperature"] == 0.4
+    problem = error_of("evaluate", "policy", out, "--beside", tmp_path / "raw", "--seed", "5")
+    assert "was measured on other levels" in str(problem)
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    train = ("train", "rl", "frozenlake", "--model", tmp_path, "--out", tmp_path / "run")
+    problem = error_of(*train, "--arm", "nobody")
+    assert isinstance(problem, TrainingError)
+    assert "expected one of: vanilla_grpo" in str(problem)
+    assert isinstance(error_of(*train, "--set", "sokoban.boxes=2"), ConfigError)
+    assert "opd_objective" in str(error_of(*train, "--opd-objective", "up"))
+    assert "expected a frozen larger model (--teacher-model)" in str(error_of(*train, "--arm", "sdar"))
+    assert "names no step" in str(error_of(*train, "--arm", "empty", "--opd-scope", "pivot"))
+    assert "cannot load model" in str(error_of(*train))
+    assert "name it with --env" in str(error_of("evaluate", "policy", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("env", "updates", "prompts"), [("sokoban", 350, 16), ("navigation", 250, 8), ("frozenlake", 250, 16)]
+)
+def test_defaults_are_those_of_the_paper(env: str, updates: int, prompts: int) -> None:
+    config = make_rl_config({"env": env, "model": "m"})
+    assert (config.updates, config.prompts, config.rollouts) == (updates, prompts, 8)
+    assert (config.clip, config.kl, config.opd, config.beta, config.lr) == (0.2, 0.01, 0.01, 5.0, 1e-6)
+    assert (config.minibatch, config.max_tokens, config.gamma, config.validation_temperature) == (64, 512, 1.0, 0.4)
+    assert make_rl_config({"env": env, "model": "m", "updates": 3}).updates == 3

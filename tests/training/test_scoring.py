@@ -1,0 +1,200 @@
+"""One scorer for Student, reference and Teacher: it sees what it is shown, and a placeholder does no harm."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("transformers")
+
+from pivot import plugins  # noqa: E402
+from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
+from pivot.images import decode, encode_png, frame_id  # noqa: E402
+from pivot.messages import EncodedFrame  # noqa: E402
+from pivot.models.base import ChatRequest, Sampling  # noqa: E402
+from pivot.models.transformers.model import Engine  # noqa: E402
+from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
+from pivot.training.analyzer import Reading  # noqa: E402
+from pivot.training.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.objectives import gate  # noqa: E402
+from pivot.training.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
+
+pytestmark = pytest.mark.train
+torch.set_num_threads(1)
+
+
+@cache
+def _player(family: str = FAMILIES[0]) -> tuple[Any, Encoder]:
+    texts = [
+        part["text"]
+        for env in ("frozenlake", "sokoban")
+        for task, episode in failures_of(env)
+        for step in episode.steps
+        for part in task.prompts[step.prompt_hash].messages[-1]["content"]
+        if part["type"] == "text"
+    ]
+    model, processor = make_player(texts, family=family)
+    return model.eval(), Encoder(processor)
+
+
+def _reply(encoder: Encoder, action: str) -> tuple[int, ...]:
+    return tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))
+
+
+def _scorer(encoder: Encoder, env: str = "frozenlake") -> tuple[Scorer, Any, Any]:
+    rollouts, episode = next(failures_of(env))
+    scorer = Scorer(encoder)
+    scorer.pictures = dict(rollouts.frames)
+    return scorer, rollouts, episode
+
+
+def _student_rows(rollouts: Any, episode: Any, encoder: Encoder) -> list[Row]:
+    return [Row(rollouts.prompts[step.prompt_hash], _reply(encoder, "up")) for step in episode.steps]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_equals_the_log_softmax_of_the_model_alone(family: str) -> None:
+    model, encoder = _player(family)
+    scorer, rollouts, episode = _scorer(encoder)
+    rows = _student_rows(rollouts, episode, encoder)[:3]
+    rows[1] = replace(rows[1], tokens=_reply(encoder, "down and then some more"))
+    with torch.no_grad():
+        together = scorer(model, rows).split([len(row.tokens) for row in rows])
+        for row, scored in zip(rows, together, strict=True):
+            batch = encoder.join([scorer.encoded(row.prompt)], [row.tokens])
+            labels = batch.pop("labels")[0]
+            scores = model(**batch).logits[0].index_fill(1, torch.tensor(encoder.placeholders), float("-inf"))
+            places = (labels != -100).nonzero().squeeze(1)
+            expected = scores[places - 1].log_softmax(-1).gather(1, labels[places, None]).squeeze(1)
+            torch.testing.assert_close(scored, expected, atol=2e-6, rtol=0)
+
+
+def test_the_generators_own_log_probabilities_agree() -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder)
+    engine = Engine(model, encoder.processor, encoder.placeholders)
+    prompt = rollouts.prompts[episode.steps[0].prompt_hash]
+    requests = [
+        ChatRequest("", "", 0, "student", prompt.messages, rollouts.frames, "", Sampling(max_tokens=12), seed)
+        for seed in range(4)
+    ]
+    answers: list[Any] = engine.answer(requests)
+    rows = [Row(prompt, answer.token_ids) for answer in answers]
+    with torch.no_grad():
+        scored = scorer(model, rows)
+    theirs = torch.tensor([value for answer in answers for value in answer.logprobs])
+    torch.testing.assert_close(scored, theirs, atol=1e-5, rtol=0)
+    model.generation_config = engine.own_defaults
+
+
+def test_sampled_tokens_hold_no_placeholder_and_without_the_mask_some_do() -> None:
+    model, encoder = _player()
+    _, rollouts, episode = _scorer(encoder)
+    prompt = rollouts.prompts[episode.steps[0].prompt_hash]
+
+    def drawn(banned: Any, seeds: int) -> list[int]:
+        engine = Engine(model, encoder.processor, banned)
+        requests = [
+            ChatRequest("", "", 0, "student", prompt.messages, rollouts.frames, "", Sampling(2.0, max_tokens=50), seed)
+            for seed in range(seeds)
+        ]
+        answers: list[Any] = engine.answer(requests)
+        model.generation_config = engine.own_defaults
+        return [token for answer in answers for token in answer.token_ids]
+
+    tokens = drawn(encoder.placeholders, 64)
+    assert len(tokens) > 1500
+    assert not set(tokens) & set(encoder.placeholders)
+    assert set(drawn((), 64)) & set(encoder.placeholders)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothing(family: str) -> None:
+    model, encoder = _player(family)
+    scorer, rollouts, episode = _scorer(encoder)
+    row = _student_rows(rollouts, episode, encoder)[0]
+    broken = replace(row, tokens=(*row.tokens[:2], encoder.placeholders[0], *row.tokens[2:]))
+    with torch.no_grad():
+        scored = scorer(model, [row, broken])
+    assert bool(scored.isfinite().all())
+    valid = scorer.valid([row, broken])
+    assert (~valid).nonzero().tolist() == [[len(row.tokens) + 2]]
+    assert len(scored) == len(valid) == 2 * len(row.tokens) + 1
+
+
+def _teacher_score(planted: str) -> Any:
+    """Log-probabilities under the Teacher's prompt of arm mp, with something wrong in it."""
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder, "sokoban")
+    profile = plugins.load("environments", "sokoban").profile
+    frames = {key: frame.image for key, frame in rollouts.frames.items()}
+    pivot = 4
+    step = pivot + 1 if planted in ("late panel", "late step") else pivot
+    known = hindsight_of(ARMS["mp"], profile, "episode", frame_ids(episode), Reading(step, "timeout", ""), frames)
+    if planted == "late panel":
+        known = replace(known, step=pivot)
+    assert known.panel is not None
+    pixels = decode(known.panel.image)
+    if planted == "late step":
+        right = hindsight_of(ARMS["mp"], profile, "", frame_ids(episode), Reading(pivot, "timeout", ""), frames)
+        known = replace(known, panel=right.panel)
+    elif planted == "black panel":
+        pixels = np.zeros_like(pixels)
+    elif planted == "exchanged panel":
+        pixels = np.ascontiguousarray(pixels[:, ::-1])
+    if planted in ("black panel", "exchanged panel"):
+        height, width = pixels.shape[:2]
+        known = replace(known, panel=EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels)))
+    assert known.panel is not None
+    scorer.pictures[known.panel.frame_id] = known.panel
+    student = rollouts.prompts[episode.steps[0].prompt_hash]
+    prompt = teacher_prompt(student, plugins.load("prompts", "sokoban"), "sokoban", known)
+    with torch.no_grad():
+        return scorer(model, [Row(prompt, _reply(encoder, "up"))])
+
+
+@pytest.mark.parametrize("planted", ["black panel", "exchanged panel", "late panel", "late step"])
+def test_what_is_wrong_with_a_context_changes_the_teacher(planted: str) -> None:
+    right = _teacher_score("")
+    assert torch.equal(right, _teacher_score(""))
+    assert (right - _teacher_score(planted)).abs().max().item() > 1e-5
+
+
+def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder)
+    rows = _student_rows(rollouts, episode, encoder)
+    batches = micro_batches([scorer.length(row) for row in rows], 200)
+    student = score_rows(scorer, {"model": model}, rows, batches)["model"]
+    teacher = score_rows(scorer, {"model": model}, rows, batches)["model"]
+    for place in range(len(rows)):
+        assert torch.equal(student[place], teacher[place])
+        assert (gate(student[place], teacher[place]) == 0.5).all()
+
+
+def test_a_gradient_flows_to_the_student_through_the_same_function() -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder)
+    rows = _student_rows(rollouts, episode, encoder)[:2]
+    with torch.no_grad():
+        plain = scorer(model, rows)
+    scored = scorer(model, rows)
+    assert torch.equal(plain, scored.detach())
+    scored.sum().backward()
+    vision = next(each for name, each in model.named_parameters() if "visual" in name and each.dim() > 1)
+    assert vision.grad.abs().max().item() > 0
+    model.zero_grad()
+
+
+def test_micro_batches_hold_every_row_once_within_the_budget() -> None:
+    lengths = [5, 50, 7, 31, 8, 120, 6]
+    kinds = [True, False, True, True, False, False, True]
+    batches = micro_batches(lengths, 60, kinds)
+    assert sorted(place for batch in batches for place in batch) == list(range(7))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= 60
+        assert len({kinds[place] for place in batch}) == 1

@@ -1,0 +1,323 @@
+"""The Analyzer: shown a collage and a log, it names pivot step, failure mode and guidance (spec sections 1 and 4).
+
+One role for evaluation and Stage II: a case is what the model is shown, a reading what its reply says. Replies are
+untrusted text; one that cannot be read becomes a fallback with a typed problem (the last step, the environment's first
+mode, no guidance), so that whoever asked can go on and count. Any model of the group ``pivot.models`` can play it.
+"""
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .. import plugins
+from ..collage import collage, episode_tiles
+from ..environments.base import EnvProfile
+from ..errors import PolicyError, TrainingError
+from ..identity import derive_seed, digest
+from ..images import decode, encode_png, frame_id
+from ..labeling.analyzer import analyzer_prompt
+from ..labeling.base import FailedEpisode
+from ..labeling.claims import is_refusal
+from ..labeling.target import BadTargetError, TargetProblem, parse_target
+from ..labeling.vocabulary import PAPER_MODES, Vocabulary, target_modes
+from ..messages import EncodedFrame
+from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
+from ..rollouts.ids import request_id
+
+ROLE: Role = "analyzer"
+TEMPERATURE = 0.0
+"""Greedy: an evaluation should give the same numbers twice."""
+
+ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_range", "unknown_mode", "unanswered"]
+"""Why a reply could not be read; ``unanswered`` when there was none."""
+
+READ_AHEAD = 8
+"""Cases that wait for a place at least, so that a slow read leaves none empty; a collage takes up to 1 MB."""
+
+_THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
+_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
+_STEP = re.compile(r'"pivot_step"\s*:\s*(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzerCase:
+    """What the Analyzer is shown of one failed episode, and what it may answer."""
+
+    episode_id: str
+    env: str
+    messages: tuple[Mapping[str, Any], ...]
+    """Chat messages; an image part is bare, the pictures stand in ``images`` in the same order."""
+    images: tuple[EncodedFrame, ...]
+    num_steps: int
+    modes: tuple[str, ...]
+    """The closed list that the prompt gives, the fallback's mode first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A worked example that is shown before a case: another case, and the answer to it."""
+
+    case: AnalyzerCase
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reply says."""
+
+    pivot_step: int
+    failure_mode: str
+    failure_reason: str
+    """Guidance; empty without any."""
+    problem: ReadingProblem | None = None
+    """Set when the reply could not be read; step and mode are then the fallback's."""
+    detail: str = ""
+    """What was found, for people."""
+    step_probability: float | None = None
+    """The model's own probability of the step that it named; None where the engine gives none."""
+    reply: str = ""
+    call: Mapping[str, Any] | None = None
+    """What the request cost, columns of the ``calls`` table."""
+
+
+# Cases
+
+
+def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
+    """Return the case of a dataset row, which needs the columns episode_id, env, prompt, images and num_steps.
+
+    Raises:
+        TrainingError: the prompt does not name as many pictures as the row holds.
+        PluginError: the environment is not installed.
+    """
+    messages = tuple(
+        {
+            "role": message["role"],
+            "content": [
+                {"type": "image"} if part["type"] == "image" else {"type": "text", "text": part["text"]}
+                for part in message["content"]
+            ],
+        }
+        for message in record["prompt"]
+    )
+    pictures = tuple(encoded_picture(picture["bytes"]) for picture in record["images"])
+    places = sum(part["type"] == "image" for message in messages for part in message["content"])
+    if places != len(pictures):
+        raise TrainingError(
+            f"record {record['episode_id']}: its prompt names {places} pictures, but it holds {len(pictures)}; "
+            "build the dataset again"
+        )
+    profile: EnvProfile = plugins.load("environments", record["env"]).profile
+    modes = profile.failure_modes
+    text = record["completion"][0]["content"][0]["text"] if record.get("completion") else None
+    if text is not None and parse_target(text).failure_mode not in modes:
+        modes = PAPER_MODES
+    return AnalyzerCase(record["episode_id"], record["env"], messages, pictures, record["num_steps"], modes)
+
+
+def case_of_episode(
+    profile: EnvProfile, episode: FailedEpisode, frames: Mapping[str, bytes], vocabulary: Vocabulary = "certificate"
+) -> AnalyzerCase:
+    """Return the case of an episode that was just played; ``frames`` are its encoded pictures by frame id.
+
+    The collage is lossless here, also where the dataset stores it as JPEG.
+    """
+    prompt = analyzer_prompt(profile, episode, vocabulary)
+    messages = tuple(
+        {**each, "content": [{"type": "image"} if part["type"] == "image" else part for part in each["content"]]}
+        for each in prompt.messages
+    )
+    tiles = episode_tiles(profile.tiles, episode.frame_ids)
+    pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)
+    height, width = pixels.shape[:2]
+    picture = EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+    modes = target_modes(profile, vocabulary)
+    return AnalyzerCase(episode.episode_id, episode.env, messages, (picture,), episode.num_steps, modes)
+
+
+def encoded_picture(data: bytes) -> EncodedFrame:
+    """Return a stored picture as models are sent it, named by its bytes: they are not decoded to be sent."""
+    kind = "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpeg"
+    return EncodedFrame(f"encoded-{hashlib.sha256(data).hexdigest()}", 0, 0, kind, data)
+
+
+# Replies
+
+
+def read_reply(text: str, num_steps: int, modes: Sequence[str]) -> Reading:
+    """Read a reply: the target JSON (thoughts before it and a code fence around it are forgiven), or the fallback."""
+    answer = _THOUGHT.sub("", text, count=1).strip()
+    fenced = _FENCE.match(answer)
+    try:
+        target = parse_target(fenced[1] if fenced else answer)
+    except BadTargetError as error:
+        problem: ReadingProblem = "empty" if not answer else "refused" if is_refusal(answer) else error.problem
+        return fallback(problem, error.detail, num_steps, modes, text)
+    if not 0 <= target.pivot_step < num_steps:
+        detail = f"pivot_step {target.pivot_step} is not in [0, {num_steps - 1}]"
+        return fallback("out_of_range", detail, num_steps, modes, text)
+    if target.failure_mode not in modes:
+        detail = f"failure_mode {target.failure_mode[:40]!r} is none of {', '.join(modes)}"
+        return fallback("unknown_mode", detail, num_steps, modes, text)
+    return Reading(target.pivot_step, target.failure_mode, target.failure_reason, reply=text)
+
+
+def fallback(problem: ReadingProblem, detail: str, num_steps: int, modes: Sequence[str], reply: str = "") -> Reading:
+    """Return what stands in for a reply that cannot be read: the last step, the first mode, no guidance."""
+    return Reading(num_steps - 1, modes[0], "", problem, detail, None, reply)
+
+
+def step_probability(tokens: Sequence[str], logprobs: Sequence[float]) -> float | None:
+    """Return the probability of the tokens that spell the pivot step, each given those before it; None without them.
+
+    A token that also holds a character beside the number counts as a whole.
+    """
+    if len(tokens) != len(logprobs):
+        return None
+    number = _STEP.search("".join(tokens))
+    if number is None:
+        return None
+    start, end = number.span(1)
+    total, place = 0.0, 0
+    for token, logprob in zip(tokens, logprobs, strict=True):
+        if place < end and place + len(token) > start:
+            total += logprob
+        place += len(token)
+    return min(1.0, math.exp(total))
+
+
+# The role
+
+
+class Analyzer:
+    """A chat model in the role of the Analyzer."""
+
+    def __init__(self, backend: Backend, shots: Mapping[str, Sequence[Shot]] | None = None) -> None:
+        """Ask a model of ``backend``; ``shots`` are worked examples by environment, shown before every case of it.
+
+        Raises:
+            ConfigError: the sampling is out of range.
+        """
+        self.backend = backend
+        self.sampling = backend.settings.sampling(TEMPERATURE)
+        self.shots = shots or {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All that decides the replies beside the case."""
+        examples = {
+            env: [digest([shot.case.episode_id, shot.target]) for shot in each] for env, each in self.shots.items()
+        }
+        return {
+            "backend": self.backend.name,
+            **self.backend.config,
+            "sampling": self.sampling.row(),
+            **({"shots": examples} if examples else {}),
+        }
+
+    def read_all(
+        self, cases: Iterable[AnalyzerCase], on_reading: Callable[[Reading], None] | None = None
+    ) -> list[Reading]:
+        """Return a reading of every case, in order; as many requests are in flight as keep the model busy.
+
+        Cases are taken from the iterable in another thread while requests wait, a few ahead of the model. A case that
+        got no answer is a fallback with problem ``unanswered``.
+
+        Raises:
+            ServerGoneError: nobody gets an answer.
+            ConfigError, PluginError: the model cannot be used with these settings.
+        """
+        return asyncio.run(self._read_all(iter(cases), on_reading or (lambda _: None)))
+
+    async def _read_all(self, cases: Iterator[AnalyzerCase], on_reading: Callable[[Reading], None]) -> list[Reading]:
+        model = self.backend.connect()
+        readings: dict[int, Reading] = {}
+        taking, taken = asyncio.Lock(), 0
+
+        async def work() -> None:
+            nonlocal taken
+            while True:
+                async with taking:
+                    case = await asyncio.to_thread(next, cases, None)
+                    number, taken = taken, taken + 1
+                if case is None:
+                    return
+                readings[number] = await self.read(model, case)
+                on_reading(readings[number])
+
+        # Some more than the model takes at once: while these are answered, the next are read from disk.
+        count = self.backend.in_flight + max(READ_AHEAD, self.backend.in_flight // 4)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(count):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        finally:
+            await model.aclose()
+        return [readings[number] for number in sorted(readings)]
+
+    async def read(self, model: ChatModel, case: AnalyzerCase) -> Reading:
+        """Ask about one case and read the reply."""
+        try:
+            answer = await model.answer(self.request(case))
+        except PolicyError as error:
+            return replace(fallback("unanswered", str(error), case.num_steps, case.modes), call=error.call)
+        return reading_of(answer, case)
+
+    def request(self, case: AnalyzerCase) -> ChatRequest:
+        """Return the request about a case, worked examples first."""
+        messages: list[Mapping[str, Any]] = []
+        images: dict[str, EncodedFrame] = {}
+        for shot in self.shots.get(case.env, ()):
+            messages += _named(shot.case, images)
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": shot.target}]})
+        messages += _named(case, images)
+        return ChatRequest(
+            request_id=request_id(case.episode_id, case.num_steps - 1, ROLE),
+            episode_id=case.episode_id,
+            t=None,
+            role=ROLE,
+            messages=messages,
+            images=images,
+            prompt_hash=digest(messages),
+            sampling=self.sampling,
+            seed=derive_seed(case.episode_id, ROLE),
+            wants_logprobs=True,
+            wants_tokens=True,
+        )
+
+
+def reading_of(answer: ChatAnswer, case: AnalyzerCase) -> Reading:
+    """Read a model's answer to a case."""
+    if answer.refusal is not None:
+        reading = fallback("refused", answer.refusal[:200], case.num_steps, case.modes, answer.text)
+    else:
+        reading = read_reply(answer.text, case.num_steps, case.modes)
+        if reading.problem is not None and answer.finish_reason == CUT:
+            reading = replace(reading, problem="cut", detail="the reply was cut at the token limit; raise --max-tokens")
+    chance = None
+    if reading.problem is None and answer.tokens is not None and answer.logprobs is not None:
+        chance = step_probability(answer.tokens, answer.logprobs)
+    return replace(reading, step_probability=chance, call=answer.call)
+
+
+def _named(case: AnalyzerCase, images: dict[str, EncodedFrame]) -> list[Mapping[str, Any]]:
+    """Return the messages of a case with its pictures named, and add them to ``images``."""
+    pictures = iter(case.images)
+    named: list[Mapping[str, Any]] = []
+    for message in case.messages:
+        content = []
+        for part in message["content"]:
+            if part["type"] == "image":
+                picture = next(pictures)
+                images[picture.frame_id] = picture
+                content.append({"type": "image", "frame_id": picture.frame_id})
+            else:
+                content.append(part)
+        named.append({"role": message["role"], "content": content})
+    return named

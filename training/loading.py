@@ -1,0 +1,32 @@
+"""Weights and processor of the model that a run starts from."""
+
+from typing import Any
+
+from ..errors import ConfigError, TrainingError
+from ..models.extras import need
+from ..models.transformers.processors import load_processor
+from ..models.weights import is_local
+from .encode import EXTRA
+
+transformers: Any = need("transformers", EXTRA)
+transformers.utils.logging.disable_progress_bar()  # of loading and saving: seconds, and one line each in a log
+
+
+def load_weights(model: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
+    """Load a model in some precision, and its processor.
+
+    Raises:
+        TrainingError: there is no such model, or it is of another kind.
+    """
+    on_hub = None if is_local(model) else revision
+    try:
+        settings = transformers.AutoConfig.from_pretrained(model, revision=on_hub)
+        loaded = transformers.AutoModelForImageTextToText.from_pretrained(model, revision=on_hub, dtype=dtype)
+        processor = load_processor(model, settings.model_type, on_hub)
+    except (OSError, ValueError, RuntimeError, KeyError, ConfigError) as error:
+        reason = str(error).splitlines()[0]
+        raise TrainingError(
+            f"cannot load model {model} ({reason}); expected a save_pretrained folder of a Qwen2.5-VL or "
+            "Qwen3-VL, or a hub id that this machine can reach or has in its cache"
+        ) from error
+    return loaded, processor

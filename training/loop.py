@@ -1,0 +1,422 @@
+"""A run of Stage II from its settings to its final folder: roll out, analyse, score, update (spec section 8).
+
+Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
+was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
+asks, scores and differentiates its share, and all of them hold the same weights.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ..datasets.parquet import write_tables
+from ..datasets.tables import rollout_tables
+from ..errors import TrainingError
+from ..identity import digest
+from ..models.extras import need
+from ..models.transformers.model import Engine
+from ..models.weights import revision_of
+from ..rollouts.base import Episode, Status, TaskRollouts
+from ..rollouts.policies import ModelPolicy
+from ..storage import Storage, open_storage
+from . import checkpoint as on_disk
+from .config import RL_NOT_RESULTS, RlConfig
+from .contexts import arm_of, hindsight_text
+from .curves import draw_curves
+from .encode import EXTRA, Encoder
+from .engines import InProcessBackend
+from .engines.in_process import InProcessOptions
+from .hindsight import Batch, Failures, analyze, make_batch
+from .loading import load_weights
+from .play import Levels, measure, plan_levels, roll_out
+from .ranks import Ranks
+from .scoring import Scorer
+from .skills import check_same_tokens
+from .turns import Groups, group
+from .update import Learner, Scored, hindsight_figures, score_turns
+from .versions import training_versions
+
+torch: Any = need("torch", EXTRA)
+
+BEST = "best"
+ROLLOUTS, SAMPLES, OPTIMIZER = "rollouts", "samples.txt", "optimizer.pt"
+PHASES = ("rollout", "analyze", "score", "update", "validate")
+Report = Callable[[str], None]
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that was read and checked before the first update."""
+
+    config: RlConfig
+    levels: Levels
+    model: Any
+    encoder: Encoder
+    ranks: Ranks
+    frozen: tuple[Any, Encoder] | None = None
+    """The larger model of arms that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RlResult:
+    """What a run left."""
+
+    folder: str
+    updates: int
+    last: Line
+    """The last line of ``metrics.jsonl``."""
+    already_complete: bool = False
+
+
+def uses_half(config: RlConfig) -> bool:
+    """Whether the run computes in bfloat16."""
+    return config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+
+
+def prepare(config: RlConfig) -> Prepared:
+    """Make the levels and load the model; nothing is written.
+
+    Raises:
+        TrainingError: the model or the settings cannot be used.
+        PluginError, ConfigError, GenerationError: the environment cannot.
+    """
+    levels = plan_levels(config)
+    ranks = Ranks.current()
+    model, processor = load_weights(config.model, config.revision, torch.float32)
+    model.to(ranks.device)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    encoder, frozen = Encoder(processor), None
+    if config.teacher_model is not None:
+        precision = torch.bfloat16 if uses_half(config) else torch.float32
+        larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
+        frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
+        check_same_tokens(encoder, frozen[1])
+    return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
+
+
+def run_record(prepared: Prepared) -> dict[str, Any]:
+    """Return what ``run.json`` says."""
+    config, levels = prepared.config, prepared.levels
+    return {
+        "stage": "rl",
+        "config": config.model_dump(mode="json"),
+        "versions": training_versions(),
+        "model_revision": revision_of(config.model, config.revision),
+        "levels": {"train": len(levels.train), "validation": len(levels.validation)},
+    }
+
+
+def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> RlResult:
+    """Train, or go on with a run that was stopped at any moment.
+
+    Args:
+        prepared: what :func:`prepare` returned; its model is trained in place.
+        out: folder of the run; empty unless ``resume``.
+        resume: go on from the last whole checkpoint.
+        report: is told how far the run is, a line an update.
+
+    Raises:
+        TrainingError: ``out`` holds something else, or a gradient is no number.
+    """
+    storage, config = open_storage(out), prepared.config
+    on_disk.check_run(storage, run_record(prepared), config, RL_NOT_RESULTS, resume=resume)
+    last = on_disk.read_metrics(storage)[-1:] if resume else []
+    if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
+        return RlResult(str(out), config.updates, last[0], already_complete=True)
+    start = on_disk.last_checkpoint(storage) if resume else None
+    prepared.ranks.wait()
+    if not prepared.ranks.is_main:
+        return _Run(prepared, storage, start, report).go()
+    with storage.lock():
+        on_disk.clear_torn(storage, start)
+        on_disk.cut_metrics(storage, 0 if start is None else start.step)
+        storage.write_json(on_disk.RUN, run_record(prepared))
+        return _Run(prepared, storage, start, report).go()
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        started = perf_counter()
+        yield
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + perf_counter() - started, 3)
+
+
+class _Run:
+    """The state of one :func:`train`."""
+
+    def __init__(self, prepared: Prepared, storage: Storage, start: on_disk.Checkpoint | None, report: Report) -> None:
+        self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
+        self.storage, self.report = storage, report
+        self.encoder, self.model = prepared.encoder, prepared.model
+        self.reference = self._frozen_copy() if self.config.kl > 0 else None
+        self.done = 0 if start is None else start.step
+        if start is not None:
+            saved, _ = load_weights(str(storage.local_path(start.folder)), None, torch.float32)
+            self.model.load_state_dict(saved.state_dict())
+        self.half = uses_half(self.config)
+        self.scorer = Scorer(self.encoder, half=self.half)
+        self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
+        self.frozen: tuple[Scorer, Any] | None = None
+        self.writer: Engine | None = None
+        if prepared.frozen is not None:
+            larger, its_encoder = prepared.frozen
+            self.frozen = Scorer(its_encoder, half=self.half), larger
+            self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
+        self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
+        if start is not None:
+            path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
+            self.learner.optimizer.load_state_dict(torch.load(path, map_location=self.model.device, weights_only=True))
+        # What may differ when a run is gone on with must not be in the episodes' ids.
+        settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
+        self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
+
+    def _frozen_copy(self) -> Any:
+        copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
+        return copy.to(self.model.device).eval().requires_grad_(False)
+
+    def go(self) -> RlResult:
+        """Make all updates that are left, and the final folder."""
+        config = self.config
+        if self.done == 0 and config.validation_episodes:
+            self._write({"step": 0, **self._validate(0)})
+        for number in range(self.done + 1, config.updates + 1):
+            line = self._update(number)
+            if self._is_due(number, config.validate_every) and config.validation_episodes:
+                line |= self._validate(number)
+            self._write(line)
+            self.report(progress(line, config.updates))
+            if self._is_due(number, config.save_every):
+                self._save(number)
+        if self.ranks.is_main:
+            self._save_final(on_disk.FINAL)
+        self.ranks.wait()
+        return RlResult(str(self.storage.local_path()), config.updates, on_disk.read_metrics(self.storage)[-1])
+
+    def _is_due(self, number: int, every: int) -> bool:
+        return number == self.config.updates or (every > 0 and number % every == 0)
+
+    # One update
+
+    def _update(self, number: int) -> Line:
+        """Make one update and return its line."""
+        config, clock = self.config, Clock()
+        with clock.phase("rollout"):
+            policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
+            tasks = self.levels.drawn(number, config)
+            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks)
+            groups = group(rollouts, config)
+        with clock.phase("analyze"):
+            backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
+            failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
+            batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
+        with clock.phase("score"):
+            self.scorer.pictures = dict(batch.pictures)
+            if self.frozen is not None:
+                self.frozen[0].pictures = self.scorer.pictures
+            scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
+        with clock.phase("update"):
+            measured = self.learner.update(scored, number)
+        self._keep(number, rollouts, batch, failures)
+        return {
+            "step": number,
+            **outcomes(rollouts, groups),
+            **failures.figures(),
+            **hindsight_figures(scored, config.beta),
+            **measured,
+            **token_figures(rollouts, scored),
+            "seconds": clock.seconds,
+        }
+
+    def _backend(self, updates: int, *, max_tokens: int, temperature: float | None = None) -> InProcessBackend:
+        config = self.config
+        options = InProcessOptions(
+            model=config.model,
+            revision=config.revision,
+            run=self.run_id,
+            update=updates,
+            max_tokens=max_tokens,
+            temperature=temperature,
+        )
+        return InProcessBackend(options, self.engine, batch=config.generate, half=self.half)
+
+    def _validate(self, number: int) -> Line:
+        """Play held-out levels as the Student alone; keep the weights if they are the best so far."""
+        config, started = self.config, perf_counter()
+        temperature = config.validation_temperature
+        policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
+        played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+        if self.ranks.is_main and number:
+            lines = on_disk.read_metrics(self.storage)
+            earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+            if played.success.value > max(earlier, default=-1.0):
+                self._save_final(BEST)
+        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
+
+    # What is kept
+
+    def _write(self, line: Line) -> None:
+        if self.ranks.is_main:
+            with self.storage.local_path(on_disk.METRICS).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+
+    def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
+        """Store the rollouts of an update as a shard of the store's tables, and two episodes for people."""
+        every = self.config.keep_rollouts
+        if not self.ranks.is_main or not every or number % every:
+            return
+        tables = rollout_tables(rollouts)
+        where = f"{self.config.env}/{number:05d}.parquet"
+        write_tables(
+            self.storage, [(f"{ROLLOUTS}/{schema.name}/{where}", schema, each) for schema, each in tables.items()]
+        )
+        with self.storage.local_path(SAMPLES).open("a", encoding="utf-8") as stream:
+            stream.write(sample_text(number, self.config.env, rollouts, batch, failures))
+
+    def _save(self, number: int) -> None:
+        if self.ranks.is_main:
+            folder = on_disk.Checkpoint(number).folder
+            self._save_model(folder)
+            on_disk.seal(self.storage, number)
+            on_disk.clear_old(self.storage)
+            draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
+        self.ranks.wait()
+
+    @contextmanager
+    def _own_defaults(self) -> Iterator[None]:
+        """Give the model its own sampling defaults back while it is saved."""
+        drawn_with, self.model.generation_config = self.model.generation_config, self.engine.own_defaults
+        try:
+            yield
+        finally:
+            self.model.generation_config = drawn_with
+
+    def _save_model(self, folder: str) -> None:
+        where = str(self.storage.local_path(folder))
+        try:
+            with self._own_defaults():
+                self.model.save_pretrained(where)
+            self.encoder.processor.save_pretrained(where)
+            torch.save(self.learner.optimizer.state_dict(), self.storage.local_path(f"{folder}/{OPTIMIZER}"))
+        except (OSError, RuntimeError) as error:
+            raise TrainingError(
+                f"cannot write {where}: {error}; free some space and run the same command with --resume"
+            ) from error
+
+    def _save_final(self, name: str) -> None:
+        card = policy_card(self.config, self.storage)
+        with self._own_defaults():
+            further = on_disk.further_files(self.config.model)
+            on_disk.save_final(self.storage, self.model, self.encoder.processor, card, further, name)
+
+
+# What is told about an update
+
+
+def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
+    """Return how the episodes of an update ended, as shares."""
+    episodes = [episode for task in rollouts for episode in task.episodes]
+    complete = [episode for episode in episodes if episode.status is Status.COMPLETE]
+    steps = [step for episode in complete for step in episode.steps]
+    count = max(1, len(complete))
+    return {
+        "episodes": len(complete),
+        "errors": len(episodes) - len(complete),
+        "success": sum(bool(episode.success) for episode in complete) / count,
+        "return": sum(episode.episode_return for episode in complete) / count,
+        "zero_variance": groups.zero_variance / max(1, groups.count),
+        "all_failed": groups.all_failed / max(1, groups.count),
+        "steps": len(steps),
+        "format_broken": sum(not step.action_valid for step in steps) / max(1, len(steps)),
+        "replies_cut": sum(step.finish_reason == "length" for step in steps) / max(1, len(steps)),
+    }
+
+
+def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) -> Line:
+    """Return counts of tokens, and how far the generator's log-probabilities are from the scorer's."""
+    generated = {
+        (step.episode_id, step.t): step.response_logprobs
+        for task in rollouts
+        for episode in task.episodes
+        for step in episode.steps
+    }
+    valid = sum(int(each.valid.sum()) for each in scored)
+    differences = []
+    for each in scored:
+        theirs = generated.get((each.turn.episode_id, each.turn.t))
+        if theirs is not None and len(theirs) == len(each.old):
+            differences.append((torch.tensor(theirs) - each.old)[each.valid].abs())
+    return {
+        "tokens": valid,
+        "placeholders": sum(int((~each.valid).sum()) for each in scored),
+        "opd_active": sum(int(each.active.sum()) for each in scored) / max(1, valid),
+        "generator_difference": torch.cat(differences).mean().item() if differences else None,
+    }
+
+
+def progress(line: Mapping[str, Any], updates: int) -> str:
+    """Return the line of an update for people."""
+    seconds = line["seconds"]
+    shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
+    if line.get("opd_gap") is not None:
+        shown.append(f"gap {line['opd_gap']:+.3f} gate {line['opd_gate']:.2f}")
+    if line.get("analyzer_step_accuracy") is not None:
+        shown.append(f"analyzer {line['analyzer_step_accuracy']:.2f}")
+    if "validation" in line:
+        shown.append(f"held-out {line['validation']['success']['value']:.2f}")
+    phases = ", ".join(f"{name} {seconds[name]:.1f}" for name in PHASES if name in seconds)
+    return f"update {line['step']} of {updates}: {', '.join(shown)}; {sum(seconds.values()):.1f} s ({phases})"
+
+
+def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> str:
+    """Return one failure and one success of an update, as they were played, for people."""
+    episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
+    lines = [f"===== update {number}"]
+    for failed in (True, False):
+        episode: Episode | None = next((each for each in episodes if bool(each.failed) is failed), None)
+        if episode is None:
+            continue
+        lines.append(
+            f"--- {'failure' if failed else 'success'}: {episode.episode_id}, return {episode.episode_return:g}"
+        )
+        lines += [f"step {step.t}: {step.response!r} -> {step.action}, {step.reward:+g}" for step in episode.steps]
+        verdict, read = failures.verdicts.get(episode.episode_id), failures.readings.get(episode.episode_id)
+        if verdict is not None:
+            lines.append(f"solver: step {verdict.pivot_step}, {verdict.failure_mode}")
+        if read is not None:
+            trouble = f" ({read.problem}: {read.detail})" if read.problem else ""
+            lines.append(f"named: step {read.pivot_step}, {read.failure_mode}{trouble}")
+        known = batch.told.get(episode.episode_id)
+        if known is not None and known.parts:
+            lines.append(f"the Teacher was told:\n{hindsight_text(env, known)}")
+    return "\n".join(lines) + "\n"
+
+
+def policy_card(config: RlConfig, storage: Storage) -> str:
+    """Return the README of a checkpoint."""
+    measured = [line["validation"] for line in on_disk.read_metrics(storage) if "validation" in line]
+    told = arm_of(config.arm).summary
+    last = (
+        f"{measured[-1]['success']['value']:.3f} of {measured[-1]['success']['records']}"
+        if measured
+        else "not measured"
+    )
+    settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
+    return (
+        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {told}. It "
+        "acts as the Student alone; Analyzer and Teacher are not needed.\n\n"
+        f"Success on held-out levels when last measured: {last}. Measure it again: `pivot evaluate policy`.\n\n"
+        f"| setting | value |\n|---|---|\n{settings}\n"
+    )

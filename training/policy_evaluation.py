@@ -1,0 +1,99 @@
+"""How good a policy is: held-out levels played by the Student alone, at the validation temperature (spec section 8)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import TrainingError
+from ..models.extras import need
+from ..models.transformers.model import Engine
+from ..models.weights import is_local, revision_of
+from ..rollouts.policies import ModelPolicy
+from ..storage import Storage, open_storage
+from .checkpoint import FINAL, RUN
+from .config import RlConfig, make_rl_config
+from .encode import EXTRA, Encoder
+from .engines import InProcessBackend
+from .engines.in_process import InProcessOptions
+from .loading import load_weights
+from .play import Played, measure, plan_levels
+from .ranks import Ranks
+
+torch: Any = need("torch", EXTRA)
+
+RESULT = "evaluation/policy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """What was measured, and with which settings."""
+
+    played: Played
+    config: RlConfig
+    model: str
+    levels: int
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        config = self.config
+        return {
+            "env": config.env,
+            "settings": config.settings,
+            "arm": config.arm,
+            "model": self.model,
+            "temperature": config.validation_temperature,
+            "levels": self.levels,
+            "seed": config.seed,
+            **self.played.row(),
+        }
+
+
+def run_config(folder: Path) -> RlConfig | None:
+    """Return the settings of a run of Stage II; None where the folder holds none.
+
+    Raises:
+        TrainingError: its ``run.json`` cannot be used.
+    """
+    storage = open_storage(folder)
+    record = storage.read_json(RUN) if storage.stat(RUN) is not None else None
+    return make_rl_config(record["config"]) if record is not None and record.get("stage") == "rl" else None
+
+
+def checkpoint_of(folder: Path, name: str = FINAL) -> str:
+    """Return the folder of a run's checkpoint.
+
+    Raises:
+        TrainingError: there is none of this name.
+    """
+    storage: Storage = open_storage(folder)
+    if storage.stat(f"{name}/config.json") is None:
+        raise TrainingError(
+            f"{folder} holds no checkpoint {name!r}, expected a finished run of pivot train rl; finish it with "
+            "--resume, or name another with --checkpoint"
+        )
+    return str(folder / name)
+
+
+def evaluate_policy(config: RlConfig, model: str) -> PolicyResult:
+    """Play the held-out levels of ``config`` with ``model``.
+
+    Raises:
+        TrainingError: the model cannot be loaded, or no episode could be finished.
+        PluginError, ConfigError, GenerationError: the environment cannot be used.
+    """
+    levels, ranks = plan_levels(config), Ranks.current()
+    loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
+    loaded.to(ranks.device).eval()
+    encoder = Encoder(processor)
+    engine = Engine(loaded, processor, encoder.placeholders)
+    options = InProcessOptions(
+        model=model if not is_local(model) else "local",
+        revision=revision_of(model, config.revision if model == config.model else None),
+        run=f"evaluation-{config.seed}",
+        max_tokens=config.max_tokens,
+        temperature=config.validation_temperature,
+    )
+    half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+    policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
+    played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
+    return PolicyResult(played, config, model, len(levels.validation))
