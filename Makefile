@@ -7,8 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not maniskill" -n 2 --dist loadgroup
-	@$(MAKE) --no-print-directory training-part maniskill-part
+.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
