@@ -7,11 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-<<<<<<< HEAD
-.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part training-part svg-perceptual bench clean
-=======
-.PHONY: help demo install dev lock test lint kernels test-long test-mutants test-encoder test-equal test-train test-perceptual test-serving test-maniskill maniskill-part svg-perceptual bench clean test-scenes test-plants
->>>>>>> main
+.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -56,13 +52,8 @@ kernels: $(VENV)/.dev
 
 test: $(VENV)/.dev  ## lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-<<<<<<< HEAD
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not train and not serving and not maniskill" -n 2 --dist loadgroup
-	@$(MAKE) --no-print-directory training-part maniskill-part
-=======
 	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not maniskill" -n 2 --dist loadgroup
-	@$(MAKE) --no-print-directory maniskill-part
->>>>>>> main
+	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
