@@ -69,7 +69,7 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     assert after["use_cache"] is True
 
     # The folder is loaded as any other model, and is asked exactly as it was taught.
-    engine = Engine(str(out / FINAL), None, "float32", "cpu")
+    engine = Engine.load(str(out / FINAL), None, "float32", "cpu")
     sample = held(small_store, "sokoban")[0]
     (answer,) = engine.answer([_request(sample)])
     assert isinstance(answer, ChatAnswer) and answer.token_ids
