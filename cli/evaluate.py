@@ -30,7 +30,7 @@ from .console import ProgressBars, out, show_table
 from .options import option
 
 evaluation = typer.Typer(
-    help="Say how good an Analyzer is, and what the log alone gives away.",
+    help="Say how good an Analyzer or a policy is, and what the log alone gives away.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -38,14 +38,34 @@ evaluation = typer.Typer(
 FINAL, RUN = "final", "run.json"
 """What a training run leaves: the checkpoint, and what it was made from."""
 
-Config = Annotated[str, option("Environment, or all (default).", "--config")]
-Side = Annotated[str, option(f"Side of the split: {' or '.join(SIDES)}.", "--side")]
-FullLength = Annotated[
-    bool, option("Only failures that used every turn: the length of others tells where they ended.", "--full-length")
+_RECORDS, _MODEL, _REPORT, _SUITE = "Records", "Model", "Report", "The fixed benchmark"
+
+
+def _option(help_text: str, *names: str, panel: str, **extra: Any) -> Any:
+    """Return an option of a panel whose help says the default in its own words."""
+    return option(help_text, *names, panel=panel, show_default=False, **extra)
+
+
+Config = Annotated[str, _option("Environment (default: all).", "--config", panel=_RECORDS)]
+Side = Annotated[
+    str, _option(f"Side of the split: {' or '.join(SIDES)} (default: {VALIDATION}).", "--side", panel=_RECORDS)
 ]
-Seed = Annotated[int, option("Seed of intervals, exchanges and fits (default 0).", "--seed", min=0)]
+FullLength = Annotated[
+    bool,
+    _option(
+        "Only failures that used every turn: the length of others tells where they ended.",
+        "--full-length",
+        panel=_RECORDS,
+    ),
+]
+Seed = Annotated[int, _option("Seed of intervals, exchanges and fits (default 0).", "--seed", panel=_REPORT, min=0)]
 Learned = Annotated[
-    bool, option("Whether gradient boosting and the transformer are fitted, too.", "--learned/--no-learned")
+    bool,
+    _option(
+        "Whether gradient boosting and the transformer are fitted, too (default: yes).",
+        "--learned/--no-learned",
+        panel=_REPORT,
+    ),
 ]
 
 
@@ -59,45 +79,61 @@ def analyzer(
     ],
     data: Annotated[
         str | None,
-        option("Store, dataset folder or hub id (default: what the run was trained on).", "--data"),
+        _option("Store, dataset folder or hub id (default: what the run was trained on).", "--data", panel=_RECORDS),
     ] = None,
-    out_dir: Annotated[Path | None, option("Folder of the report (default: RUN/evaluation).", "--out")] = None,
     config: Config = ALL,
     side: Side = VALIDATION,
-    pictures: Annotated[str, option(f"What becomes of the collages: {', '.join(PICTURES)}.", "--pictures")] = "shown",
+    pictures: Annotated[
+        str, _option(f"The collages: {', '.join(PICTURES)} (default: shown).", "--pictures", panel=_RECORDS)
+    ] = "shown",
     full_length: FullLength = False,
     limit: Annotated[
-        int | None, option("At most so many records an environment, drawn by their ids.", "--limit", min=1)
+        int | None,
+        _option("At most so many records an environment, drawn by their ids.", "--limit", panel=_RECORDS, min=1),
     ] = None,
-    shots: Annotated[int, option("Worked training examples before every question (default 0).", "--shots", min=0)] = 0,
-    suite: Annotated[
-        bool, option("The fixed benchmark: built from seeds below --out, five environments, two logs.", "--suite")
-    ] = False,
-    suite_data: Annotated[
-        Path | None, option("Where the benchmark is built (default: OUT/suite-data).", "--suite-data")
+    shots: Annotated[
+        int, _option("Worked training examples before every question (default 0).", "--shots", panel=_RECORDS, min=0)
+    ] = 0,
+    out_dir: Annotated[
+        Path | None, _option("Folder of the report (default: RUN/evaluation).", "--out", panel=_REPORT)
     ] = None,
-    scale: Annotated[
-        float, option("Share of the benchmark, to try it out; figures then do not compare.", "--scale", min=0.01, max=1)
-    ] = 1.0,
-    name: Annotated[str, option("What tables call it (default: the model's name).", "--name")] = "",
+    name: Annotated[str, _option("What tables call it (default: the model's name).", "--name", panel=_REPORT)] = "",
     beside: Annotated[
         list[str] | None,
-        option("Another evaluation in the same table: NAME=FOLDER; may be given again.", "--beside"),
+        _option("Another evaluation in the same table, NAME=FOLDER; may be given again.", "--beside", panel=_REPORT),
     ] = None,
     learned: Learned = True,
     seed: Seed = 0,
+    suite: Annotated[
+        bool, _option("Five environments, two logs, 500 failures each, built from seeds.", "--suite", panel=_SUITE)
+    ] = False,
+    suite_data: Annotated[
+        Path | None, _option("Where it is built (default: OUT/suite-data).", "--suite-data", panel=_SUITE)
+    ] = None,
+    scale: Annotated[
+        float,
+        _option(
+            "Share of it, to try it out (default 1); other figures do not compare.",
+            "--scale",
+            panel=_SUITE,
+            min=0.01,
+            max=1,
+        ),
+    ] = 1.0,
     backend: Annotated[
         str | None,
-        option(
-            "How it runs: openai (default with --base-url), transformers (default), vllm.",
-            "--backend",
-        ),
+        _option("openai (default with --base-url), transformers (default) or vllm.", "--backend", panel=_MODEL),
     ] = None,
-    revision: flags.Revision = None,
-    temperature: Annotated[float | None, option("Sampling temperature (default 0: greedy).", "--temperature")] = None,
-    max_tokens: flags.MaxTokens = None,
+    revision: Annotated[str | None, _option("Revision of the model.", "--revision", panel=_MODEL)] = None,
+    temperature: Annotated[
+        float | None, _option("Sampling temperature (default 0: greedy).", "--temperature", panel=_MODEL, min=0)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, _option("Longest reply in tokens (default 512).", "--max-tokens", panel=_MODEL, min=1)
+    ] = None,
     batch_size: Annotated[
-        int | None, option("Cases in one pass of a model in this process (transformers).", "--batch-size", min=1)
+        int | None,
+        _option("Cases in one pass of a model in this process (transformers).", "--batch-size", panel=_MODEL, min=1),
     ] = None,
     base_url: flags.BaseUrl = None,
     max_concurrency: flags.MaxConcurrency = None,
@@ -195,7 +231,9 @@ _SEEN = (
 @evaluation.command()
 def baselines(
     data: Annotated[str, typer.Argument(metavar="DATASET", help="A store, a dataset folder, or a hub id.")],
-    out_dir: Annotated[Path | None, option("Folder for baselines.json and baselines.md.", "--out")] = None,
+    out_dir: Annotated[
+        Path | None, _option("Folder for baselines.json and baselines.md.", "--out", panel=_REPORT)
+    ] = None,
     config: Config = ALL,
     side: Side = VALIDATION,
     full_length: FullLength = False,

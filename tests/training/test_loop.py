@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pivot.benchmarks.learning.player import FAMILIES
 from pivot.datasets.schema import STORE_TABLES
 from pivot.errors import PolicyError, TrainingError
 from pivot.rollouts.base import Policy, Reply, Turn
@@ -81,6 +80,8 @@ def test_every_arm_makes_an_update(arm: str, player: Path, tmp_path: Path) -> No
 
 
 def test_the_other_family_makes_an_update(tmp_path: Path) -> None:
+    from pivot.benchmarks.learning.player import FAMILIES  # which needs PyTorch
+
     start = save_grammatical(tmp_path / "start", FAMILIES[1])
     (line,) = _run(tmp_path / "run", start, arm="oracle", updates=1)
     assert line["optimizer_steps"] > 0
