@@ -70,7 +70,7 @@ test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one at a time, for verify to find (half an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
 
-test-mutants: $(VENV)/.dev  ## plant 60 defects, one at a time, and count those that the tests find (about half an hour)
+test-mutants: $(VENV)/.dev  ## plant some 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
 
 test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (four minutes)

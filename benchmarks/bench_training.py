@@ -7,7 +7,6 @@ encodes them, weighs records equally, looks at loss and gradient, and writes the
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from statistics import median
 from time import process_time
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-BATCH, BATCHES, ROUNDS = 4, 3, 4
+BATCH, BATCHES, ROUNDS = 4, 3, 6
 MOST = 1.05
 
 
@@ -27,24 +26,24 @@ def rows() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         steps = {"ours": _ours(Path(folder)), "stock": _stock(Path(folder))}
-        spent: dict[str, list[float]] = {name: [] for name in steps}
+        # The least time that each batch took: what else the machine did can only add.
+        best = {name: [float("inf")] * BATCHES for name in steps}
         for step in steps.values():
             step(0)
         for number in range(ROUNDS * BATCHES):
             for name, step in steps.items():
                 start = process_time()
                 step(number % BATCHES)
-                spent[name].append(process_time() - start)
-    ratios = [ours / stock for ours, stock in zip(spent["ours"], spent["stock"], strict=True)]
-    ours, stock = median(spent["ours"]), median(spent["stock"])
+                best[name][number % BATCHES] = min(best[name][number % BATCHES], process_time() - start)
+    ours, stock = (sum(best[name]) / BATCHES for name in ("ours", "stock"))
     return [
         {
             "name": f"a training step of {BATCH} records, against TRL's stock trainer",
             "ours": ours,
             "baseline": stock,
-            "ratio": median(ratios),
+            "ratio": ours / stock,
             "required": MOST,
-            "passed": median(ratios) <= MOST,
+            "passed": ours / stock <= MOST,
             "note": "seconds of one core; the ratio may be at most what is required",
         }
     ]

@@ -110,7 +110,7 @@ class ProgressBars:
             self._bars.update(bar, completed=self._bars.tasks[bar].total)
 
 
-NARROW = 12
+NARROW = 10
 """Characters of a column below which its content is no longer read but spelled."""
 
 
@@ -118,10 +118,9 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
     """Print a table; numbers to the right. One that is too wide for the screen is printed row by row."""
     names = [visible(name) for name in header]
     cells = [[cell_text(cell) for cell in row] for row in rows]
-    widths = [
-        max(len(name), *(cell.cell_len for cell in column), 0)
-        for name, column in zip(names, zip(*cells, strict=True) if cells else [()] * len(names), strict=True)
-    ]
+    # Between names and lines of cells there are three characters; names are folded between words.
+    widths = [max(map(len, ["", *name.split()])) for name in names]
+    widths = [max(width, *(row[index].cell_len for row in cells), 0) for index, width in enumerate(widths)]
     if cells and sum(min(width, NARROW) + 3 for width in widths) + 1 > out.width:
         _show_rows(title, names, cells)
         return

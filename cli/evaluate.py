@@ -11,12 +11,14 @@ from .. import plugins
 from ..datasets.split import SIDES, VALIDATION
 from ..errors import ConfigError, TrainingError
 from ..flows.api import build
+from ..flows.engines.local import available_cores
 from ..models.base import Backend
+from ..models.extras import look_for
 from ..plugins import read_settings
 from ..storage import open_storage
 from ..training.ablation import PICTURES
 from ..training.analyzer import ROLE, Analyzer, Reading
-from ..training.baselines import baseline_table
+from ..training.baselines import EXTRA, baseline_table, check_learned
 from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
@@ -122,6 +124,9 @@ def analyzer(
     """
     _check_word("--pictures", pictures, PICTURES)
     _check_word("--side", side, SIDES)
+    look_for("matplotlib", EXTRA)  # before a model is asked for hours
+    if learned:
+        check_learned()
     run = _training_run(model)
     options = {
         "model": str(Path(model) / FINAL) if run is not None else model,
@@ -176,7 +181,15 @@ def analyzer(
             out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
         if figures["reliability"] is None:
             out.print(f"{env}: the engine gives no probabilities, so there is no reliability", soft_wrap=True)
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
+
+
+_SEEN = (
+    "{seen} of {count} records are of levels that the other side of the split holds, too, so this is no figure of "
+    "held-out levels; build with --split task for one"
+)
 
 
 @evaluation.command()
@@ -201,6 +214,8 @@ def baselines(
     pivot evaluate baselines runs/first --config frozenlake --full-length
     """
     _check_word("--side", side, SIDES)
+    if learned:
+        check_learned()
     records = open_records(data, config)
     held = read_labels(records, Choice(side, full_length=full_length, seed=seed))
     tables: dict[str, Any] = {}
@@ -219,6 +234,8 @@ def baselines(
         facts = tables[env]
         title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
         show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
+    if held.seen:
+        out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     if out_dir is not None:
         storage = open_storage(out_dir)
         facts = {"dataset": data, "config": config, "side": side, "full_length": full_length, "seed": seed}
@@ -254,7 +271,7 @@ def _suite(
     """Build the benchmark where it is missing, run it, and show its table."""
     levels = {env: max(8, round(scale * count)) for env, count in LEVELS.items()}
     with ProgressBars() as bars:
-        stores = build_suite(data, lambda raw, root: build(raw, root, reporter=bars), levels)
+        stores = build_suite(data, lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars), levels)
         summary, results = run_suite(
             stores,
             make,

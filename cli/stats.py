@@ -2,11 +2,12 @@
 
 import csv
 import sys
+from itertools import groupby
 from typing import Annotated
 
 import typer
 
-from ..datasets.predictability import PREDICTOR_HEADER, predictor_rows
+from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, query, run_query
 from ..errors import ConfigError
@@ -47,7 +48,7 @@ def stats(
     if predictors and sql is not None:
         raise ConfigError("--predictors and --sql are two reports; ask for one at a time")
     if predictors:
-        show_table("What trivial predictors reach", PREDICTOR_HEADER, predictor_rows(store))
+        _show_predictors(store)
         return
     if as_csv and sql is None:
         raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
@@ -67,6 +68,13 @@ def stats(
             names, rows = run_query(root, connection, statement)
             if rows or title not in _SHOWN_WHEN_FILLED:
                 show_table(title, names, rows) if rows else out.print(f"{title}: none")
+
+
+def _show_predictors(store: Store) -> None:
+    for env, reached in groupby(predictors_reach(store), lambda each: each.env):
+        rows = list(reached)
+        title = f"{env}: fitted on {rows[0].train} failures of the training side, {rows[0].validation} unseen"
+        show_table(title, Reach.CELLS, [each.cells for each in rows])
 
 
 _OVERVIEW = (

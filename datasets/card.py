@@ -18,7 +18,7 @@ from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
 from .describe import find_episode
 from .licence import terms_of
-from .predictability import PREDICTOR_HEADER, predictor_rows
+from .predictability import Reach, predictors_reach
 from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
 from .store import Store
@@ -97,14 +97,14 @@ def card_text(
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    usage, predicted = usage_rows(store), predictor_rows(store, folder)
+    usage, reached = usage_rows(store), [[each.env, *each.cells] for each in predictors_reach(store, folder)]
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
         environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
         picture=PICTURE if with_picture else None,
         modes=_modes(store),
-        predictors=_table(PREDICTOR_HEADER, predicted) if predicted else None,
+        predictors=_table(("environment", *Reach.CELLS), reached) if reached else None,
         bounds=_bounds(store),
         config=config,
         solvers=_solvers(store),

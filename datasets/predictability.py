@@ -5,6 +5,8 @@ Each is fitted on the training side of one environment and reads what the Analyz
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from .export import dataset_file
 from .parquet import read_table
@@ -13,9 +15,32 @@ from .schema import DATASET
 from .split import TRAIN, VALIDATION
 from .store import DATASET_FOLDER, Store
 
-PREDICTOR_HEADER = ("environment", "predictor", "pivot % train", "pivot % valid.", "mode % valid.")
-
 _COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How often one predictor is right in one environment; shares are 0 to 1, None where the side has no failures."""
+
+    env: str
+    predictor: str
+    train: int
+    """Failures that it was fitted on."""
+    validation: int
+    """Failures that it had not seen."""
+    pivot_train: float
+    """Its weight on the right step of those that it was fitted on."""
+    pivot_validation: float | None
+    mode_validation: float | None
+
+    CELLS: ClassVar[tuple[str, ...]] = ("predictor", "pivot % train", "pivot % validation", "mode % validation")
+    """What the cells are."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The row of a table, without the environment."""
+        shares = (self.pivot_train, self.pivot_validation, self.mode_validation)
+        return [self.predictor, *("–" if share is None else f"{100 * share:.1f}" for share in shares)]
 
 
 def dataset_failures(store: Store, env: str, side: str, folder: str = DATASET_FOLDER) -> list[LoggedFailure]:
@@ -31,24 +56,21 @@ def dataset_failures(store: Store, env: str, side: str, folder: str = DATASET_FO
     return [LoggedFailure.of_record(record) for table in tables for record in table.to_pylist()]
 
 
-def predictor_rows(store: Store, folder: str = DATASET_FOLDER) -> list[list[str]]:
-    """Return the cells under ``PREDICTOR_HEADER``; an environment without training records has none.
+def predictors_reach(store: Store, folder: str = DATASET_FOLDER) -> list[Reach]:
+    """Return what every predictor reaches in every environment; one without training records has none.
 
     Raises:
         StoreError: a file of the dataset is missing or cannot be read.
     """
-    rows: list[list[str]] = []
+    reached: list[Reach] = []
     for env in store.config.environments:
         train, validation = (dataset_failures(store, env, side, folder) for side in (TRAIN, VALIDATION))
         for name, fit in PREDICTORS.items() if train else ():
             predictor = fit(train)
-            shares = (
-                accuracy(predictor, train),
-                accuracy(predictor, validation) if validation else None,
-                _right_modes(predictor, validation) if validation else None,
-            )
-            rows.append([env, name, *("–" if share is None else f"{100 * share:.1f}" for share in shares)])
-    return rows
+            pivot = accuracy(predictor, validation) if validation else None
+            mode = _right_modes(predictor, validation) if validation else None
+            reached.append(Reach(env, name, len(train), len(validation), accuracy(predictor, train), pivot, mode))
+    return reached
 
 
 def _right_modes(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:

@@ -70,7 +70,7 @@ def _value(text: str) -> Any:
     """Read a value of the compact log: JSON where it is some, else the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -206,7 +206,9 @@ def _best_allowance(train: Sequence[LoggedFailure]) -> int:
     def misses(allowance: int) -> int:
         return sum(_step_beyond(each, allowance) != each.pivot_step for each in train)
 
-    return min(range(max(each.horizon for each in train)), key=misses)
+    longest = max(len(each.actions) for each in train)
+    # A step wastes two turns at most; a horizon is a number of a store that others may have written.
+    return min(range(min(2 * longest + 1, max(each.horizon for each in train))), key=misses)
 
 
 def _first_fatal(needed: Sequence[float], horizon: int) -> int:

@@ -1,4 +1,4 @@
-"""Do the tests notice defects? Plant 60, one at a time, in a copy of the tree, and count those that some test finds.
+"""Do the tests notice defects? Plant some 60, one at a time, in a copy of the tree; count those that some test finds.
 
 A mutant is written as a word diff, in git's notation: ``[-what goes-]{+what comes+}`` between enough of the code around
 it to stand at one place only. It is found by that text in whichever file holds it, so files may move and be renamed.
@@ -30,7 +30,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[1]
 NOT_SHIPPED = ("tests", "benchmarks", "docs")
 MAY_SURVIVE = 3
-UNHURRIED = "not long and not train and not serving and not maniskill"
+UNHURRIED = "not long and not plants and not train and not serving and not maniskill"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ AREAS = {
     "store": Area("storage", ("dataset/test_readers.py", "cli/test_reading.py")),
     "commit": Area("storage", ("flows/test_relabel.py",)),
     "resume": Area("storage", ("flows/test_owed.py", "flows/test_build.py", "flows/test_relabel.py")),
-    "verify": Area("verify", ("dataset/test_verify_store.py", "dataset/test_verify.py")),
+    "verify": Area("verify", ("dataset/test_verify_store.py", "dataset/test_verify.py", "dataset/test_plants.py")),
     "views": Area("verify", ("dataset/test_views.py",)),
 }
 
@@ -107,7 +107,8 @@ DIFFS = {
         "float-noise": "/ self.settings.step[- - ROUNDING-])",
         "stagnation-of-exactly-eps": "DECIMALS) [-<-]{+<=+} self.settings.eps",
         "touching-blocks": "(low_x [-<-]{+<=+} x_max) & (high_x > x_min)",
-        "both-flags-needed": 'in TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} info.get("moved") is False)',
+        "both-flags-needed": 'TURN_OF_MOVE and (info.get("last_action_success") is False [-or-]{+and+} '
+        'info.get("moved") is False)',
         "proof-of-a-lintel": "if min(high, 1800) - max(low, 50) [->-]{+>=+} 0",
     },
     "primitiveskill": {
@@ -126,6 +127,7 @@ DIFFS = {
         "fallback-unchecked": '"fallback": (verdict.fallback, [-first == len(states)-]{+verdict.fallback+}),',
         "witness-cut-short": "if [-not game.is_solved(state)-]{+False+}:",
         "box-into-box": "pushes & ((behind == self.size)[- | (level[:, 1:] == behind[:, None]).any(axis=1)-])",
+        "a-push-too-few": "sum(axis=1) [-<=-]{+<+} left]",
     },
     "filter": {
         "step-after-the-last": "if not 0 <= target.pivot_step [-<-]{+<=+} episode.num_steps",
@@ -156,7 +158,7 @@ DIFFS = {
         "column-of-another-type": "if [-actual != column.type-]{+False+}:",
     },
     "store": {
-        "labels-unchecked": "def check_files(self, schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
+        "labels-unchecked": "schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
     },
     "commit": {
         "exchanged-back": "[-elif self.mark(target) != mark:-]{+else:+}",
@@ -172,6 +174,8 @@ DIFFS = {
         "length-only": "if actual{+.bytes+} != record{+.bytes+}:",
         "extra-labels": "if not 0 < _labels_of(name) [-<-]{+<=+} version:",
         "extra-picture": "wrong = picture is not None[- or storage.stat(name) is not None-]",
+        "metadata-of-a-schema": "elif found[key] [-!= wanted[key]-]{+is None+}:",
+        "bytes-after-a-picture": "expected [-or inflater.unused_data -]or not inflater.eof",
         "path-of-a-picture": 'if [-stored["path"] != derived["path"]-]{+False+}:',
         "byte-size-too-small": 'if row["byte_size"] [-!=-]{+>+} len(image)',
         "call-of-no-label": 'if call["role"] != "teacher" [-or-]{+and+} call["episode_id"]',

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..datasets.predictors import PREDICTORS, Guess, LoggedFailure, fit_arithmetic, most_common
-from ..models.extras import need
+from ..models.extras import look_for, need
 from .metrics import Share, share
 
 EXTRA = "train"
@@ -187,6 +187,16 @@ LEARNED: Mapping[str, Callable[[Sequence[LoggedFailure], int], PredictAll]] = {
     "gradient boosting": fit_boosting,
     "transformer": fit_transformer,
 }
+
+
+def check_learned() -> None:
+    """See whether the learned predictors can be fitted, before anything that takes long.
+
+    Raises:
+        PluginError: a package is not installed.
+    """
+    for package in ("sklearn", "torch"):
+        look_for(package, EXTRA)
 
 
 # Tables

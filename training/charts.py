@@ -186,7 +186,7 @@ def suite_chart(title: str, bars: Mapping[str, Mapping[str, Mapping[str, Mapping
                 whisker = [[value - 100 * share["low"]], [100 * share["high"] - value]]
                 axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3)
                 axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=8, color=BLACK)
-        axes.set(title=f"log: {log}", ylabel="pivot step named, %", ylim=(0, 116), yticks=range(0, 101, 25))
+        axes.set(title=f"log: {log}", ylabel="step and mode named, %", ylim=(0, 116), yticks=range(0, 101, 25))
         axes.set_xticks(range(len(environments)), list(environments))
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), fontsize=9)

@@ -53,6 +53,8 @@ class Held:
     """Canonical level of each."""
     train: Sequence[LoggedFailure] = field(default=(), repr=False)
     """The failures of the training side that a baseline is fitted on."""
+    seen: int = 0
+    """Records whose level the other side holds, too: a model that was trained on it has seen the room."""
 
     @property
     def environments(self) -> list[str]:
@@ -75,10 +77,13 @@ def read_labels(records: Records, choice: Choice) -> Held:
             f"{records.address} has no {choice.side} record of config {records.config!r}{kept}; build more levels, or "
             "choose another --config or --side"
         )
-    columns = ("episode_id", "env", "horizon", "num_steps", "actions", "action_log", "pivot_step", "failure_mode")
-    other = TRAIN if choice.side == VALIDATION else VALIDATION
-    train = [LoggedFailure.of_record(row) for row in records.rows(other, columns) if choice.takes(row)]
-    return Held(rows, [canonical_level(row) for row in rows], train)
+    columns = ("env", "horizon", "num_steps", "actions", "action_log", "pivot_step", "failure_mode", "initial_state")
+    others = list(records.rows(TRAIN if choice.side == VALIDATION else VALIDATION, columns))
+    train = [LoggedFailure.of_record(row) for row in others if choice.takes(row)]
+    levels = [canonical_level(row) for row in rows]
+    states = {(row["env"], row["initial_state"]): row for row in others}
+    elsewhere = {canonical_level(row) for row in states.values()}
+    return Held(rows, levels, train, sum(level in elsewhere for level in levels))
 
 
 def canonical_level(row: Mapping[str, Any]) -> str:
@@ -212,6 +217,7 @@ def evaluate(
         "full_length": choice.full_length,
         "records": len(held.rows),
         "levels": len(set(held.levels)),
+        "records_of_levels_on_both_sides": held.seen,
         "seed": choice.seed,
         "analyzer": analyzer.config,
         "versions": versions(),

@@ -100,6 +100,10 @@ def summary_text(summary: Mapping[str, Any], beside: Mapping[str, Mapping[str, A
         "levels. An unreadable reply counts as wrong; the last column takes the last step for it, as training does.",
         markdown(HEADER, table_rows(compared(summary, beside))),
     ]
+    if seen := summary["records_of_levels_on_both_sides"]:
+        parts.insert(
+            2, f"**{seen} records are of levels that the other side holds, too: not a figure of held-out levels.**"
+        )
     for env, figures in summary["environments"].items():
         parts += [f"## {env}", *_details(figures)]
     return "\n\n".join(parts) + "\n"

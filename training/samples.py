@@ -25,9 +25,9 @@ from ..datasets.parquet import check_columns, read_table
 from ..datasets.schema import DATASET, TableSchema
 from ..datasets.split import SIDES, TRAIN, VALIDATION
 from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
-from ..errors import ImageError, PluginError, StoreError, TrainingError
+from ..errors import PluginError, StoreError, TrainingError
 from ..identity import derive_seed, digest
-from ..images import decode
+from ..images import MAX_PIXELS, READABLE_FORMATS
 from ..labeling.analyzer import mode_lines
 from ..labeling.target import BadTargetError, build_target, parse_target
 from ..labeling.vocabulary import Vocabulary, target_mode, target_modes
@@ -75,20 +75,18 @@ class Sample:
             TrainingError: the bytes are no picture, or one of a size that cannot be a collage.
         """
         try:
-            with Image.open(io.BytesIO(self.image)) as opened:
+            with Image.open(io.BytesIO(self.image), formats=READABLE_FORMATS) as opened:
                 width, height = opened.size
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
+                fits = min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE
+                picture = opened.convert("RGB") if fits and width * height <= MAX_PIXELS else None
+        except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
             raise TrainingError(f"{self.place}: its picture cannot be read ({error}); {REBUILD}") from error
-        if min(width, height) < MIN_SIDE or max(width, height) > MAX_SIDE:
+        if picture is None:
             raise TrainingError(
-                f"{self.place}: found a picture of {width}x{height} pixels, expected sides of {MIN_SIDE} to "
-                f"{MAX_SIDE}; "
-                f"{REBUILD}"
+                f"{self.place}: found a picture of {width}x{height} pixels, expected sides of {MIN_SIDE} to {MAX_SIDE} "
+                f"and at most {MAX_PIXELS} pixels; {REBUILD}"
             )
-        try:
-            return Image.fromarray(decode(self.image))
-        except ImageError as error:
-            raise TrainingError(f"{self.place}: {error}; {REBUILD}") from error
+        return picture
 
 
 REBUILD = "build the dataset again, or restore the file from a copy"

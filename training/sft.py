@@ -147,6 +147,7 @@ def _train(
         model = trainer.accelerator.unwrap_model(trainer.model)
         if config.lora:
             model = model.merge_and_unload()
+        model.config.use_cache = True  # the library turned it off for training, and would save that
         results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
         card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
         on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))

@@ -179,10 +179,17 @@ def suite_rows(summary: Mapping[str, Any]) -> list[list[str]]:
     return sorted(rows, key=lambda row: row[0])
 
 
-def best_log_only(baselines: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def best_log_only(baselines: Mapping[str, Mapping[str, Mapping[str, Any]]], what: str = "pivot exact") -> str:
     """Return the name of the best predictor that sees the log alone; empty where there is none."""
-    table = {name: {what: Share(**figures) for what, figures in row.items()} for name, row in baselines.items()}
-    return best_of(table) if table else ""
+    table = {name: {each: Share(**figures) for each, figures in row.items()} for name, row in baselines.items()}
+    return best_of(table, what) if table else ""
+
+
+def _bars(figures: Mapping[str, Any]) -> dict[str, Mapping[str, float] | None]:
+    """Return what the picture shows of an environment: step and mode together, for a step alone says little of svg."""
+    best = best_log_only(figures["baselines"], "joint")
+    alone = figures["baselines"][best]["joint"] if best else None
+    return {"analyzer": figures["shares"]["joint"], "best on the log alone": alone}
 
 
 def write_suite(root: Path, summary: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -194,15 +201,7 @@ def write_suite(root: Path, summary: Mapping[str, Any], evaluations: Mapping[str
     storage = open_storage(root)
     title = f"{row_name(summary)}: failure localisation, suite {summary['suite']}"
     bars = {
-        log: {
-            env: {
-                "analyzer": figures["shares"]["pivot exact"],
-                "best on the log alone": figures["baselines"]
-                .get(best_log_only(figures["baselines"]), {})
-                .get("pivot exact"),
-            }
-            for env, figures in environments.items()
-        }
+        log: {env: _bars(figures) for env, figures in environments.items()}
         for log, environments in summary["logs"].items()
     }
     text = [

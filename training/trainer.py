@@ -7,6 +7,7 @@ that do not fill one are left out of it, and counted.
 """
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,7 @@ class RunLog(transformers.TrainerCallback):
         gradients = [each.grad for each in self.trainer.model.parameters() if each.grad is not None]
         if gradients:
             norm = torch.nn.utils.get_total_norm(gradients)
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded gradients have a sharded norm
             self.trainer._stop_unless_finite(norm, "gradient", self.trainer.last_ids)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
@@ -222,39 +224,41 @@ def uses_bf16(config: SftConfig) -> bool:
 def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
     """Return the library's settings for a run. The order of the records is data, so one pass over it is the run."""
     every = config.save_every or plan.steps_per_epoch
-    return trl.SFTConfig(
-        output_dir=str(out / on_disk.CHECKPOINTS),
-        num_train_epochs=1,
-        max_steps=plan.steps,
-        train_sampling_strategy="sequential",
-        per_device_train_batch_size=config.micro_batch,
-        per_device_eval_batch_size=config.micro_batch,
-        gradient_accumulation_steps=plan.accumulation,
-        learning_rate=config.lr,
-        lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
-        warmup_steps=round(config.warmup * plan.steps),
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm,
-        optim="adamw_torch",
-        bf16=uses_bf16(config),
-        use_cpu=not torch.cuda.is_available(),
-        gradient_checkpointing=config.gradient_checkpointing,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=every,
-        save_total_limit=on_disk.KEPT,
-        eval_strategy="steps" if config.evaluate else "no",
-        eval_steps=every,
-        seed=config.seed,
-        dataloader_num_workers=config.loader_workers,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        remove_unused_columns=False,
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        report_to=list(config.report_to) or "none",
-        disable_tqdm=True,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of names that both libraries still use
+        return trl.SFTConfig(
+            output_dir=str(out / on_disk.CHECKPOINTS),
+            num_train_epochs=1,
+            max_steps=plan.steps,
+            train_sampling_strategy="sequential",
+            per_device_train_batch_size=config.micro_batch,
+            per_device_eval_batch_size=config.micro_batch,
+            gradient_accumulation_steps=plan.accumulation,
+            learning_rate=config.lr,
+            lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
+            warmup_steps=round(config.warmup * plan.steps),
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            optim="adamw_torch",
+            bf16=uses_bf16(config),
+            use_cpu=not torch.cuda.is_available(),
+            gradient_checkpointing=config.gradient_checkpointing,
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            save_strategy="steps",
+            save_steps=every,
+            save_total_limit=on_disk.KEPT,
+            eval_strategy="steps" if config.evaluate else "no",
+            eval_steps=every,
+            seed=config.seed,
+            dataloader_num_workers=config.loader_workers,
+            dataloader_pin_memory=torch.cuda.is_available(),
+            remove_unused_columns=False,
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+            report_to=list(config.report_to) or "none",
+            disable_tqdm=True,
+        )
 
 
 def make_trainer(

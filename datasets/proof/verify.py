@@ -91,8 +91,8 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
             report.checked[name] = report.checked.get(name, 0) + number
     expected = {shard: found[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store)
-    for check in (card_problems, view_problems):
-        report.problems += _described(check, store)
+    report.problems += _described(card_problems, store)
+    report.problems += _described(lambda store: view_problems(store, report.notes), store)
     return report
 
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from pivot import plugins
 from pivot.cli import app
-from pivot.datasets.predictability import dataset_failures, predictor_rows
+from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store, load_store
 from pivot.errors import ConfigError, PluginError, StoreError
@@ -59,12 +59,12 @@ def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
 
 
 def test_predictors_are_shown_and_stand_in_the_card(built: Path) -> None:
-    rows = predictor_rows(Store.open(built))
+    rows = [[each.env, *each.cells] for each in predictors_reach(Store.open(built))]
     shown = run("stats", built, "--predictors")
     card = (built / "dataset/README.md").read_text(encoding="utf-8")
     assert {(env, name) for env, name, *_ in rows} == {(e, n) for e in ("frozenlake", "sokoban") for n in PREDICTORS}
     for row in rows:
-        assert re.search(" +│ +".join(map(re.escape, row)), shown), row
+        assert re.search(" +│ +".join(map(re.escape, row[1:])), shown), row
         assert f"| {' | '.join(row)} |" in card
         assert all(cell == "–" or 0 <= float(cell) <= 100 for cell in row[2:])
     majority = next(row for row in rows if row[:2] == ["sokoban", "majority"])

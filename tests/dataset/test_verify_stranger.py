@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pivot
 import pytest
 from pivot.datasets.progress import Silent
@@ -23,6 +24,7 @@ from pivot.errors import ConfigError, PivotError, StoreError
 from pivot.labeling.replay import DisagreementError, Replays
 from pivot.solvers.base import Proof
 from pivot.storage import LocalStorage
+from pivot.tests.dataset.plants import rewrite_card
 from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
 
 NESTED = "[" * 100_000 + "]" * 100_000
@@ -251,6 +253,37 @@ def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.Monk
     report = verify_store(lake.source, Silent())
     assert report.problems == []
     assert report.unproved == report.checked["labels"] > 0
+
+
+def test_views_of_another_duckdb_are_compared_by_name(lake: Patient) -> None:
+    run = json.loads((lake.root / RUN).read_text())
+    run["versions"]["duckdb"] = "1.0.0"
+    (lake.root / RUN).write_text(json.dumps(run))
+    rewrite_manifest(lake.root)
+    rewrite_card(lake.root)
+    rewrite_manifest(lake.root)
+    with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
+        connection.execute("CREATE OR REPLACE VIEW rejects AS SELECT 1 AS worded_otherwise")
+    report = verify_store(lake.root, Silent())
+    assert report.problems == []
+    assert "DuckDB 1.0.0 wrote them" in report.notes[0]
+    with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
+        connection.execute("CREATE MACRO round(x, y) AS 1.0")
+    assert problems(lake.root) == ["pivot.duckdb: a function main.round that the run does not make"]
+    lake.heal()
+
+
+def test_the_config_of_another_version_may_lack_fields(lake: Patient) -> None:
+    run = json.loads((lake.root / RUN).read_text())
+    del run["config"]["split"], run["versions"]["cairo"]
+    for version, expected in (("0.0.1", []), (run["versions"]["pivot-vlm"], [RUN, RUN])):
+        run["versions"]["pivot-vlm"] = version
+        (lake.root / RUN).write_text(json.dumps(run))
+        rewrite_card(lake.root)
+        rewrite_manifest(lake.root)
+        found = problems(lake.root)
+        assert [problem.split(":")[0] for problem in found] == expected
+    lake.heal()
 
 
 def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     assert "sokoban" not in run(*common, "--config", "frozenlake", "--full-length")
 
 
+@pictures
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
@@ -106,15 +108,24 @@ def test_what_cannot_be_meant_is_said(
     small_store: Path, tmp_path: Path, arguments: tuple[str, ...], kind: type[Exception], message: str
 ) -> None:
     named = [str(small_store) if each == "STORE" else each for each in arguments]
-    where = ("--base-url", "http://127.0.0.1:9/v1", "--no-cache", "--out", tmp_path / "out")
+    where = ("--base-url", "http://127.0.0.1:9/v1", "--no-cache", "--no-learned", "--out", tmp_path / "out")
     error = error_of("evaluate", "analyzer", MODEL, *where, *named)
     assert isinstance(error, kind)
     assert message in str(error)
     assert not (tmp_path / "out").exists(), "nothing is written"
 
 
+@pytest.mark.skipif(find_spec("matplotlib") is not None, reason="everything is installed here")
+def test_a_missing_package_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    error = error_of("evaluate", "analyzer", MODEL, "--base-url", "http://127.0.0.1:9/v1", "--out", tmp_path / "out")
+    assert "pip install 'pivot-vlm[train]'" in str(error)
+
+
+@pictures
 def test_a_report_needs_a_place() -> None:
-    assert "--out DIR" in str(error_of("evaluate", "analyzer", MODEL, "--base-url", "http://127.0.0.1:9/v1"))
+    assert "--out DIR" in str(
+        error_of("evaluate", "analyzer", MODEL, "--no-learned", "--base-url", "http://127.0.0.1:9/v1")
+    )
 
 
 def test_an_evaluation_of_too_few_rows_is_noticed(small_store: Path) -> None:

@@ -62,6 +62,12 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     assert record["dataset_digest"] in card and "16 of sokoban" in card and "loss on held-out levels" in card
     assert "already complete" in run(*command, "--resume")
 
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (small_model, out / FINAL))
+    assert {name: before[name] for name in before if name not in ("dtype", "text_config", "vision_config")} == {
+        name: after[name] for name in before if name not in ("dtype", "text_config", "vision_config")
+    }
+    assert after["use_cache"] is True
+
     # The folder is loaded as any other model, and is asked exactly as it was taught.
     engine = Engine(str(out / FINAL), None, "float32", "cpu")
     sample = held(small_store, "sokoban")[0]
