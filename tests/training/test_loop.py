@@ -66,8 +66,8 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
 
 @pytest.mark.parametrize("arm", sorted(ARMS))
 def test_every_arm_makes_an_update(arm: str, player: Path, tmp_path: Path) -> None:
-    larger = {"teacher_model": str(player)} if arm == "sdar" else {}
-    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1, **larger)
+    larger = str(player) if arm == "sdar" else None
+    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1, teacher_model=larger)
     chosen = ARMS[arm]
     assert (line["opd_active"] > 0) is chosen.distils
     assert (line["analyzer_step_accuracy"] is None) is (chosen.analyzer in ("nobody", "frozen"))
