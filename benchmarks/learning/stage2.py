@@ -161,14 +161,20 @@ def negated(rollouts: Any, config: RlConfig) -> Groups:
 loop_group = loop.group
 
 
-def learn(out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, **fields: Any) -> dict[str, Any]:
-    """Teach a player, train it, and return how its success went."""
+def learn(
+    out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, like: Path | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Teach a player, or take that of another run, train it, and return how its success went."""
     started = process_time()
-    start = taught_player(out / "start", seed)
+    if like is None:
+        start = taught_player(out / "start", seed)
+    else:
+        start = json.loads((like / "result.json").read_text(encoding="utf-8"))["start"]
+    taught_in = out if like is None else like
     taught, wall = process_time() - started, perf_counter()
     loop.group = negated if lie else loop_group
     try:
-        config = settings_of(str(out / "start"), seed=seed, arm=arm, updates=updates, **fields)
+        config = settings_of(str(taught_in / "start"), seed=seed, arm=arm, updates=updates, **fields)
         loop.train(loop.prepare(config), out / "run")
     finally:
         loop.group = loop_group
@@ -200,12 +206,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--updates", type=int, default=WITHIN)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--like", type=Path, help="folder of another run of this seed, whose player is taken")
     parser.add_argument("--negated", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, lr=given.lr)
+    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, like=given.like, lr=given.lr)
     text = json.dumps(result)
     (given.out / "result.json").write_text(text + "\n", encoding="utf-8")
     print(text)  # noqa: T201 - a script's answer
