@@ -6,6 +6,7 @@ asks, scores and differentiates its share, and all of them hold the same weights
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ torch: Any = need("torch", EXTRA)
 
 BEST = "best"
 ROLLOUTS, SAMPLES, OPTIMIZER = "rollouts", "samples.txt", "optimizer.pt"
+SAMPLE_HEAD = "===== update"
 PHASES = ("rollout", "analyze", "score", "update", "validate")
 Report = Callable[[str], None]
 Line = dict[str, Any]
@@ -136,6 +138,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     with storage.lock():
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
+        cut_samples(storage, 0 if start is None else start.step)
         storage.write_json(on_disk.RUN, run_record(prepared))
         return _Run(prepared, storage, start, report).go()
 
@@ -366,6 +369,17 @@ def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) ->
     }
 
 
+def cut_samples(storage: Storage, last: int) -> None:
+    """Forget the episodes of updates after ``last``, which will be made again."""
+    if storage.stat(SAMPLES) is None:
+        return
+    text = storage.read_bytes(SAMPLES).decode(errors="replace")
+    _, *parts = re.split(rf"^{SAMPLE_HEAD} (\d+)\n", text, flags=re.MULTILINE)
+    told = zip(parts[::2], parts[1::2], strict=True)
+    kept = [f"{SAMPLE_HEAD} {number}\n{part}" for number, part in told if int(number) <= last]
+    storage.write_bytes(SAMPLES, "".join(kept).encode())
+
+
 def progress(line: Mapping[str, Any], updates: int) -> str:
     """Return the line of an update for people."""
     seconds = line["seconds"]
@@ -383,7 +397,7 @@ def progress(line: Mapping[str, Any], updates: int) -> str:
 def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> str:
     """Return one failure and one success of an update, as they were played, for people."""
     episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
-    lines = [f"===== update {number}"]
+    lines = [f"{SAMPLE_HEAD} {number}"]
     for failed in (True, False):
         episode: Episode | None = next((each for each in episodes if bool(each.failed) is failed), None)
         if episode is None:

@@ -42,9 +42,8 @@ LEVELS = 40
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 LOW, HIGH = 0.50, 0.65
 """Success at which teaching stops."""
-LESSONS, ERRS = 1600, 0.6
-"""Most lessons of 32 replies, and the share of them in which the expert moves at random: what is taught is what the
-pictures say, what is left to learn is to act on it."""
+LESSONS = 1600
+"""Most lessons, of 32 replies each."""
 GOAL, WITHIN = 0.85, 60
 SMOOTHED = 3
 """Updates over which success is averaged."""
@@ -52,7 +51,7 @@ SMOOTHED = 3
 
 def settings_of(model: str, **fields: Any) -> RlConfig:
     """Return the settings of a run on small lakes; rates are those of a small model, the rest is the paper's."""
-    small = {"env": "frozenlake", "settings": SETTINGS, "levels": LEVELS, "lr": 3e-4, "max_tokens": 12, "generate": 128}
+    small = {"env": "frozenlake", "settings": SETTINGS, "levels": LEVELS, "lr": 1e-3, "max_tokens": 12, "generate": 128}
     often = {"validate_every": 0, "save_every": 1000, "validation_episodes": 128}
     return make_rl_config(small | often | {"model": model} | fields)
 
@@ -137,14 +136,13 @@ def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH)
     draw, seen = random.Random(seed), []
     for step in range(1, LESSONS + 1):
         rows = []
-        for prompt, right in draw.choices(taught, k=32):
-            action = draw.choice(list(MOVES)) if draw.random() < ERRS else right
+        for prompt, action in draw.choices(taught, k=32):
             rows.append(Row(prompt, tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))))
         optimizer.zero_grad()
         (-scorer(model, rows).mean()).backward()
         optimizer.step()
-        if step >= LESSONS // 4 and step % 50 == 0:
-            success = success_of(levels, model.eval(), encoder, seed, levels.train, 8)
+        if step >= 60 and step % 20 == 0:
+            success = success_of(levels, model.eval(), encoder, seed, levels.train, 3)
             seen.append(round(success, 2))
             if low <= success <= high:
                 model.save_pretrained(folder)
@@ -163,14 +161,20 @@ def negated(rollouts: Any, config: RlConfig) -> Groups:
 loop_group = loop.group
 
 
-def learn(out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, **fields: Any) -> dict[str, Any]:
-    """Teach a player, train it, and return how its success went."""
+def learn(
+    out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, like: Path | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Teach a player, or take that of another run, train it, and return how its success went."""
     started = process_time()
-    start = taught_player(out / "start", seed)
+    if like is None:
+        start = taught_player(out / "start", seed)
+    else:
+        start = json.loads((like / "result.json").read_text(encoding="utf-8"))["start"]
+    taught_in = out if like is None else like
     taught, wall = process_time() - started, perf_counter()
     loop.group = negated if lie else loop_group
     try:
-        config = settings_of(str(out / "start"), seed=seed, arm=arm, updates=updates, **fields)
+        config = settings_of(str(taught_in / "start"), seed=seed, arm=arm, updates=updates, **fields)
         loop.train(loop.prepare(config), out / "run")
     finally:
         loop.group = loop_group
@@ -201,13 +205,14 @@ def main() -> None:
     parser.add_argument("--arm", default="vanilla_grpo")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--updates", type=int, default=WITHIN)
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--like", type=Path, help="folder of another run of this seed, whose player is taken")
     parser.add_argument("--negated", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, lr=given.lr)
+    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, like=given.like, lr=given.lr)
     text = json.dumps(result)
     (given.out / "result.json").write_text(text + "\n", encoding="utf-8")
     print(text)  # noqa: T201 - a script's answer

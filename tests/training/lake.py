@@ -10,6 +10,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
+safetensors: Any = pytest.importorskip("safetensors.torch")
 
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
 from pivot.benchmarks.learning.stage2 import MOVES, SETTINGS, lessons, settings_of, texts_of  # noqa: E402
@@ -71,6 +72,4 @@ def lines_of(folder: Path) -> list[Line]:
 
 def weights_in(folder: Path) -> dict[str, Any]:
     """The weights of a checkpoint by name."""
-    from safetensors.torch import load_file
-
-    return load_file(folder / "model.safetensors")
+    return safetensors.load_file(folder / "model.safetensors")
