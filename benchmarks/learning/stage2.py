@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 from collections.abc import Iterator
+from math import log
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -44,6 +45,8 @@ LOW, HIGH = 0.50, 0.65
 """Success at which teaching stops."""
 LESSONS = 1600
 """Most lessons, of 32 replies each."""
+UNDERSTOOD = 0.9 * log(4) / 6
+"""Nats a token, below those of a player that knows the six tokens of a reply and guesses which of four moves it is."""
 GOAL, WITHIN = 0.85, 60
 SMOOTHED = 3
 """Updates over which success is averaged."""
@@ -139,9 +142,11 @@ def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH)
         for prompt, action in draw.choices(taught, k=32):
             rows.append(Row(prompt, tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))))
         optimizer.zero_grad()
-        (-scorer(model, rows).mean()).backward()
+        loss = -scorer(model, rows).mean()
+        loss.backward()
         optimizer.step()
-        if step >= 60 and step % 20 == 0:
+        # Pictures are understood all of a sudden: from there on it is looked at often.
+        if loss.item() < UNDERSTOOD and step % 3 == 0:
             success = success_of(levels, model.eval(), encoder, seed, levels.train, 3)
             seen.append(round(success, 2))
             if low <= success <= high:
