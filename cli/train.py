@@ -199,9 +199,8 @@ def _show_check(prepared: Any) -> None:
             f"{side.reduced} pictures are scaled down by the model's processor: details may be lost", soft_wrap=True
         )
     out.print(
-        f"{plan.steps} updates: {plan.epochs} epochs of {plan.steps_per_epoch}, {plan.left_out} records an epoch "
-        "left out "
-        "because they fill no batch",
+        f"{plan.steps} updates: {plan.epochs} epochs of {plan.steps_per_epoch}, {plan.left_out} records an epoch left "
+        "out because they fill no batch",
         soft_wrap=True,
     )
     example = prepared.report.example

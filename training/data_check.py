@@ -113,8 +113,7 @@ def _check_levels(sample: Sample, levels: dict[tuple[str, str], str], *, first_s
     elif (sample.env, canonical) in levels:
         raise TrainingError(
             f"{sample.place}: found a level that is also in {levels[sample.env, canonical]}, expected no level on "
-            "both sides; "
-            "split by level: pivot relabel STORE --split task"
+            "both sides; split by level: pivot relabel STORE --split task"
         )
 
 
@@ -147,8 +146,7 @@ def _checked_batch(
     if supervised != reply or encoder.tokenizer.decode(reply[:-1]) != sample.target:
         raise TrainingError(
             f"{sample.place}: the supervised tokens read {encoder.tokenizer.decode(supervised)[:80]!r}, expected the "
-            "target "
-            "and its end token; this tokenizer does not keep the text and cannot be trained with"
+            "target and its end token; this tokenizer does not keep the text and cannot be trained with"
         )
     length = len(ids)
     if length > max_length:

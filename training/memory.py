@@ -108,8 +108,7 @@ def model_settings(config: SftConfig) -> Any:
         reason = str(error).splitlines()[0]
         raise TrainingError(
             f"cannot read the config of {config.model} ({reason}), expected a folder, or a hub id that this machine "
-            "can "
-            "reach; a recipe with a shape (qwen2.5-vl-3b, qwen3-vl-2b) can be estimated without"
+            "can reach; a recipe with a shape (qwen2.5-vl-3b, qwen3-vl-2b) can be estimated without"
         ) from error
 
 

@@ -178,8 +178,7 @@ def in_words(sample: Sample, vocabulary: Vocabulary) -> Sample:
         if any(text.count(lines) != 1 for lines in old):
             raise TrainingError(
                 f"{sample.place}: its prompt does not list failure modes as this version does, so they cannot be put "
-                "into "
-                f"the words of {vocabulary!r}; leave --target-vocabulary away, or run: pivot relabel STORE "
+                f"into the words of {vocabulary!r}; leave --target-vocabulary away, or run: pivot relabel STORE "
                 f"--target-vocabulary {vocabulary}"
             )
         return text.replace(old[0], new[0]).replace(old[1], new[1])
@@ -408,8 +407,7 @@ def _hub_dataset(source: str, configs: Sequence[str], vocabulary: Vocabulary | N
         except Exception as error:
             raise TrainingError(
                 f"config {config!r} of {source} cannot be loaded ({type(error).__name__}: {error}); expected a store "
-                "or "
-                "dataset folder of this machine, or a hub id that it can reach"
+                "or dataset folder of this machine, or a hub id that it can reach"
             ) from error
         for side in SIDES:
             if side not in loaded:

@@ -69,9 +69,8 @@ class AnalyzerTrainer(trl.SFTTrainer):
         if bad.item():
             mine = ", ".join(ids) if not torch.isfinite(value).item() else "those of another process"
             raise TrainingError(
-                f"the {what} became {value.item()} in update {self.state.global_step + 1} (records: {mine}); "
-                "expected a "
-                "finite number. The last checkpoint is kept: look at these records, lower --lr, then run again "
+                f"the {what} became {value.item()} in update {self.state.global_step + 1} (records: {mine}); expected "
+                "a finite number. The last checkpoint is kept: look at these records, lower --lr, then run again "
                 "with --resume or another --out"
             )
 
@@ -195,8 +194,7 @@ def make_plan(config: SftConfig, records: int, processes: int) -> Plan:
     if config.batch % share:
         raise TrainingError(
             f"batch {config.batch} cannot be spread over {processes} processes of {config.micro_batch} records, "
-            "expected a "
-            f"multiple of {share}; set --batch or --micro-batch"
+            f"expected a multiple of {share}; set --batch or --micro-batch"
         )
     steps = records // config.batch
     if not steps:

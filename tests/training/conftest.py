@@ -1,6 +1,7 @@
 """A small model that has read the small store; no hub."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,8 +14,7 @@ def one_thread() -> Iterator[None]:
     if find_spec("torch") is None:  # what is not marked `train` does without
         yield
         return
-    import torch
-
+    torch = import_module("torch")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
