@@ -23,7 +23,7 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
     held_out = [record for record in records if "validation_loss" in record]
     if train:
         epochs, losses = [record["epoch"] for record in train], [record["loss"] for record in train]
-        if min(losses) > 0:
+        if min(losses) > 0 and max(losses) > 10 * min(losses):
             axes.set_yscale("log")
         axes.plot(epochs, losses, color="#9ab8d8", linewidth=0.7, label="every update")
         axes.plot(epochs, smoothed(losses), color="#1f5a99", linewidth=1.6, label="running mean")
