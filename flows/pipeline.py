@@ -70,8 +70,8 @@ def build_store(
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
     """Do what is left to do; the manifest comes last."""
     run = store.run
-    tasks = plan(run, reporter)
     run.check()
+    tasks = plan(run, reporter)
     _begin(store, refresh)
     asking = _asking_anew(run) if refresh else run
     if run.served:
