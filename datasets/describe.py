@@ -38,7 +38,13 @@ class EpisodeView:
 
     @cached_property
     def _infos(self) -> list[dict[str, Any]]:
-        return [json.loads(step["info"]) for step in self.steps]
+        try:
+            return [json.loads(step["info"]) for step in self.steps]
+        except (ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{self.store.root}: column info of episode {self.episode['episode_id']} is no JSON that can be read "
+                f"({type(error).__name__}); find what else is wrong with: pivot verify {self.store.root}"
+            ) from error
 
     @cached_property
     def decimals(self) -> int:

@@ -21,6 +21,7 @@ from pivot.datasets.store import Store, load_store
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
+from pivot.tests.stores import Rows, change_rows
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
@@ -156,6 +157,16 @@ def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "no" / "such" / "folder.png", tmp_path):
         message = str(error_of("peek", built, "--png", place))
         assert message.startswith(f"cannot write {place}: ")
+
+
+def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:
+    def nest(rows: Rows) -> None:
+        for row in rows:
+            row["info"] = '{"moved": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+    for number in (0, 1):
+        change_rows(store, f"steps/sokoban/{number:05}.parquet", nest)
+    assert "is no JSON that can be read (RecursionError); find what else" in str(error_of("peek", store))
 
 
 # Relabel, verify, doctor
