@@ -35,7 +35,8 @@ def main() -> None:
         return {"text": f"<think>draw</think><answer>{text}</answer>"}
 
     with ChatServer(attack, keeps_bodies=False) as server, TemporaryDirectory() as folder:
-        policy = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url}}
+        service = {"base_url": server.url, "cache": ""}  # the card says what came from the cache
+        policy = {"name": "openai", "options": {"model": MODEL}, "service": service}
         configs = {"scripted": scripted, "hostile": config_of({"svg": 4 * SHARDS}, policy=policy, tasks_per_shard=4)}
         differ = [name for name, config in configs.items() if not _equal(name, config, Path(folder))]
     raise SystemExit(1 if differ else 0)

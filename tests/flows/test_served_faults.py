@@ -20,7 +20,7 @@ QUICK: dict[str, Any] = {
     "cache": "",
     "pause_seconds": 0.01,
     "longest_pause": 0.1,
-    "request_seconds": 0.6,
+    "request_seconds": 30.0,
     "patience_seconds": 20.0,
 }
 """Service settings for a server that fails often and mends fast."""
@@ -67,7 +67,7 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
     with served() as whole:
         pivot.build(config_at(whole, tasks), tmp_path / "whole")
     with served(fault=one_in_three(_never_hang(FAULTS))) as server:
-        config = config_at(server, tasks)
+        config = config_at(server, tasks, request_seconds=0.6)
         restart = threading.Timer(1.0, _restart, [server])
         restart.start()
         result = pivot.build(config, tmp_path / "store")
