@@ -217,9 +217,9 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
 
 def test_checkpoints_of_a_stranger_are_asked_about() -> None:
     assert SvgConfig().loads_from_elsewhere is None
-    assert SvgConfig(dino_model="/tmp/model").loads_from_elsewhere is None
-    learned = SvgConfig(scorer="dino+dreamsim", dino_model="/tmp/model")
-    assert learned.loads_from_elsewhere == "dino_model=/tmp/model"
+    assert SvgConfig(dino_model="models/mine").loads_from_elsewhere is None
+    learned = SvgConfig(scorer="dino+dreamsim", dino_model="models/mine")
+    assert learned.loads_from_elsewhere == "dino_model=models/mine"
     assert learned.tolerance > 0 == SvgConfig().tolerance
 
 
