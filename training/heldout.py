@@ -1,22 +1,15 @@
-"""Records of a built dataset for evaluation: a local folder, a store, or a hub id, one side of the split at a time.
+"""Records of a built dataset for evaluation, one side of the split at a time.
 
-Rows are read file by file and batch by batch, with the columns that are asked for: labels and logs of a whole side fit
-into memory, its pictures need not. Whatever a row holds is checked before it is used; a message names file and row.
+Rows are read with the columns that are asked for: labels and logs of a whole side fit into memory, its pictures need
+not. Whatever a row holds is checked before it is used; a message names file and row.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ..datasets.schema import DATASET
-from ..datasets.split import SIDES
-from ..datasets.store import DATASET_FOLDER
 from ..errors import TrainingError
-from ..storage import open_storage
+from .sources import ALL, DatasetFiles, find_files, rows_of
 
 LABEL_COLUMNS = (
     "episode_id",
@@ -38,12 +31,6 @@ LABEL_COLUMNS = (
 SHOWN_COLUMNS = ("episode_id", "env", "prompt", "images", "num_steps", "completion")
 """What it is shown, and what bounds its answer."""
 
-BATCH_ROWS = 8
-"""Rows in memory at a time while pictures are read; a collage of rendered views takes up to 1 MB."""
-
-ALL = "all"
-"""The config of all environments."""
-
 
 @dataclass(frozen=True)
 class Records:
@@ -52,9 +39,8 @@ class Records:
     address: str
     """Folder or hub id, for messages."""
     config: str
-    files: dict[str, list[str]]
-    """Parquet files by side; empty for a dataset of the hub."""
-    hub: bool = False
+    files: DatasetFiles | None
+    """None for a dataset of the hub."""
 
     def rows(self, side: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of a side in a fixed order, with the columns asked for; pictures stay encoded.
@@ -62,26 +48,11 @@ class Records:
         Raises:
             TrainingError: a file is torn, has other columns, or holds a row that is no record.
         """
-        source = self._hub_rows(side, columns) if self.hub else self._file_rows(side, columns)
-        for where, row in source:
+        for where, row in (
+            self._hub_rows(side, columns) if self.files is None else _file_rows(self.files, side, columns)
+        ):
             _check(where, row)
             yield row
-
-    def _file_rows(self, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        storage = open_storage(Path(self.address))
-        for name in self.files[side]:
-            where, number = storage.address(name), 0
-            try:
-                with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-                    _check_columns(where, file.schema_arrow, columns)
-                    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
-                        for row in batch.to_pylist():
-                            yield f"{where}, row {number}", row
-                            number += 1
-            except (pa.ArrowException, OSError) as error:
-                raise TrainingError(
-                    f"{where} cannot be read as Parquet ({error}); download or build it again"
-                ) from error
 
     def _hub_rows(self, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         # Imported here: the library takes a second, and local folders are read without it.
@@ -103,39 +74,14 @@ def open_records(address: str, config: str = ALL) -> Records:
     """Find the records of ``config`` (an environment, or ``all``) in a store, a dataset folder, or on the hub.
 
     Raises:
-        TrainingError: there is nothing of the kind.
+        TrainingError: see :func:`~pivot.training.sources.find_files`.
     """
-    root = Path(address)
-    storage = open_storage(root)
-    if not storage.exists():
-        if address.count("/") == 1 and not address.startswith((".", "/")):
-            return Records(address, config, {}, hub=True)
-        raise TrainingError(
-            f"{address} does not exist; give a store, a dataset folder or a hub id such as NAME/DATASET"
-        )
-    if any(name.startswith(f"{DATASET_FOLDER}/") for name in storage.listing(DATASET_FOLDER)):
-        root = root / DATASET_FOLDER
-        storage = open_storage(root)
-    names = [name for name in storage.listing() if name.endswith(".parquet") and name.count("/") == 1]
-    parts = sorted({name.partition("/")[0] for name in names})
-    environments = [part for part in parts if not part.endswith("_episodes")]
-    if not environments:
-        raise TrainingError(f"{root} holds no dataset (ENVIRONMENT/train-*.parquet); make one with: pivot build")
-    if config not in (ALL, *environments):
-        raise TrainingError(f"{root} has no config {config!r}; it has: {', '.join((ALL, *environments))}")
-    chosen = environments if config == ALL else [config]
-    files = {side: [name for part in chosen for name in names if name.startswith(f"{part}/{side}-")] for side in SIDES}
-    return Records(str(root), config, files)
+    return Records(address, config, find_files(address, (config,)))
 
 
-def _check_columns(where: str, schema: pa.Schema, columns: Sequence[str]) -> None:
-    declared = {column.name: column.type for column in DATASET.columns}
-    for name in columns:
-        if name not in schema.names:
-            raise TrainingError(f"{where} has no column {name!r}; it is no file of a PIVOT dataset: build it again")
-        found = schema.field(name).type
-        if found != declared[name]:
-            raise TrainingError(f"{where}: column {name!r} has type {found}, expected {declared[name]}; build it again")
+def _file_rows(files: DatasetFiles, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, _ in files.by_side[side]:
+        yield from rows_of(files.storage, name, columns)
 
 
 def _check(where: str, row: dict[str, Any]) -> None:

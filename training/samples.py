@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -24,14 +23,14 @@ from ..datasets.config import environment
 from ..datasets.parquet import check_columns, read_table
 from ..datasets.schema import DATASET, TableSchema
 from ..datasets.split import SIDES, TRAIN, VALIDATION
-from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import derive_seed, digest
 from ..images import MAX_PIXELS, READABLE_FORMATS
 from ..labeling.analyzer import mode_lines
 from ..labeling.target import BadTargetError, build_target, parse_target
 from ..labeling.vocabulary import Vocabulary, target_mode, target_modes
-from ..storage import Storage, open_storage
+from ..storage import Storage
+from .sources import ALL, REBUILD, find_files, rows_of
 
 COLUMNS = (
     *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
@@ -42,7 +41,6 @@ SCHEMA = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*COLUMNS)))
 
 MIN_SIDE, MAX_SIDE = 32, 16_384
 """Pixels: a smaller picture has no room for one image token, a larger one is no collage of ours."""
-ALL = "all"
 SHUFFLE_BUFFER = 512
 """Records that a stream holds to mix them."""
 
@@ -87,9 +85,6 @@ class Sample:
                 f"and at most {MAX_PIXELS} pixels; {REBUILD}"
             )
         return picture
-
-
-REBUILD = "build the dataset again, or restore the file from a copy"
 
 
 def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
@@ -239,7 +234,7 @@ class Stream:
     """The samples of one side, read again from the files with every pass and mixed within a buffer."""
 
     def __init__(
-        self, files: Sequence[tuple[str, str | None]], storage: Storage, seed: int, vocabulary: Vocabulary | None = None
+        self, files: Sequence[tuple[str, str]], storage: Storage, seed: int, vocabulary: Vocabulary | None = None
     ) -> None:
         """Name the files, each with the environment it may hold."""
         self._files = tuple(files)
@@ -269,21 +264,10 @@ class Stream:
             held[place], held[-1] = held[-1], held[place]
             yield held.pop()
 
-    def _file(self, name: str, env: str | None) -> Iterator[Sample]:
-        address = self._storage.address(name)
-        try:
-            with self._storage.open(name) as stream, pq.ParquetFile(stream) as file:
-                check_columns(address, SCHEMA, file.schema_arrow)
-                row = 0
-                for batch in file.iter_batches(batch_size=16, columns=list(COLUMNS)):
-                    for values in batch.to_pylist():
-                        sample = read_row(values, f"{address}, row {row}", env)
-                        yield sample if self._vocabulary is None else in_words(sample, self._vocabulary)
-                        row += 1
-        except (pa.ArrowException, OSError) as error:
-            raise TrainingError(f"{address} cannot be read as Parquet ({error}); {REBUILD}") from error
-        except StoreError as error:
-            raise TrainingError(str(error)) from error
+    def _file(self, name: str, env: str) -> Iterator[Sample]:
+        for place, values in rows_of(self._storage, name, COLUMNS):
+            sample = read_row(values, place, env)
+            yield sample if self._vocabulary is None else in_words(sample, self._vocabulary)
 
 
 @dataclass(frozen=True)
@@ -323,27 +307,16 @@ def read_dataset(
     Raises:
         TrainingError: there is no such dataset, it lacks what is asked for, or a file cannot be read.
     """
-    root = Path(source)
-    if not root.exists():
+    files = find_files(source, configs)
+    if files is None:
         return _hub_dataset(source, configs, vocabulary)
-    storage = open_storage(root)
-    if storage.stat(RUN) is not None:
-        if storage.stat(MANIFEST) is None:
-            raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
-        folder = f"{DATASET_FOLDER}/"
-        content = storage.record(MANIFEST).sha256
-    else:
-        folder, content = "", None
-    names = [name for name in storage.listing(folder.rstrip("/")) if name.endswith(".parquet")]
-    files = _files_by_side(source, names, folder, configs)
-    if content is None:
-        content = digest({name: storage.record(name).sha256 for side in SIDES for name, _ in files[side]}, 64)
-    validation = Samples([_shard(storage, name, env) for name, env in files[VALIDATION]], vocabulary)
+    storage, by_side = files.storage, files.by_side
+    validation = Samples([_shard(storage, name, env) for name, env in by_side[VALIDATION]], vocabulary)
     if streaming:
-        train = Stream(files[TRAIN], storage, seed, vocabulary)
-        rows = sum(_rows(storage, name) for name, _ in files[TRAIN])
+        train = Stream(by_side[TRAIN], storage, seed, vocabulary)
+        rows = sum(_rows(storage, name) for name, _ in by_side[TRAIN])
     else:
-        train = Samples([_shard(storage, name, env) for name, env in files[TRAIN]], vocabulary)
+        train = Samples([_shard(storage, name, env) for name, env in by_side[TRAIN]], vocabulary)
         rows = len(train)
     for side, count in ((TRAIN, rows), (VALIDATION, len(validation))):
         if not count:
@@ -351,29 +324,7 @@ def read_dataset(
                 f"{source}: the {side} side of config {', '.join(configs)} holds no record, expected at least one; "
                 "build more levels (pivot build --tasks), so that both sides get some"
             )
-    return TrainingData(source, content, train, validation)
-
-
-def _files_by_side(
-    source: str, names: Sequence[str], folder: str, configs: Sequence[str]
-) -> dict[str, list[tuple[str, str | None]]]:
-    """Return the files of the asked-for configs, ``ENV/SIDE-NUMBER.parquet`` below ``folder``, by side."""
-    present: dict[str, dict[str, list[str]]] = {}
-    for name in names:
-        env, _, file = name.removeprefix(folder).partition("/")
-        side = file.partition("-")[0]
-        if side in SIDES and "/" not in file and not env.endswith("_episodes"):
-            present.setdefault(env, {}).setdefault(side, []).append(name)
-    if not present:
-        raise TrainingError(
-            f"{source} holds no dataset, expected a store, or a folder with ENV/train-*.parquet as "
-            "pivot build writes it; make one with: pivot build sokoban --out runs/first"
-        )
-    chosen = sorted(present) if ALL in configs else list(configs)
-    unknown = [env for env in chosen if env not in present]
-    if unknown:
-        raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
-    return {side: [(name, env) for env in chosen for name in sorted(present[env].get(side, []))] for side in SIDES}
+    return TrainingData(source, files.digest, train, validation)
 
 
 def _shard(storage: Storage, name: str, env: str | None) -> Shard:
@@ -393,10 +344,6 @@ def _rows(storage: Storage, name: str) -> int:
 
 def _hub_dataset(source: str, configs: Sequence[str], vocabulary: Vocabulary | None) -> TrainingData:
     """Load a dataset of the hub; its library keeps it on disk and maps it into memory."""
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise TrainingError(
-            f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
-        )
     from datasets import load_dataset  # noqa: PLC0415 - takes a second
 
     sides: dict[str, list[Shard]] = {side: [] for side in SIDES}

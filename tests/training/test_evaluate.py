@@ -17,6 +17,7 @@ from pivot.training.analyzer import Analyzer
 from pivot.training.evaluate import Choice, Evaluation, evaluate, read_labels, worked_examples
 from pivot.training.guidance_checks import GuidanceJudge
 from pivot.training.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
+from pivot.training.sources import find_files
 
 TRAIN = Choice(side="train")
 
@@ -189,7 +190,7 @@ def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: P
     file = change(typed)
     rows = pq.read_metadata(file).num_rows
     change(typed, pivot_step=pa.array(["1"] * rows))
-    with pytest.raises(TrainingError, match="column 'pivot_step' has type string"):
+    with pytest.raises(TrainingError, match="column pivot_step of table dataset has type string"):
         read(open_records(str(typed), "sokoban"))
 
 
@@ -198,9 +199,16 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
         open_records(str(tmp_path / "nowhere"))
     with pytest.raises(TrainingError, match="holds no dataset"):
         open_records(str(tmp_path))
-    with pytest.raises(TrainingError, match="no config 'svg'; it has: all, frozenlake, sokoban"):
+    with pytest.raises(TrainingError, match="no config 'svg'; it has: frozenlake, sokoban, all"):
         open_records(str(small_store), "svg")
-    assert open_records(str(small_store / "dataset")).files == open_records(str(small_store)).files
+    alone, of_store = find_files(str(small_store / "dataset")), find_files(str(small_store))
+    assert alone is not None and of_store is not None
+    assert alone.by_side == of_store.by_side
+    assert alone.storage.address() == of_store.storage.address()
+    unfinished = Path(shutil.copytree(small_store, tmp_path / "unfinished"))
+    (unfinished / "manifest.json").unlink()
+    with pytest.raises(TrainingError, match="its build did not finish"):
+        open_records(str(unfinished))
     empty = dataset(small_store, tmp_path / "empty")
     for path in (empty / "sokoban").glob("validation-*"):
         path.unlink()
@@ -214,7 +222,7 @@ def test_a_dataset_of_the_hub_gives_the_same_rows(
     """Read by the hub's library, from a folder that stands in for a repository."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     folder = str(small_store / "dataset")
-    files, hub = open_records(folder, "sokoban"), Records(folder, "sokoban", {}, hub=True)
+    files, hub = open_records(folder, "sokoban"), Records(folder, "sokoban", None)
     for columns in (LABEL_COLUMNS, SHOWN_COLUMNS):
         theirs = list(hub.rows("train", columns))
         assert len(theirs) > 5

@@ -1,0 +1,105 @@
+"""Where the records of a dataset are (a store, a dataset folder, the hub), and how its files are read, row by row.
+
+Training and evaluation read the same files and say the same about what is wrong with them; what a row has to hold is
+their own affair.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..datasets.parquet import check_columns
+from ..datasets.schema import DATASET, TableSchema
+from ..datasets.split import SIDES
+from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
+from ..errors import StoreError, TrainingError
+from ..identity import digest
+from ..storage import Storage, open_storage
+
+ALL = "all"
+"""The config of all environments."""
+REBUILD = "build the dataset again, or restore the file from a copy"
+BATCH_ROWS = 8
+"""Rows in memory at a time; a collage of rendered views takes up to 1 MB."""
+
+
+@dataclass(frozen=True)
+class DatasetFiles:
+    """The Parquet files of the configs that were asked for."""
+
+    storage: Storage
+    """Of the dataset's folder."""
+    by_side: dict[str, list[tuple[str, str]]]
+    """Names in ``storage`` with the environment that each may hold, in a fixed order."""
+    manifest: str | None
+    """SHA-256 of the store's manifest; None where the folder stands alone."""
+
+    @property
+    def digest(self) -> str:
+        """The content: the manifest's digest, else one of all these files."""
+        files = {name: self.storage.record(name).sha256 for names in self.by_side.values() for name, _ in names}
+        return self.manifest or digest(files, 64)
+
+
+def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles | None:
+    """Find the files of some configs, environments or ``all``; None for the id of a dataset on the hub.
+
+    Raises:
+        TrainingError: there is no such dataset, its build did not finish, or it lacks a config.
+    """
+    storage = open_storage(Path(source))
+    if not storage.exists():
+        if source.count("/") == 1 and not source.startswith((".", "/", "~")):
+            return None
+        raise TrainingError(
+            f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
+        )
+    manifest = None
+    if storage.stat(RUN) is not None:
+        if storage.stat(MANIFEST) is None:
+            raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
+        manifest = storage.record(MANIFEST).sha256
+        storage = open_storage(Path(source) / DATASET_FOLDER)
+    present: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(storage.listing()):
+        env, _, file = name.partition("/")
+        side = file.partition("-")[0]
+        if name.endswith(".parquet") and side in SIDES and "/" not in file and not env.endswith("_episodes"):
+            present.setdefault(env, {}).setdefault(side, []).append(name)
+    if not present:
+        raise TrainingError(
+            f"{source} holds no dataset, expected a store, or a folder with ENV/train-*.parquet as "
+            "pivot build writes it; make one with: pivot build sokoban --out runs/first"
+        )
+    chosen = sorted(present) if ALL in configs else list(configs)
+    unknown = [env for env in chosen if env not in present]
+    if unknown:
+        raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
+    by_side = {side: [(name, env) for env in chosen for name in present[env].get(side, [])] for side in SIDES}
+    return DatasetFiles(storage, by_side, manifest)
+
+
+def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file, each with its place for messages; pictures stay encoded.
+
+    Raises:
+        TrainingError: the file is torn, or has other columns.
+    """
+    address = storage.address(name)
+    schema = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*columns)))
+    try:
+        with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+            check_columns(address, schema, file.schema_arrow)
+            number = 0
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                for row in batch.to_pylist():
+                    yield f"{address}, row {number}", row
+                    number += 1
+    except (pa.ArrowException, OSError) as error:
+        raise TrainingError(f"{address} cannot be read as Parquet ({error}); {REBUILD}") from error
+    except StoreError as error:
+        raise TrainingError(str(error)) from error
