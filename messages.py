@@ -1,6 +1,6 @@
 """What a model is shown (chat messages that name their pictures by frame id, and the pictures) and what asking cost."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
@@ -18,6 +18,22 @@ class PromptMessages:
         tuple[dict[str, Any], ...], Stored("Chat messages, JSON; images are named by frame_id.", json=True)
     ]
     """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
+
+
+def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat messages as TRL and chat templates take them: image parts only mark the place of a picture."""
+    return [
+        {
+            "role": message["role"],
+            "content": message["content"]
+            if isinstance(message["content"], str)
+            else [
+                {"type": "image"} if part["type"] == "image" else {"type": part["type"], "text": part["text"]}
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
 
 
 @dataclass(frozen=True, slots=True)

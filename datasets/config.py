@@ -32,10 +32,8 @@ from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
 from ..plugins import Settings, explain, read_settings
+from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
-
-GROUP_SIZE = 8
-"""N of the paper: rollouts that share a prompt key form one group."""
 
 
 class PartConfig(BaseModel):

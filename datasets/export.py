@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..collage import Tiles, collage, episode_tiles, panel
 from ..images import decode, encode_jpeg, encode_png
 from ..labeling.analyzer import shown_log
+from ..messages import bare_messages
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
 from .parquet import read_table
@@ -164,19 +165,11 @@ def record_row(
         **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
         "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
         "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
-        "prompt": [_message(message) for message in prompt],
+        "prompt": bare_messages(prompt),
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
         "failure_mode_id": modes.index(label["failure_mode"]),
         "action_log": shown_log(prompt),
         "solver": f"{label['solver']} {label['solver_version']}",
-    }
-
-
-def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """Turn a stored message into TRL parts: an image part only marks the place, the picture is in ``images``."""
-    return {
-        "role": message["role"],
-        "content": [{"type": part["type"], "text": part.get("text")} for part in message["content"]],
     }
 
 

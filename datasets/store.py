@@ -5,7 +5,6 @@
 store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopped.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -258,8 +257,3 @@ def data_files(store: Store) -> Iterable[str]:
     folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER]
     for folder in folders:
         yield from store.storage.listing(folder)
-
-
-def json_column(value: Any) -> str:
-    """Serialise a value for a JSON column; readable and stable."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)

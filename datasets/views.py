@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 
 from ..errors import ConfigError, StoreError
+from ..rollouts.base import GROUP_SIZE
 from ..storage.base import storage_error
-from .config import GROUP_SIZE
 from .schema import EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
 

@@ -174,22 +174,3 @@ def shown_log(messages: Sequence[Mapping[str, Any]]) -> str:
 def shown_frames(prompt: PromptMessages) -> tuple[str, ...]:
     """Return the ids of the frames in the prompt's collage, in order."""
     return tuple(prompt.messages[0]["content"][0]["collage_of"])
-
-
-def trl_prompt(prompt: PromptMessages) -> list[dict[str, Any]]:
-    """Return TRL's conversational ``prompt``: the same messages, their image parts bare; the picture travels apart."""
-    return [
-        {
-            "role": message["role"],
-            "content": [
-                {"type": "text", "text": part["text"]} if part["type"] == "text" else {"type": "image"}
-                for part in message["content"]
-            ],
-        }
-        for message in prompt.messages
-    ]
-
-
-def trl_completion(target: str) -> list[dict[str, Any]]:
-    """Return TRL's conversational ``completion``: the target as the assistant's turn."""
-    return [{"role": "assistant", "content": [{"type": "text", "text": target}]}]

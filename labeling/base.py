@@ -6,8 +6,7 @@ reasons, and counts are taken from the stored labels, never from the memory of a
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -126,11 +125,6 @@ class Label:
     """What the teacher was shown; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)
     """Every request that the guidance took."""
-
-
-def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:
-    """Count how many labels each reason name stands against; a label with two different ones counts under both."""
-    return Counter(name for label in labels for name in {reason.name for reason in label.reject_reasons})
 
 
 @dataclass(frozen=True, slots=True)

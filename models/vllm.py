@@ -18,11 +18,12 @@ from pydantic import Field
 
 from ..errors import ConfigError, PolicyError
 from ..identity import derive_seed
+from ..messages import bare_messages
 from ..plugins import Settings
 from .base import CUT, FINISHED, Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, image_ids
 from .extras import need
 from .service import Unserved
-from .transformers.model import DType, picture_of, template_messages
+from .transformers.model import DType, picture_of
 from .weights import is_local, revision_of
 
 EXTRA = "vllm"
@@ -103,7 +104,7 @@ class Engine:
         started = perf_counter()
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self._tokenizer.apply_chat_template(
-            template_messages(request.messages), tokenize=False, add_generation_prompt=True
+            bare_messages(request.messages), tokenize=False, add_generation_prompt=True
         )
         prompt: dict[str, Any] = {"prompt": text}
         if pictures:

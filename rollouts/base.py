@@ -40,6 +40,10 @@ def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
     return {**info, "action_is_valid": bool(info["action_is_valid"]) and action_valid}
 
 
+GROUP_SIZE = 8
+"""N of the paper: rollouts of one prompt key that are compared with each other (spec sections 1 and 6)."""
+
+
 class Status(StrEnum):
     """How far the record of an episode goes."""
 
@@ -299,6 +303,7 @@ class StudentPrompt(ABC):
 
 
 __all__ = [
+    "GROUP_SIZE",
     "INFO_KEYS",
     "Episode",
     "Frame",

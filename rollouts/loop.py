@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..errors import ServerGoneError
-from .base import Policy, Status, StudentPrompt, TaskRollouts
+from .base import GROUP_SIZE, Policy, Status, StudentPrompt, TaskRollouts
 from .episode import ENDS_THE_RUN, TaskRun
-from .groups import GROUP_SIZE
 from .pool import EnvPool
 
 

@@ -24,7 +24,7 @@ from ..labeling.base import FailedEpisode
 from ..labeling.claims import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, target_modes
-from ..messages import EncodedFrame
+from ..messages import EncodedFrame, bare_messages
 from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ..rollouts.ids import request_id
 
@@ -94,16 +94,7 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
         TrainingError: the prompt does not name as many pictures as the row holds.
         PluginError: the environment is not installed.
     """
-    messages = tuple(
-        {
-            "role": message["role"],
-            "content": [
-                {"type": "image"} if part["type"] == "image" else {"type": "text", "text": part["text"]}
-                for part in message["content"]
-            ],
-        }
-        for message in record["prompt"]
-    )
+    messages = tuple(bare_messages(record["prompt"]))
     pictures = tuple(encoded_picture(picture["bytes"]) for picture in record["images"])
     places = sum(part["type"] == "image" for message in messages for part in message["content"])
     if places != len(pictures):
@@ -127,10 +118,7 @@ def case_of_episode(
     The collage is lossless here, also where the dataset stores it as JPEG.
     """
     prompt = analyzer_prompt(profile, episode, vocabulary)
-    messages = tuple(
-        {**each, "content": [{"type": "image"} if part["type"] == "image" else part for part in each["content"]]}
-        for each in prompt.messages
-    )
+    messages = tuple(bare_messages(prompt.messages))
     tiles = episode_tiles(profile.tiles, episode.frame_ids)
     pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)
     height, width = pixels.shape[:2]

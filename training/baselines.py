@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets.predictors import PREDICTORS, Guess, LoggedFailure, fit_arithmetic, most_common
+from ..datasets.predictors import PREDICTORS, Guess, LoggedFailure, fit_arithmetic
 from ..models.extras import look_for, need
 from .metrics import Share, share
 
@@ -248,9 +248,3 @@ def baseline_table(
 def best_of(table: Mapping[str, Mapping[str, Share]], what: str = "pivot exact") -> str:
     """Return the name of the predictor with the largest share, the first of equals."""
     return max(table, key=lambda name: table[name][what].value)
-
-
-def majority_share(failures: Sequence[LoggedFailure]) -> float:
-    """Return how often the most frequent pivot step occurs."""
-    steps = [each.pivot_step for each in failures]
-    return steps.count(most_common(steps)) / len(steps)

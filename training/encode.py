@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image
 
 from ..errors import TrainingError
+from ..messages import bare_messages
 from ..models.extras import need
-from ..models.transformers.model import template_messages
 
 EXTRA = "train"
 IGNORED = -100
@@ -94,9 +94,7 @@ class Encoder:
 
     def prompt_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the prompt as the model reads it, up to where its reply begins."""
-        return self.processor.apply_chat_template(
-            template_messages(messages), tokenize=False, add_generation_prompt=True
-        )
+        return self.processor.apply_chat_template(bare_messages(messages), tokenize=False, add_generation_prompt=True)
 
     @property
     def placeholders(self) -> tuple[int, ...]:

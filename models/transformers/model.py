@@ -6,7 +6,7 @@ rounding: another batch shape may add numbers in another order, and a near tie m
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from PIL import Image
 from ...errors import ConfigError, ImageError, PolicyError
 from ...identity import derive_seed
 from ...images import decode
-from ...messages import EncodedFrame
+from ...messages import EncodedFrame, bare_messages
 from ..base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
 from ..batching import BatchingThread
 from ..extras import need
@@ -45,19 +45,6 @@ def picture_of(frame: EncodedFrame) -> Image.Image:
         return Image.fromarray(decode(frame.image))
     except ImageError as error:
         raise PolicyError(f"frame {frame.frame_id} cannot be shown to the model: {error}") from error
-
-
-def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages as chat templates take them: image parts bare, the pictures travel apart."""
-    return [
-        {
-            "role": message["role"],
-            "content": message["content"]
-            if isinstance(message["content"], str)
-            else [{"type": "image"} if part["type"] == "image" else dict(part) for part in message["content"]],
-        }
-        for message in messages
-    ]
 
 
 class Engine:
@@ -131,7 +118,7 @@ class Engine:
     def _prompt(self, request: ChatRequest) -> tuple[str, list[Image.Image]]:
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self.processor.apply_chat_template(
-            template_messages(request.messages), tokenize=False, add_generation_prompt=True
+            bare_messages(request.messages), tokenize=False, add_generation_prompt=True
         )
         return text, pictures
 

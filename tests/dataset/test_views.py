@@ -16,7 +16,7 @@ from pivot.datasets.table_docs import VIEW_DOCS, reference, with_reference
 from pivot.datasets.views import VIEWS, create_views, query
 from pivot.records import from_row
 from pivot.rollouts.base import Episode
-from pivot.rollouts.groups import form_groups
+from pivot.tests.rollouts.blocks import form_groups
 from pivot.tests.stores import read_rows, table_files
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "store.md"

@@ -13,8 +13,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import load_store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PolicyError
-from pivot.rollouts.base import Reply, Turn
-from pivot.rollouts.groups import GROUP_SIZE
+from pivot.rollouts.base import GROUP_SIZE, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 

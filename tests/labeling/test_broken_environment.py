@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import ConfigError
-from pivot.labeling.base import count_reject_reasons
 from pivot.labeling.domains.frozenlake import FrozenLakeFactsFilter
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
 from pivot.tests.labeling.episodes import random_failures
+from pivot.tests.labeling.reasons import count_reject_reasons
 
 
 def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> Any:

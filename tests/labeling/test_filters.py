@@ -16,7 +16,6 @@ from pivot.labeling.base import (
     GuidanceRequest,
     GuidanceWriter,
     Label,
-    count_reject_reasons,
     judge,
 )
 from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
@@ -29,6 +28,7 @@ from pivot.plugins import Settings
 from pivot.records import to_row
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
+from pivot.tests.labeling.reasons import count_reject_reasons
 
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
 """The box has to go right, then down; pushed up to the wall it is lost."""

@@ -19,7 +19,6 @@ from pivot.labeling.base import (
     GuidanceRequest,
     GuidanceWriter,
     Label,
-    count_reject_reasons,
 )
 from pivot.labeling.claims import claims
 from pivot.labeling.label import label_episodes
@@ -29,6 +28,7 @@ from pivot.plugins import Settings
 from pivot.records import from_row, to_row
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
+from pivot.tests.labeling.reasons import count_reject_reasons
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
 BATCHES: list[tuple[str, dict[str, Any]]] = [

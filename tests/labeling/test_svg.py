@@ -19,7 +19,6 @@ from pivot.labeling.base import (
     GuidanceRequest,
     GuidanceWriter,
     Label,
-    count_reject_reasons,
 )
 from pivot.labeling.domains.svg import drawing_claims
 from pivot.labeling.label import label_episodes
@@ -32,6 +31,7 @@ from pivot.rollouts.base import HistoryEntry
 from pivot.rollouts.prompts.render import render_student
 from pivot.solvers.svg import SvgSolver
 from pivot.tests import svg_episodes
+from pivot.tests.labeling.reasons import count_reject_reasons
 
 PROFILE = SvgEnv.profile
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]

@@ -13,11 +13,12 @@ from pivot import plugins
 from pivot.environments.base import EnvProfile
 from pivot.identity import digest
 from pivot.labeling.action_log import LogDetail, action_log, log_lines
-from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log, trl_completion, trl_prompt
+from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.claims import claims
 from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
+from pivot.messages import bare_messages
 from pivot.solvers.base import FAILURE_MODES
 
 LOGS: tuple[LogDetail, ...] = get_args(LogDetail)
@@ -272,13 +273,13 @@ def test_prompt_hash_depends_on_text_and_every_frame_of_the_collage() -> None:
     assert analyzer_prompt(profile("frozenlake"), terminal).prompt_hash == prompt.prompt_hash
 
 
-def test_trl_parts() -> None:
+def test_image_parts_of_what_a_trainer_gets_only_mark_the_place() -> None:
     prompt = analyzer_prompt(profile("sokoban"), episode(9, "sokoban"))
-    (message,) = trl_prompt(prompt)
+    (message,) = bare_messages(prompt.messages)
     image, text = message["content"]
     assert (message["role"], image) == ("user", {"type": "image"})
     assert text == {"type": "text", "text": analyzer_text(profile("sokoban"), episode(9, "sokoban"))}
-    assert trl_completion("{}") == [{"role": "assistant", "content": [{"type": "text", "text": "{}"}]}]
+    assert bare_messages([{"role": "user", "content": "plain"}]) == [{"role": "user", "content": "plain"}]
 
 
 # Claims

@@ -9,10 +9,10 @@ from pivot.environments.base import Task
 from pivot.errors import GenerationError
 from pivot.records import from_row
 from pivot.rollouts.base import Episode, Status
-from pivot.rollouts.groups import form_groups
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
+from pivot.tests.rollouts.blocks import form_groups
 
 PROFILE = CorridorEnv.profile
 CONFIG = CorridorConfig()

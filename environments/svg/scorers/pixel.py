@@ -167,12 +167,8 @@ def _mean(parts: dict[str, float]) -> float:
     return sum(WEIGHTS[name] * value for name, value in parts.items())
 
 
-def structural_similarity(one: Plane, other: Plane) -> Plane:
-    """Return the map of structural similarity (Wang et al. 2004) of two grey pictures from 0 to 255, same shape."""
-    return _similarity(_View.of(one), _View.of(other))
-
-
 def _similarity(one: _View, other: _View) -> Plane:
+    """Return the map of structural similarity (Wang et al. 2004) of two views of one shape."""
     product = one.mean * other.mean
     covariance = _blur(one.grey * other.grey) - product
     likeness = (2 * product + _C1) * (2 * covariance + _C2)

@@ -20,7 +20,7 @@ from pivot.environments.base import Frame
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import rasterise
 from pivot.environments.svg.scorers import SCORERS, Score, load_scorer, scorer_version
-from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, structural_similarity
+from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, _similarity, _View
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError
 
@@ -206,7 +206,9 @@ def test_structure_is_structural_similarity() -> None:
         _, expected = metrics.structural_similarity(
             one, other, data_range=255, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, full=True
         )
-        np.testing.assert_allclose(structural_similarity(one, other)[8:-8, 8:-8], expected[8:-8, 8:-8], atol=2e-3)
+        np.testing.assert_allclose(
+            _similarity(_View.of(one), _View.of(other))[8:-8, 8:-8], expected[8:-8, 8:-8], atol=2e-3
+        )
 
 
 def test_batches_change_nothing() -> None:

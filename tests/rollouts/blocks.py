@@ -1,12 +1,9 @@
-"""Groups of rollouts that are compared with each other: blocks of N = 8 of one prompt key (spec sections 1 and 6)."""
+"""Groups of rollouts that are compared with each other, cut in Python: what the SQL view `groups` is held against."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .base import Episode, Status
-
-GROUP_SIZE = 8
-"""N of the paper."""
+from pivot.rollouts.base import GROUP_SIZE, Episode, Status
 
 
 @dataclass(frozen=True, slots=True)
