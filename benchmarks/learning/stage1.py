@@ -25,8 +25,8 @@ from PIL import Image
 from pivot.errors import TrainingError
 from pivot.labeling.target import BadTargetError, parse_target
 from pivot.models.extras import need
-from pivot.models.transformers.processors import image_text_class
 from pivot.storage import open_storage
+from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from pivot.training.checkpoint import save_final
 from pivot.training.config import make_sft_config
 from pivot.training.encode import Batch, Encoder, Reply
@@ -44,18 +44,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "B": {"horizon": 9, "max_solution": 5, "cell": 16},
 }
 TASKS = 2000
-NAMES = ["endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad"]
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 READ = "Read the cells of the player and of the box, tile by tile."
-PATCH, MERGE = 8, 2
+PATCH = 8
 """One image token is 16 x 16 pixels, as large as a cell."""
-DEVIATION = 0.08
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 EVERY, WATCHED = 2500, 320
 """Records between two points of the curve, and held-out records in each."""
@@ -90,71 +81,36 @@ def cells(sample: Sample) -> str:
 
 def make_tokenizer(samples: Sequence[Sample]) -> Any:
     """Train a byte-level BPE that may join words but no digits, with Qwen's special tokens."""
-    special = [f"<|{name}|>" for name in NAMES]
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     levels = tokenizers.pre_tokenizers
-    bpe.pre_tokenizer = levels.Sequence(
+    split = levels.Sequence(
         [levels.Digits(individual_digits=True), levels.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
-    bpe.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=1400, special_tokens=special, initial_alphabet=levels.ByteLevel.alphabet(), show_progress=False
-    )
     logs = ["\n".join(text_of(sample).splitlines()[-sample.num_steps :]) for sample in samples]
-    bpe.train_from_iterator([*(sample.target for sample in samples), *logs], trainer)
-    made = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=special[1:]
-    )
     # What all prompts share, up to the log, is one token.
     shared = {text_of(sample).rpartition("- Compact action log:\n")[0] for sample in samples}
-    made.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in (*sorted(shared)[:4], READ)])
-    return made
+    return bpe_tokenizer([*(sample.target for sample in samples), *logs], 1400, (*sorted(shared)[:4], READ), split)
 
 
 def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
     """Return a model of a million random weights, and its encoder."""
-    tokenizer = make_tokenizer(samples)
-    token = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in NAMES}
-    config = transformers.Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer),
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]},
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-            "bos_token_id": None,
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_heads": 2,
-            "patch_size": PATCH,
-            "spatial_merge_size": MERGE,
-            "out_hidden_size": 128,
-            "window_size": 8 * PATCH,
-            "fullatt_block_indexes": [],
-        },
-        image_token_id=token["image_pad"],
-        video_token_id=token["video_pad"],
-        vision_start_token_id=token["vision_start"],
-        vision_end_token_id=token["vision_end"],
-        tie_word_embeddings=True,
+    text = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    vision = {"hidden_size": 64, "intermediate_size": 128, "window_size": 8 * PATCH, "fullatt_block_indexes": []}
+    model, processor = make_vlm(
+        make_tokenizer(samples),
+        patch=PATCH,
+        most_image_tokens=2000,
+        text=text,
+        vision=vision,
+        deviation=DEVIATION,
+        seed=seed,
     )
-    transformers.set_seed(seed)
-    model = transformers.Qwen2_5_VLForConditionalGeneration(config)
-    for weights in model.parameters():
-        if weights.dim() >= 2:
-            torch.nn.init.normal_(weights, std=DEVIATION)
-    side = PATCH * MERGE
-    images = transformers.Qwen2VLImageProcessorPil(
-        patch_size=PATCH, merge_size=MERGE, size={"shortest_edge": side * side, "longest_edge": side * side * 2000}
-    )
-    return model, Encoder(image_text_class("qwen2_5_vl")(images, tokenizer, chat_template=CHAT_TEMPLATE))
+    return model, Encoder(processor)
 
 
 def blank(picture: Image.Image) -> Image.Image:

@@ -109,47 +109,12 @@ def test_a_run_with_adapters_goes_on_where_it_was(small_store: Path, small_model
 
 def _save_qwen3(folder: Path, small_model: Path) -> Path:
     """A tiny Qwen3-VL with the small model's tokenizer."""
-    from pivot.models.transformers.processors import image_text_class, load_processor
+    from pivot.models.transformers.processors import load_processor
+    from pivot.tests.models.from_scratch import make_vlm
 
-    old = load_processor(str(small_model), "qwen2_5_vl")
-    tokenizer = old.tokenizer
-    token = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad")}
-    config = transformers.Qwen3VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer),
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "head_dim": 32,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5]},
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_heads": 2,
-            "patch_size": 16,
-            "spatial_merge_size": 2,
-            "out_hidden_size": 64,
-            "num_position_embeddings": 256,
-            "deepstack_visual_indexes": [0],
-        },
-        image_token_id=token["image_pad"],
-        video_token_id=token["video_pad"],
-        vision_start_token_id=tokenizer.convert_tokens_to_ids("<|vision_start|>"),
-        vision_end_token_id=tokenizer.convert_tokens_to_ids("<|vision_end|>"),
-        tie_word_embeddings=True,
-    )
-    transformers.set_seed(0)
-    transformers.Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
-    images = transformers.Qwen2VLImageProcessorPil(
-        patch_size=16, merge_size=2, size={"shortest_edge": 32 * 32, "longest_edge": 32 * 32 * 100}
-    )
-    image_text_class("qwen3_vl")(images, tokenizer, chat_template=old.chat_template).save_pretrained(folder)
+    model, processor = make_vlm(load_processor(str(small_model), "qwen2_5_vl").tokenizer, family="qwen3_vl", patch=16)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 
