@@ -61,7 +61,7 @@ def text_of(sample: Sample) -> str:
 
 
 def cells(sample: Sample) -> str:
-    """Return the answer of a reading record: row and column of the target, then of player and box before every action."""
+    """Return the answer of a reading record: cells of the target, and of player and box before every action."""
     rows = sample.initial_state.splitlines()
     at = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
     player = next(cell for cell, mark in at.items() if mark in "@+")
