@@ -11,6 +11,7 @@ from ..datasets.schema import LABELS
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..images import encode_png
+from ..storage import write_file
 from .console import out, styled
 from .options import StorePath
 
@@ -45,11 +46,7 @@ def peek(
     for line in described.splitlines():
         out.print(styled(f"    {line}"))
     if png is not None:
-        picture = encode_png(view.figure())
-        try:
-            png.write_bytes(picture)
-        except OSError as error:
-            raise StoreError(f"cannot write {png}: {error.strerror}; choose another --png file") from error
+        write_file(png, encode_png(view.figure()))
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)

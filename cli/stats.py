@@ -1,16 +1,19 @@
 """``pivot stats``: counts of a store, or SQL over it."""
 
-import csv
+import json
 import sys
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated
 
+import duckdb
 import typer
 
 from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
-from ..datasets.views import VIEWS, connect, query, run_query
+from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
+from ..insight.stats import SUMMARY, Format, csv_text, json_rows, save_result, save_summary, summary_json
 from .console import out, show_table, visible
 from .options import StorePath
 
@@ -20,6 +23,15 @@ def stats(
     sql: Annotated[
         str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
     ] = None,
+    style: Annotated[
+        Format, typer.Option("--format", help="How to give it out; shares are fractions in all but the table.")
+    ] = Format.TABLE,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="PATH", help="Write there: a folder with one file a view, or the file of --sql's result."
+        ),
+    ] = None,
     predictors: Annotated[
         bool,
         typer.Option(
@@ -27,13 +39,12 @@ def stats(
             help="Show what trivial predictors of pivot and mode reach on the dataset, without looking at a picture.",
         ),
     ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the result of --sql as CSV.")] = False,
     allow_external: Annotated[
         bool,
         typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
     ] = False,
 ) -> None:
-    """Show failure modes, pivot steps, group rates and rejects, or run your own SQL over the store.
+    """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
     The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
     from elsewhere can be looked at safely. A query sees the store alone.
@@ -42,32 +53,66 @@ def stats(
 
     pivot stats runs/first --predictors
 
-    pivot stats runs/first --sql "select failure_mode, count(*) from failures group by 1"
+    pivot stats runs/first --sql "from modes where env = 'sokoban'"
+
+    pivot stats runs/first --format parquet --out statistics
     """
     store = Store.open(root)
-    if predictors and sql is not None:
-        raise ConfigError("--predictors and --sql are two reports; ask for one at a time")
+    if predictors and (sql is not None or style is not Format.TABLE):
+        raise ConfigError("--predictors is a report of its own, a table; ask for it without --sql and --format")
     if predictors:
         _show_predictors(store)
         return
-    if as_csv and sql is None:
-        raise ConfigError("--csv prints the result of a query; give one with --sql QUERY")
-    if sql is not None:
-        names, rows = query(root, sql, external=allow_external)
-        if as_csv:
-            if sys.stdout.isatty():  # a terminal obeys what a file only keeps
-                rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-            writer = csv.writer(sys.stdout)
-            writer.writerow(names)
-            writer.writerows(rows)
+    _check_target(style, target, sql)
+    with connect(root, external=allow_external and sql is not None) as connection:
+        if target is not None:
+            _save(root, connection, sql, style, target)
+        elif sql is not None:
+            _show_result(root, connection, sql, style)
+        elif style is Format.JSON:
+            sys.stdout.write(json.dumps(summary_json(root, connection), indent=2, ensure_ascii=True) + "\n")
         else:
-            show_table("", names, rows)
+            _show_summary(root, connection)
+
+
+def _check_target(style: Format, target: Path | None, sql: str | None) -> None:
+    if style is Format.TABLE and target is not None:
+        raise ConfigError(f"a table is for the screen; say how to write {target}: --format csv, json or parquet")
+    if target is None and (style is Format.PARQUET or (style is Format.CSV and sql is None)):
+        where = "a file" if sql is not None else "a folder, which gets a file for each view"
+        raise ConfigError(f"--format {style.value} needs --out PATH: {where}")
+
+
+def _save(root: Path, connection: duckdb.DuckDBPyConnection, sql: str | None, style: Format, target: Path) -> None:
+    if sql is not None:
+        if target.is_dir():
+            raise ConfigError(f"{target} is a folder; --out of a query names the file to write")
+        save_result(root, connection, sql, style, target)
+        out.print(f"wrote {target}")
         return
-    with connect(root) as connection:
-        for title, statement in _OVERVIEW:
-            names, rows = run_query(root, connection, statement)
-            if rows or title not in _SHOWN_WHEN_FILLED:
-                show_table(title, names, rows) if rows else out.print(f"{title}: none")
+    if target.exists() and not target.is_dir():
+        raise ConfigError(f"{target} is a file; --out of the summary names a folder")
+    names = save_summary(root, connection, style, target)
+    out.print(f"wrote to {target}: {', '.join(names)}")
+
+
+def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, style: Format) -> None:
+    names, rows = run_query(root, connection, sql)
+    if style is Format.CSV:
+        if sys.stdout.isatty():  # a terminal obeys what a file only keeps
+            rows = [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+        sys.stdout.write(csv_text(names, rows))
+    elif style is Format.JSON:
+        sys.stdout.write(json.dumps(json_rows(names, rows), indent=2, ensure_ascii=True) + "\n")
+    else:
+        show_table("", names, rows)
+
+
+def _show_summary(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    for each in SUMMARY:
+        names, rows = run_query(root, connection, each.shown)
+        if rows or not each.often_empty:
+            show_table(each.title, names, rows) if rows else out.print(f"{each.title}: none")
 
 
 def _show_predictors(store: Store) -> None:
@@ -75,46 +120,3 @@ def _show_predictors(store: Store) -> None:
         rows = list(reached)
         title = f"{env}: fitted on {rows[0].train} failures of the training side, {rows[0].validation} unseen"
         show_table(title, Reach.CELLS, [each.cells for each in rows])
-
-
-_OVERVIEW = (
-    (
-        "Groups of eight rollouts",
-        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
-           short_blocks AS short, round(100 * all_fail_rate, 1) AS "all fail %",
-           round(100 * sigma0_rate, 1) AS "σ = 0 %"
-           FROM group_rates""",
-    ),
-    (
-        "Failure modes",
-        """SELECT env AS environment, failure_mode AS mode, count(*) AS failures,
-           round(100 * count(*) / sum(count(*)) OVER (PARTITION BY env), 1) AS "share %",
-           round(avg(pivot_step), 2) AS "mean pivot", round(avg(num_steps), 2) AS "mean steps"
-           FROM failures WHERE failure_mode IS NOT NULL GROUP BY env, failure_mode ORDER BY env, failures DESC""",
-    ),
-    (
-        "Pivot step",
-        "PIVOT (SELECT env AS environment, failure_mode AS mode, pivot_step, failures FROM modes_by_step) "
-        "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
-    ),
-    (
-        "Certificates against a better reference",
-        """SELECT env AS environment, kind, reference, failures, round(100 * agreement, 1) AS "same pivot %",
-           round(100 * earlier / failures, 1) AS "earlier %", round(mean_delay, 2) AS "mean delay (steps)",
-           round(mean_gap, 2) AS "mean gap before pivot"
-           FROM bound_quality""",
-    ),
-    (
-        "Rejected labels",
-        "SELECT env AS environment, name AS reason, kind, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
-    ),
-    (
-        "Labels that nobody proved a second time",
-        """SELECT env AS environment, count(*) AS unproved FROM failures
-           WHERE proved IS NULL AND pivot_step IS NOT NULL GROUP BY env ORDER BY env""",
-    ),
-)
-
-
-_SHOWN_WHEN_FILLED = {"Certificates against a better reference", "Labels that nobody proved a second time"}
-"""Tables that most environments have nothing to say in."""

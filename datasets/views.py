@@ -19,72 +19,12 @@ import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 
 from ..errors import ConfigError, StoreError
-from ..rollouts.base import GROUP_SIZE
 from ..storage.base import storage_error
+from .derived_views import DERIVED
 from .schema import EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
 
-_GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
-"""A group id already separates policies and settings; imported rows are held to the same."""
-
-_DERIVED_VIEWS = {
-    "failures": """
-        SELECT l.*, e.* EXCLUDE (episode_id)
-        FROM labels l JOIN episodes e USING (episode_id)""",
-    "blocks": f"""
-        WITH numbered AS (
-            SELECT *,
-                (row_number() OVER (PARTITION BY {_GROUP_KEY} ORDER BY sample_idx) - 1) // {GROUP_SIZE} AS block
-            FROM episodes WHERE status = 'complete'
-        )
-        SELECT env, run_id, group_id, block, any_value(task_id) AS task_id, any_value(goal_idx) AS goal_idx,
-            any_value(eval_set) AS eval_set, policy,
-            count(*) AS rollouts,
-            count(*) = {GROUP_SIZE} AS whole,
-            count(*) FILTER (WHERE NOT failed) AS successes,
-            bool_and(failed) AS all_fail,
-            count(DISTINCT round(episode_return, 8)) = 1 AS sigma0,
-            avg(episode_return) AS mean_return,
-            stddev_pop(episode_return) AS std_return
-        FROM numbered GROUP BY {_GROUP_KEY}, block""",
-    "groups": "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
-    "group_rates": """
-        WITH totals AS (
-            SELECT env, count(*) AS episodes, avg((NOT failed)::INT) AS success_rate
-            FROM episodes WHERE status = 'complete' GROUP BY ROLLUP (env)
-        ), rates AS (
-            SELECT env, count(*) FILTER (WHERE whole) AS groups, count(*) FILTER (WHERE NOT whole) AS short_blocks,
-                count(*) FILTER (WHERE whole AND all_fail) AS all_fail_groups,
-                count(*) FILTER (WHERE whole AND sigma0) AS sigma0_groups
-            FROM blocks GROUP BY ROLLUP (env)
-        )
-        SELECT coalesce(t.env, 'pooled') AS env, t.episodes, t.success_rate, r.groups, r.short_blocks,
-            r.all_fail_groups / nullif(r.groups, 0) AS all_fail_rate,
-            r.sigma0_groups / nullif(r.groups, 0) AS sigma0_rate
-        FROM totals t JOIN rates r ON t.env IS NOT DISTINCT FROM r.env
-        ORDER BY t.env NULLS LAST""",
-    "modes_by_step": """
-        SELECT env, failure_mode, pivot_step, count(*) AS failures,
-            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
-        FROM failures WHERE failure_mode IS NOT NULL
-        GROUP BY env, failure_mode, pivot_step ORDER BY env, failure_mode, pivot_step""",
-    "bound_quality": """
-        SELECT env, certificate.kind AS kind, certificate.reference_kind AS reference, count(*) AS failures,
-            count(*) FILTER (pivot_step = certificate.reference_pivot) AS agreeing,
-            avg((pivot_step = certificate.reference_pivot)::INT) AS agreement,
-            count(*) FILTER (pivot_step < certificate.reference_pivot) AS earlier,
-            count(*) FILTER (pivot_step > certificate.reference_pivot) AS later,
-            avg(pivot_step - certificate.reference_pivot) AS mean_delay,
-            avg(certificate.reference_before - certificate.before) AS mean_gap
-        FROM failures WHERE certificate.reference_pivot IS NOT NULL
-        GROUP BY ALL ORDER BY ALL""",
-    "rejects": """
-        SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.kind AS kind,
-            reason.detail AS detail
-        FROM (SELECT *, unnest(reject_reasons) AS reason FROM failures WHERE NOT accepted)""",
-}
-
-VIEWS = ("episodes", "steps", "prompts", "labels", *_DERIVED_VIEWS)
+VIEWS = ("episodes", "steps", "prompts", "labels", *DERIVED)
 """Public view names, in the order of creation."""
 
 
@@ -124,8 +64,8 @@ def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str])
 
 
 def _derive_views(connection: duckdb.DuckDBPyConnection) -> None:
-    for name, sql in _DERIVED_VIEWS.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+    for name, view in DERIVED.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {view.sql}")
 
 
 def write_database(store: Store, name: str = DATABASE) -> None:
@@ -215,10 +155,24 @@ def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], l
 
 def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
-    try:
+    with _explained(root):
         result = connection.execute(sql)
-        names = [column[0] for column in result.description or []]
-        return names, result.fetchall()
+        return [column[0] for column in result.description or []], result.fetchall()
+
+
+def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a query like :func:`run_query`; return an Arrow table, for files."""
+    with _explained(root):
+        result = connection.sql(sql)
+        if result is None:
+            raise ConfigError("the statement has no result to write; give a SELECT")
+        return result.to_arrow_table()
+
+
+@contextlib.contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    try:
+        yield
     except duckdb.PermissionException as error:
         raise ConfigError(
             f"the query may see the store alone, no other file and no extension ({_first_line(error)}); give "

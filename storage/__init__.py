@@ -7,9 +7,9 @@ test that puts faults behind an address reaches every operation on it.
 from pathlib import Path
 
 from .base import FileRecord, Stat, Storage
-from .local import LocalStorage
+from .local import LocalStorage, write_file
 
-__all__ = ["FileRecord", "LocalStorage", "Stat", "Storage", "open_storage"]
+__all__ = ["FileRecord", "LocalStorage", "Stat", "Storage", "open_storage", "write_file"]
 
 
 def open_storage(root: Path) -> Storage:

@@ -26,6 +26,22 @@ _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file that belongs to no store, whole or not at all; nothing else is left in its folder.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror}; choose another place for it") from error
+
+
 class _HashingWriter:
     """A binary sink that hashes what it writes, so that no file is read back for its digest."""
 

@@ -29,6 +29,7 @@ LAYERS = (
     "labeling",
     "datasets",
     "training",
+    "insight",
     "flows",
     "cli",
     "testing",

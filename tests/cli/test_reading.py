@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import duckdb
 import pivot
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from pivot import plugins
@@ -19,6 +21,7 @@ from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store, load_store
 from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
 from pivot.tests.stores import Rows, change_rows
@@ -71,13 +74,13 @@ def test_predictors_are_shown_and_stand_in_the_card(built: Path) -> None:
     majority = next(row for row in rows if row[:2] == ["sokoban", "majority"])
     labels = Counter(each.pivot_step for each in dataset_failures(Store.open(built), "sokoban", "train"))
     assert float(majority[2]) == pytest.approx(100 * max(labels.values()) / labels.total(), abs=0.06)
-    assert "one at a time" in str(error_of("stats", built, "--predictors", "--sql", "select 1"))
+    assert "report of its own" in str(error_of("stats", built, "--predictors", "--sql", "select 1"))
 
 
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
     sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
     assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))
-    rows = list(csv.reader(io.StringIO(run("stats", built, "--sql", sql, "--csv"))))
+    rows = list(csv.reader(io.StringIO(run("stats", built, "--sql", sql, "--format", "csv"))))
     assert rows[0] == ["env", "n", "r"]
     frames = load_store(built).episodes.collect()
     for env, count, mean in rows[1:]:
@@ -103,8 +106,51 @@ def test_wrong_sql_is_explained(built: Path, sql: str, named: str) -> None:
     assert "Groups" in run("stats", built)
 
 
-def test_csv_without_a_query_is_refused(built: Path) -> None:
-    assert "--sql" in str(error_of("stats", built, "--csv"))
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--format", "csv"), "needs --out PATH: a folder"),
+        (("--format", "parquet"), "needs --out PATH: a folder"),
+        (("--format", "parquet", "--sql", "from modes"), "needs --out PATH: a file"),
+        (("--out", "x"), "say how to write x"),
+        (("--predictors", "--format", "json"), "report of its own"),
+        (("--format", "csv", "--sql", "from modes", "--out", "."), "is a folder"),
+        (("--format", "csv", "--out", "pyproject.toml"), "is a file"),
+    ],
+)
+def test_a_format_without_its_place_is_refused(
+    built: Path, arguments: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert named in str(error_of("stats", built, *arguments))
+
+
+def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Path) -> None:
+    told = json.loads(run("stats", built, "--format", "json"))
+    assert list(told) == [each.view for each in SUMMARY]
+    for style in ("csv", "json", "parquet"):
+        assert str(tmp_path) in run("stats", built, "--format", style, "--out", tmp_path / style).replace("\n", "")
+        assert sorted(path.name for path in (tmp_path / style).iterdir()) == sorted(f"{view}.{style}" for view in told)
+    for view, rows in told.items():
+        assert json.loads((tmp_path / "json" / f"{view}.json").read_text()) == rows
+        kept = pq.read_table(tmp_path / "parquet" / f"{view}.parquet").to_pylist()
+        assert kept == rows
+        text = list(csv.DictReader((tmp_path / "csv" / f"{view}.csv").open(newline="")))
+        assert [list(row) for row in text] == [list(row) for row in rows]
+    rates = {row["env"]: row for row in told["group_rates"]}
+    assert (rates["pooled"]["episodes"], rates["pooled"]["dropped"]) == (16, 16)  # four rollouts a level make no group
+    assert sum(row["failures"] for row in told["modes"]) == sum(row["failures"] for row in told["savings"])
+
+
+def test_nested_cells_of_a_file_are_json(built: Path, tmp_path: Path) -> None:
+    sql = "select actions, certificate, witness from failures limit 3"
+    for style in ("csv", "json", "parquet"):
+        run("stats", built, "--sql", sql, "--format", style, "--out", tmp_path / f"rows.{style}")
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    text = csv.DictReader((tmp_path / "rows.csv").open(newline=""))
+    assert [{name: json.loads(cell) if cell else None for name, cell in row.items()} for row in text] == rows
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows
 
 
 def test_any_duckdb_reads_the_views_from_the_folder(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +160,7 @@ def test_any_duckdb_reads_the_views_from_the_folder(built: Path, monkeypatch: py
 
 
 def test_output_cut_off_by_the_reader_is_no_error(built: Path) -> None:
-    writer = shlex.join([*CLI, "stats", str(built), "--csv", "--sql", "select * from steps, range(1000)"])
+    writer = shlex.join([*CLI, "stats", str(built), "--format", "csv", "--sql", "select * from steps, range(1000)"])
     shown = subprocess.run(
         ["bash", "-c", f"{writer} | head -n 1"],
         capture_output=True,

@@ -1,0 +1,1 @@
+"""What stores tell: statistics, comparisons, the rollback probe and plots."""

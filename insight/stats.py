@@ -1,0 +1,174 @@
+"""The statistics of a store: which views sum it up, how a screen shows them, and how results become files.
+
+Every number comes from a named view (:mod:`pivot.datasets.derived_views`), so whoever opens the store with DuckDB finds
+the same ones. On a screen shares are in percent; files hold the views as they are.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from ..datasets.views import query_table, run_query
+from ..errors import StoreError
+from ..storage import write_file
+
+
+class Format(StrEnum):
+    """How statistics are given out."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One table of the summary: a view, and the query that shows it on a screen."""
+
+    view: str
+    title: str
+    shown: str
+    often_empty: bool = False
+    """True for a table in which most stores have nothing to say: left out when it is empty."""
+
+
+SUMMARY = (
+    Summary(
+        "group_rates",
+        "Groups of eight rollouts",
+        """SELECT env AS environment, episodes, round(100 * success_rate, 1) AS "success %", groups,
+           dropped, round(100 * all_fail_rate, 1) AS "all fail %", round(100 * sigma0_rate, 1) AS "σ = 0 %"
+           FROM group_rates""",
+    ),
+    Summary(
+        "incomplete",
+        "Episodes that count in no rate",
+        "SELECT env AS environment, status, stop_reason AS reason, episodes FROM incomplete",
+        often_empty=True,
+    ),
+    Summary(
+        "modes",
+        "Failure modes",
+        """SELECT env AS environment, failure_mode AS mode, failures, round(100 * share, 1) AS "share %",
+           round(mean_pivot, 2) AS "mean pivot", round(mean_steps, 2) AS "mean steps" FROM modes""",
+    ),
+    Summary(
+        "modes_by_step",
+        "Pivot step",
+        "PIVOT (SELECT env AS environment, failure_mode AS mode, pivot_step, failures FROM modes_by_step) "
+        "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
+    ),
+    Summary(
+        "slack_at_pivot",
+        "Slack at the pivot: turns left, less turns needed",
+        """SELECT env AS environment, unit, sum(failures)::INT AS failures,
+           round(sum(slack * failures) / sum(failures), 2) AS mean, min(slack) AS least, max(slack) AS most,
+           round(100 * coalesce(sum(share) FILTER (slack < 1), 0), 1) AS "none left %"
+           FROM slack_at_pivot GROUP BY env, unit ORDER BY env""",
+    ),
+    Summary(
+        "savings",
+        "Turns after the pivot: what stopping there would save",
+        """SELECT env AS environment, failures, turns, turns_after AS "after the pivot",
+           round(100 * saved, 1) AS "saved %", round(100 * mean_lead, 1) AS "mean of episodes %" FROM savings""",
+    ),
+    Summary(
+        "bound_quality",
+        "Certificates against a better reference",
+        """SELECT env AS environment, kind, reference, failures, round(100 * agreement, 1) AS "same pivot %",
+           round(100 * earlier / failures, 1) AS "earlier %", round(mean_delay, 2) AS "mean delay (steps)",
+           round(mean_gap, 2) AS "mean gap before pivot"
+           FROM bound_quality""",
+        often_empty=True,
+    ),
+    Summary(
+        "reject_kinds",
+        "Rejected labels",
+        "SELECT env AS environment, name AS reason, kind, labels FROM reject_kinds",
+    ),
+    Summary(
+        "writers",
+        "Writers of guidance",
+        """SELECT env AS environment, writer, labels, accepted, round(100 * accepted_rate, 1) AS "accepted %",
+           round(mean_characters) AS "mean characters" FROM writers""",
+    ),
+    Summary(
+        "proofs",
+        "Labels that nobody proved a second time",
+        "SELECT env AS environment, failures, unproved FROM proofs WHERE unproved > 0",
+        often_empty=True,
+    ),
+)
+"""What ``pivot stats`` shows, in order."""
+
+
+def json_ready(value: Any) -> Any:
+    """Return a cell as JSON has it: bytes as hexadecimal digits, a float that is no number as null."""
+    if isinstance(value, dict):
+        return {str(key): json_ready(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def csv_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a result as CSV; cells that hold lists or structs are JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    for row in rows:
+        cells = map(json_ready, row)
+        writer.writerow([json.dumps(each) if isinstance(each, dict | list) else each for each in cells])
+    return text.getvalue()
+
+
+def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return a result as JSON objects, one a row."""
+    return [dict(zip(names, map(json_ready, row), strict=True)) for row in rows]
+
+
+def save_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, style: Format, path: Path) -> None:
+    """Write the result of a query to a file, whole or not at all.
+
+    Raises:
+        ConfigError: the query is wrong; StoreError: the store is damaged, or the file cannot be written.
+    """
+    if style is Format.PARQUET:
+        sink = io.BytesIO()
+        pq.write_table(query_table(root, connection, sql), sink)
+        write_file(path, sink.getvalue())
+        return
+    names, rows = run_query(root, connection, sql)
+    text = csv_text(names, rows) if style is Format.CSV else json.dumps(json_rows(names, rows), indent=2) + "\n"
+    write_file(path, text.encode())
+
+
+def save_summary(root: Path, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
+    """Write every view of the summary to a file of its own; return their names. The errors are those of a result."""
+    names = [f"{each.view}.{style.value}" for each in SUMMARY]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}; choose another --out") from error
+    for each, name in zip(SUMMARY, names, strict=True):
+        save_result(root, connection, f"SELECT * FROM {each.view}", style, folder / name)
+    return names
+
+
+def summary_json(root: Path, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Return every view of the summary, by name."""
+    return {each.view: json_rows(*run_query(root, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}
