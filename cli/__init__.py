@@ -12,6 +12,7 @@ from ..errors import PivotError
 from ..flows.engines.server import quiet_prefect
 from .build import build
 from .cache import cache
+from .compare import compare
 from .console import err, show_error
 from .doctor import doctor
 from .evaluate import evaluation
@@ -37,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, peek, relabel, settings, doctor, cache):
+for command in (build, verify, stats, compare, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command()(rl)

@@ -1,23 +1,14 @@
 """How good an Analyzer is, from readings and labels alone: shares with intervals over levels, confusion, reliability.
 
-Episodes of one level are alike, so the unit that is drawn is the level: an interval is the middle 95 % of the shares of
-many resamples of levels, each with all of its records. Pure functions of numbers; nothing here knows a model.
+Pure functions of numbers; nothing here knows a model.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from ..intervals import RESAMPLES, middle, resampled_means, sums_by_level
 
-from ..identity import derive_seed
-
-RESAMPLES = 2000
-"""Of levels, for an interval: its ends move by about a tenth of its width from one set of resamples to another."""
-LEVEL = 0.95
-_DRAWS_TOGETHER = 200_000
-"""Levels drawn at a time: all draws of all resamples of ten thousand levels would take 160 MB."""
 BINS = 10
 """Of equal width, for the reliability of probabilities."""
 
@@ -111,31 +102,12 @@ def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resampl
     Raises:
         ValueError: there is no record, or not a level for each.
     """
-    if not values or len(values) != len(levels):
-        raise ValueError(f"{len(values)} values of {len(levels)} records; expected one a record, and at least one")
-    places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
-    index = np.array([places[level] for level in levels])
-    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places)).astype(float)
-    counts = np.bincount(index, minlength=len(places)).astype(float)
+    sums, counts = sums_by_level(values, levels)
     mean = float(sums.sum() / counts.sum())
-    if len(places) == 1:
+    if len(sums) == 1:
         return Share(mean, 0.0, 1.0, len(values))
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(_resampled(sums, counts, resamples, seed), [tail, 1 - tail])
-    return Share(mean, float(low), float(high), len(values))
-
-
-def _resampled(
-    sums: NDArray[np.float64], counts: NDArray[np.float64], resamples: int, seed: int
-) -> NDArray[np.float64]:
-    """Return the means of resamples, each of as many levels as there are; shape (resamples,)."""
-    rng = np.random.Generator(np.random.PCG64(derive_seed("bootstrap", seed)))
-    means = np.empty(resamples)
-    together = max(1, _DRAWS_TOGETHER // len(sums))
-    for start in range(0, resamples, together):
-        drawn = rng.integers(len(sums), size=(min(together, resamples - start), len(sums)))
-        means[start : start + len(drawn)] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return means
+    low, high = middle(resampled_means(sums, counts, seed, resamples))
+    return Share(mean, low, high, len(values))
 
 
 def shares(records: Sequence[Scored], seed: int = 0) -> dict[str, Share]:

@@ -1,0 +1,48 @@
+"""``pivot compare``: two stores side by side."""
+
+import json
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..insight.compare import HEADER, compare_stores, screen_rows
+from ..insight.stats import Format, csv_text
+from .console import out, show_table
+
+_NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
+
+
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="Folder of a finished store, such as last week's.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the store to hold against it.")],
+    style: Annotated[Format, typer.Option("--format", help="How to give it out.")] = Format.TABLE,
+    seed: Annotated[int, typer.Option(help="Decides the draws of the bootstrap.")] = 0,
+) -> None:
+    """Show what changed from one store to another: success, groups without a signal, modes, pivots, slack.
+
+    In brackets are 95 % intervals by bootstrap over levels. Stores of the same levels (equal --tasks, --seed and
+    settings) are compared level by level, which gives narrower intervals of the difference. A star says that the
+    interval of the difference leaves zero out; among twenty rows one does so by chance.
+
+    [bold]Example[/]
+
+    pivot compare runs/monday runs/tuesday
+    """
+    if style is Format.PARQUET:
+        raise typer.BadParameter(_NO_PARQUET, param_hint="--format")
+    comparisons = compare_stores(old, new, seed)
+    rows = [each.row() for each in comparisons]
+    if style is Format.JSON:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    elif style is Format.CSV:
+        sys.stdout.write(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        out.print(f"{old} (old) against {new} (new)")
+        for env, some in groupby(comparisons, lambda each: each.env):
+            show_table(env, HEADER, screen_rows(list(some)))
+        out.print("*: the 95 % interval of the difference leaves zero out")
+        if not all(each.paired for each in comparisons):
+            out.print("the two hold other levels, which were drawn for each on its own: intervals are wider")

@@ -1,0 +1,69 @@
+"""Intervals by bootstrap over levels: episodes of one level are alike, so the unit that is drawn is the level.
+
+As many levels are drawn with replacement as there are, each with all of its values; an interval is the middle 95 % of
+the means of many such draws. Equal inputs give equal intervals.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .identity import derive_seed
+
+Floats = NDArray[np.float64]
+
+RESAMPLES = 2000
+"""Of levels, for an interval: its ends move by about a tenth of its width from one set of resamples to another."""
+LEVEL = 0.95
+_DRAWS_TOGETHER = 200_000
+"""Levels drawn at a time: all draws of all resamples of ten thousand levels would take 160 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return it for a screen."""
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def sums_by_level(values: Sequence[float], levels: Sequence[str]) -> tuple[Floats, Floats]:
+    """Return the sum and the number of the values of each level, in the order in which levels first appear.
+
+    Raises:
+        ValueError: there is no value, or not a level for each.
+    """
+    if not len(values) or len(values) != len(levels):
+        raise ValueError(f"{len(values)} values of {len(levels)} records; expected one a record, and at least one")
+    places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
+    index = np.array([places[level] for level in levels])
+    sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places)).astype(float)
+    return sums, np.bincount(index, minlength=len(places)).astype(float)
+
+
+def resampled_means(sums: Floats, counts: Floats, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
+    """Return the means of resamples, each of as many levels as there are; shape (resamples,).
+
+    Two calls with one seed and equally many levels draw the same places.
+    """
+    rng = np.random.Generator(np.random.PCG64(derive_seed("bootstrap", seed)))
+    means = np.empty(resamples)
+    together = max(1, _DRAWS_TOGETHER // len(sums))
+    for start in range(0, resamples, together):
+        drawn = rng.integers(len(sums), size=(min(together, resamples - start), len(sums)))
+        means[start : start + len(drawn)] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    return means
+
+
+def middle(means: Floats) -> tuple[float, float]:
+    """Return the ends of the interval that the means of resamples give."""
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
