@@ -1,0 +1,38 @@
+"""The queries of the docs run as they stand, and those with an answer in every store have one."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pivot.datasets.derived_views import DERIVED
+from pivot.datasets.views import query
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "queries.md"
+QUESTIONS = re.findall(r"^\*\*(\d+)\. .*?```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+MAY_BE_EMPTY = {"2", "15", "16", "18", "19"}
+"""What errors, rejects, traps and inexact certificates there are is up to the policy and the environments."""
+
+
+def test_there_are_twenty_and_they_use_the_views() -> None:
+    assert [number for number, _ in QUESTIONS] == [str(number) for number in range(1, 21)]
+    used = {name for name in DERIVED for _, sql in QUESTIONS if re.search(rf"\b{name}\b", sql)}
+    assert used >= set(DERIVED) - {"groups", "pivot_steps", "reject_kinds", "writers"}
+
+
+@pytest.mark.parametrize(("number", "sql"), QUESTIONS, ids=[number for number, _ in QUESTIONS])
+def test_a_question_is_answered(number: str, sql: str, small_store: Path) -> None:
+    names, rows = query(small_store, sql)
+    assert len(set(names)) == len(names) >= 2
+    assert rows or number in MAY_BE_EMPTY
+
+
+def test_some_answers_are_right(small_store: Path) -> None:
+    statements = dict(QUESTIONS)
+    failures = dict(query(small_store, "SELECT env, count(*) FROM pivots GROUP BY env")[1])
+    for number, column in (("9", 2), ("12", 3), ("13", 2)):
+        counted: dict[str, int] = {}
+        for row in query(small_store, statements[number])[1]:
+            counted[row[0]] = counted.get(row[0], 0) + row[column]
+        assert counted == failures, number
+    turns = query(small_store, "SELECT count(*) FROM steps")[1][0][0]
+    assert sum(row[2] for row in query(small_store, statements["5"])[1]) == turns
