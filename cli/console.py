@@ -62,6 +62,7 @@ STAGE_NAMES = {
     "label": "labelling",
     "export": "exporting",
     "verify": "verifying",
+    "probe": "playing again",
 }
 
 

@@ -8,6 +8,7 @@ from ..datasets.proof.verify import refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..flows.engines.local import available_cores, worker_pool
+from ..insight.probe.proof import probe_problems
 from ..storage import open_storage
 from ..storage.commit import settle
 from .console import ProgressBars, err, out, styled
@@ -29,8 +30,9 @@ def verify(
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
-    every label from a second, independent search. The exit status is 1 when a problem was found. No path that run.json
-    names is followed without --sources, so a store from elsewhere can be verified safely.
+    every label from a second, independent search; retries of a rollback probe are played again. The exit status is 1
+    when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
+    be verified safely.
 
     [bold]Example[/]
 
@@ -41,6 +43,7 @@ def verify(
     environments = list(Store.open(root).config.environments)
     with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream, follow=sources)
+    report.problems += probe_problems(Store.open(root), follow=sources)
     for note in report.notes:
         err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     for problem in report.problems[:_SHOWN_PROBLEMS]:

@@ -40,6 +40,8 @@ class Batch:
     """The Student prompt; by default the one registered for the environment."""
     work: Any = None
     """Whatever the receiver needs to know."""
+    samples: Sequence[int] | None = None
+    """The sample indices of every task, where they are not ``range(rollouts)``."""
 
 
 Receive = Callable[[Batch, list[TaskRollouts]], None]
@@ -64,7 +66,7 @@ def roll_out_tasks(
     The arguments are the fields of :class:`Batch` and those of :func:`run_batches`, which also says what is raised.
     """
     collected: list[TaskRollouts] = []
-    batch = Batch(env_type, config, tasks, rollouts, only, run_id, prompt)
+    batch = Batch(env_type, config, tasks, rollouts, only=only, run_id=run_id, prompt=prompt)
 
     def receive(_: Batch, records: list[TaskRollouts]) -> None:
         collected.extend(records)
@@ -114,7 +116,7 @@ class _OpenBatch:
         self.episodes = [
             (run, sample)
             for run in self.runs
-            for sample in range(batch.rollouts)
+            for sample in (range(batch.rollouts) if batch.samples is None else batch.samples)
             if batch.only is None or run.id_of(sample) in batch.only
         ]
         self.left = len(self.episodes)

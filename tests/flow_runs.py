@@ -14,7 +14,7 @@ from pivot.datasets.store import Store
 CLI = [sys.executable, "-c", "from pivot.cli import main; main()"]
 """The ``pivot`` command, wherever this interpreter finds the package."""
 
-FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb")
+FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")
 """What may differ between equal runs: latencies, and the files that hold digests of them."""
 
 

@@ -1,0 +1,50 @@
+"""The arms of the probe: from where a failure is played again, and what the policy is told there (spec section 6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ...training.contexts import random_other_step
+
+Restore = Literal["pivot", "before", "after", "random"]
+Hint = Literal["none", "self", "teacher"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeArm:
+    """One condition of the probe."""
+
+    name: str
+    summary: str
+    """Half a sentence for ``--help`` and the docs."""
+    restore: Restore = "pivot"
+    hint: Hint = "none"
+
+    def step(self, episode_id: str, pivot: int, num_steps: int) -> int | None:
+        """Return the step whose state is restored, None where the episode has none to play again.
+
+        Args:
+            episode_id: decides the random step.
+            pivot: t*.
+            num_steps: T; steps 0 to T - 1 were taken.
+        """
+        if self.restore == "random":
+            return random_other_step(episode_id, pivot, num_steps) if num_steps > 1 else None
+        step = pivot + {"pivot": 0, "before": -1, "after": 1}[self.restore]
+        return step if 0 <= step < num_steps else None
+
+
+PROBE_ARMS: Mapping[str, ProbeArm] = {
+    arm.name: arm
+    for arm in (
+        ProbeArm("no_hint", "from t*, told nothing"),
+        ProbeArm("after", "from t* + 1, told nothing: the step that was lost stays lost", "after"),
+        ProbeArm("self", "from t*, told m* and what the policy's own model writes", hint="self"),
+        ProbeArm("teacher", "from t*, told m* and the label's guidance", hint="teacher"),
+        ProbeArm("random", "control: from a uniform random other step", "random"),
+        ProbeArm("before", "control: from t* - 1", "before"),
+    )
+}
+"""By name, in the order of tables. The order is also part of the ids of retries: new arms go to the end."""
+
+DEFAULT_ARMS = tuple(PROBE_ARMS)

@@ -1,0 +1,180 @@
+"""Prove the rows of a probe again: every retry is re-executed, every return added up, every claim derived anew.
+
+The replies of the policy are taken as they are stored; everything around them is not: the restored state is reached by
+the logged actions, the new actions are given to a new environment, and rewards, end, returns, lift and success follow.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from math import isclose
+from typing import Any
+
+from ...datasets.config import Shard
+from ...datasets.parquet import read_table
+from ...datasets.schema import EPISODES, LABELS, STEPS
+from ...datasets.store import Store
+from ...datasets.tables import steps_by_episode
+from ...environments.base import PivotEnv, Task
+from ...errors import StoreError
+from ...records import from_row
+from ...rollouts.base import judged
+from .arms import PROBE_ARMS
+from .rates import probe_settings
+from .records import (
+    FOLDER,
+    PROBE,
+    RECEIPTS,
+    SETTINGS_FILE,
+    ProbeSettings,
+    Retry,
+    RetryStatus,
+    is_lift,
+    probe_file,
+    suffix_return,
+)
+
+
+def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
+    """Return what is wrong with the probe of a store; nothing for a store that was not probed.
+
+    With ``follow`` the places that the settings of environments name are used, as in ``verify_store``.
+
+    Raises:
+        StoreError: a table cannot be read.
+    """
+    manifest = store.manifest()
+    present = set(store.storage.listing(FOLDER))
+    listed = {name for name in manifest if name.startswith(f"{FOLDER}/")}
+    problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
+    if SETTINGS_FILE not in listed:
+        return problems
+    expected = {SETTINGS_FILE, *map(probe_file, store.config.shards())}
+    problems += [f"{name}: a file that a probe does not make" for name in sorted(listed - expected)]
+    for shard in store.config.shards():
+        if probe_file(shard) not in listed:
+            problems.append(f"{probe_file(shard)}: the shard was not probed; run: pivot probe {store.root}")
+            continue
+        try:
+            problems += _shard_problems(store, shard, follow=follow)
+        except StoreError as error:
+            problems.append(str(error))
+        except Exception as error:  # noqa: BLE001 - a stranger's rows break what derives from them in any way
+            problems.append(f"{probe_file(shard)}: the rows do not fit together ({type(error).__name__}: {error})")
+    return problems
+
+
+def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
+    name = probe_file(shard)
+    rows = [from_row(Retry, row) for row in read_table(store.storage, name, PROBE).to_pylist()]
+    tables = {schema: store.read(schema, shard) for schema in (EPISODES, STEPS, LABELS)}
+    episodes = {row["episode_id"]: row for row in tables[EPISODES].to_pylist()}
+    labels = {row["episode_id"]: row for row in tables[LABELS].to_pylist()}
+    steps = steps_by_episode(tables[STEPS].to_pylist())
+    settings = probe_settings(store)
+    current = [row for row in rows if row.label_version == str(store.config.label_version)]
+    problems = [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
+    env = store.run.env(shard.env)
+    config = env.config if follow else env.config.without_locations()
+    live = env.type(config) if config.repeats_exactly else None  # a simulator is not started to verify
+    try:
+        for row in current:
+            episode, label = episodes.get(row.episode_id), labels.get(row.episode_id)
+            if episode is None or label is None:
+                continue  # counted above
+            found = _claims(row, episode, label)
+            if not found and live is not None and row.status is RetryStatus.DONE:
+                live.draw_frames = False
+                found = _replayed(live, row, episode, steps[row.episode_id], settings.gamma)
+            problems += [f"{name} {row.retry_id}: {text}" for text in found]
+    finally:
+        if live is not None:
+            live.close()
+    return problems
+
+
+def _count_problems(
+    rows: Sequence[Retry], labels: Mapping[str, Mapping[str, Any]], settings: ProbeSettings
+) -> list[str]:
+    """Every failure has to be there in every arm as often as the settings say, and nothing else. None if all is old."""
+    if not rows:
+        return []
+    failures = [
+        name
+        for name, label in labels.items()
+        if label["pivot_step"] is not None and (label["accepted"] or not settings.accepted_only)
+    ]
+    wanted = {(name, arm, sample) for name in failures for arm in settings.arms for sample in range(settings.resamples)}
+    found = [(row.episode_id, row.arm, row.sample_idx) for row in rows]
+    counts = Counter(found)
+    problems = [f"a retry of {each} is there twice" for each in sorted(set(found)) if counts[each] > 1]
+    problems += [f"the retry {each} is missing" for each in sorted(wanted - set(found))]
+    return problems + [f"the retry {each} is none that the probe makes" for each in sorted(set(found) - wanted)]
+
+
+def _claims(row: Retry, episode: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
+    """Compare what a row says about its failure with the failure."""
+    kind = (label["certificate"] or {}).get("kind")
+    expected = {"pivot_step": label["pivot_step"], "kind": kind, "task_id": episode["task_id"], "env": episode["env"]}
+    problems = [
+        f"its {name} is {getattr(row, name)!r}, that of the store {value!r}"
+        for name, value in expected.items()
+        if getattr(row, name) != value
+    ]
+    if row.arm not in PROBE_ARMS:
+        return [*problems, f"its arm {row.arm!r} is none of a probe"]
+    step = PROBE_ARMS[row.arm].step(row.episode_id, row.pivot_step, episode["num_steps"])
+    if row.restore_step != step:
+        problems.append(f"its restore_step is {row.restore_step}, that of the arm {step}")
+    if (row.status is RetryStatus.NO_SUFFIX) != (step is None):
+        problems.append(f"its status is {row.status.value}, but from step {step} there is something to be played")
+    if PROBE_ARMS[row.arm].hint == "teacher" and row.hint != (label["failure_reason"] or ""):
+        problems.append("its hint is not the guidance of the label")
+    if PROBE_ARMS[row.arm].hint == "none" and row.hint is not None:
+        problems.append("it has a hint in an arm without one")
+    if row.status is not RetryStatus.DONE and any(
+        getattr(row, name) is not None for name in ("lift", "success", "new_return", "rewards", "actions")
+    ):
+        problems.append("it was not played, but says what came of it")
+    return problems
+
+
+def _replayed(
+    env: PivotEnv, row: Retry, episode: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], gamma: float
+) -> list[str]:
+    """Re-execute a retry and compare what it claims."""
+    start = row.restore_step or 0
+    actions, payloads, rewards, valid = row.actions or [], row.payloads or [], row.rewards or [], row.action_valid or []
+    if not len(actions) == len(payloads) == len(rewards) == len(valid) == len(row.responses or []):
+        return ["its columns are of different lengths"]
+    tolerance = env.config.tolerance or 1e-9
+    task = Task(**{each.name: episode[each.name] for each in fields(Task)})
+    env.reset(options={"state": task.initial_state, "instruction": task.instruction})
+    plays = [(step["action"], step["payload"], step["action_valid"]) for step in steps[:start]]
+    plays += [(action, payload or None, ok) for action, payload, ok in zip(actions, payloads, valid, strict=True)]
+    got: list[float] = []
+    ended, told = False, {}
+    for t, (action, payload, ok) in enumerate(plays):
+        if ended:
+            return [f"it goes on after step {t - 1}, where the episode is over"]
+        _, reward, terminated, truncated, info = env.step(env.encode_action(action, payload))
+        told = judged(info, ok)
+        got.append(float(reward))
+        ended = terminated or truncated
+    if not ended:
+        return ["it stops before the episode is over"]
+    problems: list[str] = []
+    for t, (mine, stored) in enumerate(zip(got[start:], rewards, strict=True), start):
+        if not isclose(mine, stored, rel_tol=0, abs_tol=tolerance):
+            problems.append(f"step {t} gives {mine}, the row says {stored}")
+    logged = [step["reward"] for step in steps]
+    success = bool(told["success"]) if env.profile.has_success_bit else sum(got) >= env.success_return - tolerance
+    old, new = suffix_return(logged, start, gamma), suffix_return(list(rewards), 0, gamma)
+    for name, value in (("old_return", old), ("new_return", new)):
+        if not isclose(getattr(row, name), value, rel_tol=0, abs_tol=1e-9):
+            problems.append(f"its {name} is {getattr(row, name)}, its rewards give {value}")
+    if row.lift != is_lift(old, new):
+        problems.append(f"its lift is {row.lift}, its returns give {is_lift(old, new)}")
+    if row.success != success:
+        problems.append(f"its success is {row.success}, played again it is {success}")
+    return problems

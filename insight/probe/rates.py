@@ -1,0 +1,203 @@
+"""What a probe says: lift rates with intervals, group rates with the new returns, and alarms (spec section 6).
+
+A failure counts once in an arm, with the share of its retries that lifted it; one that has nothing left to be played
+again counts in no rate. Intervals are over levels. Group rates are those of the store with the return of each failed
+member replaced by its prefix and the first new suffix.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ...datasets.parquet import read_table
+from ...datasets.store import Store
+from ...errors import StoreError
+from ...intervals import Interval, middle, resampled_means, sums_by_level
+from ...rollouts.base import GROUP_SIZE
+from .arms import PROBE_ARMS
+from .records import DECIMALS, PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
+
+EXACT = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRate:
+    """One arm of one environment."""
+
+    env: str
+    arm: str
+    failures: int
+    """Failures that were played again at least once."""
+    nothing_left: int
+    """Failures without a suffix from there."""
+    not_played: int
+    """Retries that broke, could not be restored, or had no hint to tell."""
+    lift: Interval | None
+    """Share of the failures that a retry lifts, with its interval over levels."""
+    success: Interval | None
+    """Share of the failures that a retry brings to the goal."""
+    sigma0: float | None
+    """Share of the groups whose eight returns agree, with the new returns in them."""
+    all_fail: float | None
+    """Share of the groups without a success, with the new outcomes in them."""
+
+    def row(self) -> dict[str, Any]:
+        """Return it as flat data."""
+        row = asdict(self)
+        for name in ("lift", "success"):
+            interval = row.pop(name)
+            for part in ("value", "low", "high"):
+                row[name if part == "value" else f"{name}_{part}"] = None if interval is None else interval[part]
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRates:
+    """The groups of an environment before anything is replaced."""
+
+    env: str
+    groups: int
+    sigma0: float | None
+    all_fail: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """Labels that a success from t* + 1 refutes."""
+
+    env: str
+    kind: str
+    failures: int
+    """Failures that were played again from there."""
+    refuted: int
+    episodes: tuple[str, ...]
+    """Ids of the first few."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether it cannot be: an exact certificate says that no play reaches the goal from there."""
+        return self.kind == EXACT and self.refuted > 0
+
+
+def probe_rows(store: Store) -> pl.DataFrame:
+    """Return the rows of a store's probe, those of the current labels only.
+
+    Raises:
+        StoreError: the store was not probed, or a file is torn.
+    """
+    if SETTINGS_FILE not in store.manifest():
+        raise StoreError(f"{store.root} was not probed; run: pivot probe {store.root}")
+    tables = [read_table(store.storage, probe_file(shard), PROBE) for shard in store.config.shards()]
+    rows = pl.concat([pl.DataFrame(pl.from_arrow(table)) for table in tables])
+    return rows.filter(pl.col("label_version") == str(store.config.label_version))
+
+
+def probe_settings(store: Store) -> ProbeSettings:
+    """Return what the probe was asked for."""
+    return ProbeSettings(**store.storage.read_json(SETTINGS_FILE)["settings"])
+
+
+def arm_rates(store: Store) -> tuple[list[GroupRates], list[ArmRate]]:
+    """Return the groups of every environment, and every arm of it, in the order of tables.
+
+    Raises:
+        StoreError: the store was not probed.
+    """
+    rows, settings = probe_rows(store), probe_settings(store)
+    episodes = store.lazy().episodes.filter(pl.col("status") == "complete").collect()
+    groups: list[GroupRates] = []
+    rates: list[ArmRate] = []
+    for env in store.config.environments:
+        mine = episodes.filter(pl.col("env") == env)
+        groups.append(GroupRates(env, *_group_rates(mine, {}, set())))
+        for arm in PROBE_ARMS:
+            if arm in settings.arms:
+                chosen = rows.filter((pl.col("env") == env) & (pl.col("arm") == arm))
+                rates.append(_arm_rate(env, arm, chosen, mine))
+    return groups, rates
+
+
+def _arm_rate(env: str, arm: str, rows: pl.DataFrame, episodes: pl.DataFrame) -> ArmRate:
+    done = rows.filter(pl.col("status") == RetryStatus.DONE)
+    by_failure = done.group_by("episode_id", maintain_order=True).agg(
+        pl.col("task_id").first(), pl.col("lift").mean(), pl.col("success").mean()
+    )
+    empty = rows.filter(pl.col("status") == RetryStatus.NO_SUFFIX)["episode_id"].n_unique()
+    broken = rows.filter(~pl.col("status").is_in([RetryStatus.DONE, RetryStatus.NO_SUFFIX])).height
+    first = done.filter(pl.col("sample_idx") == 0)
+    totals = _new_totals(first, episodes)
+    won = set(first.filter(pl.col("success"))["episode_id"])
+    _, sigma0, all_fail = _group_rates(episodes, totals, won)
+    levels = by_failure["task_id"].to_list()
+    return ArmRate(
+        env,
+        arm,
+        by_failure.height,
+        empty,
+        broken,
+        mean_interval(by_failure["lift"].to_list(), levels),
+        mean_interval(by_failure["success"].to_list(), levels),
+        sigma0,
+        all_fail,
+    )
+
+
+def mean_interval(values: Sequence[float], levels: Sequence[str]) -> Interval | None:
+    """Return a mean with its interval over levels; None without values."""
+    if not values:
+        return None
+    sums, counts = sums_by_level(values, levels)
+    return Interval(float(sums.sum() / counts.sum()), *middle(resampled_means(sums, counts)))
+
+
+def _new_totals(first: pl.DataFrame, episodes: pl.DataFrame) -> dict[str, float]:
+    """The undiscounted return of each retried failure: its prefix and the new suffix."""
+    rewards = dict(zip(episodes["episode_id"], episodes["rewards"].to_list(), strict=True))
+    return {
+        episode: float(sum(rewards[episode][:step]) + sum(suffix))
+        for episode, step, suffix in zip(
+            first["episode_id"], first["restore_step"], first["rewards"].to_list(), strict=True
+        )
+    }
+
+
+def _group_rates(
+    episodes: pl.DataFrame, totals: dict[str, float], won: set[str]
+) -> tuple[int, float | None, float | None]:
+    keys = ["run_id", "group_id", "policy", "policy_config", "env_config"]
+    ordered = episodes.sort([*keys, "sample_idx"])
+    ids = ordered["episode_id"].to_list()
+    returns = [totals.get(name, old) for name, old in zip(ids, ordered["episode_return"], strict=True)]
+    failed = [lost and name not in won for name, lost in zip(ids, ordered["failed"], strict=True)]
+    blocks = (
+        ordered.select(keys)
+        .with_columns(pl.Series("value", np.round(returns, DECIMALS)), pl.Series("failed", failed, dtype=pl.Boolean))
+        .with_columns((pl.int_range(pl.len()).over(keys) // GROUP_SIZE).alias("block"))
+        .group_by([*keys, "block"])
+        .agg(pl.len().alias("size"), pl.col("value").n_unique(), pl.col("failed").all())
+        .filter(pl.col("size") == GROUP_SIZE)
+    )
+    if not blocks.height:
+        return 0, None, None
+    return blocks.height, float((blocks["value"] == 1).mean()), float(blocks["failed"].mean())  # pyright: ignore[reportArgumentType]
+
+
+def refuted_labels(store: Store) -> list[Refuted]:
+    """Return how often a success from t* + 1 refutes a label, by environment and kind of certificate.
+
+    Under an exact certificate there can be none: one is an alarm. Under a bound, a heuristic or an estimate it is how
+    often the label is too early.
+
+    Raises:
+        StoreError: the store was not probed.
+    """
+    rows = probe_rows(store).filter((pl.col("arm") == "after") & (pl.col("status") == RetryStatus.DONE))
+    found: list[Refuted] = []
+    for (env, kind), some in rows.group_by(["env", "kind"], maintain_order=True):
+        by_failure = some.group_by("episode_id", maintain_order=True).agg(pl.col("success").any())
+        wrong = by_failure.filter(pl.col("success"))["episode_id"].to_list()
+        found.append(Refuted(str(env), str(kind), by_failure.height, len(wrong), tuple(wrong[:5])))
+    return found

@@ -1,0 +1,135 @@
+"""Probe a store: play all its failures again, shard by shard, and list the result in the manifest.
+
+Shards of an embedded policy go to worker processes; those of a policy that waits for a model are played in one event
+loop, so that the model is kept busy across them. Whatever is finished is kept: the same call goes on where it stopped.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...datasets.config import RunConfig, Shard
+from ...datasets.progress import Reporter
+from ...datasets.store import Store
+from ...errors import ConfigError
+from ...rollouts.base import TaskRollouts
+from ...rollouts.loop import Batch, run_batches
+from ...storage import FileRecord
+from .arms import PROBE_ARMS
+from .records import SETTINGS_FILE, ProbeSettings, settings_record
+from .rollback import RollbackPolicy
+from .shard import ShardProbe
+
+STAGE = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDone:
+    """What is told about one shard; small, so that it can travel between processes."""
+
+    shard: Shard
+    files: dict[str, FileRecord]
+    retries: int
+    played: int
+
+
+Stream = Callable[[Callable[..., ShardDone], Sequence[tuple[Any, ...]]], Iterator[ShardDone]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What a probe left."""
+
+    retries: int
+    played: int
+    """Of them, those that were played by this call; the others were there."""
+
+
+def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream: Stream | None = None) -> ProbeResult:
+    """Play the failures of a finished store again.
+
+    Args:
+        root: the store; its policy plays.
+        settings: arms, resamples, discount.
+        reporter: is told how far the work has come, in retries.
+        stream: runs the shards of a policy that needs no model; by default one after the other in this process.
+
+    Raises:
+        ConfigError: an arm is unknown, or the policy cannot play these environments.
+        StoreError: there is no finished store, another run writes it, or the disk fails.
+        ServerGoneError: the model answers nobody any more; what is finished is kept.
+    """
+    unknown = [name for name in settings.arms if name not in PROBE_ARMS]
+    if unknown:
+        raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(PROBE_ARMS)}")
+    store = Store.open(root)
+    store.run.policy().check()
+    with store.storage.lock():
+        manifest = store.manifest()
+        shards = store.config.shards()
+        reporter.start(STAGE, len(shards))
+        if store.run.served:
+            done = _in_one_loop(store, settings, shards, reporter)
+        else:
+            done = []
+            arguments = [(root, store.config, settings, shard) for shard in shards]
+            for each in (stream or _one_by_one)(probe_shard, arguments):
+                done.append(each)
+                reporter.advance(STAGE, 1)
+        reporter.finish(STAGE)
+        files = {name: record for each in done for name, record in each.files.items()}
+        files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
+        store.write_manifest(manifest | files)
+    return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
+
+
+def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardDone]:
+    for each in arguments:
+        yield call(*each)
+
+
+def _policy_of(store: Store) -> RollbackPolicy:
+    return RollbackPolicy(store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
+
+
+def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:
+    """Probe one shard in an event loop of its own.
+
+    Raises:
+        StoreError, ConfigError: as :func:`probe_store` says.
+    """
+    store = Store(root, config)
+    policy = _policy_of(store)
+    work = ShardProbe(store, shard, settings, policy)
+
+    def receive(_: Batch, records: list[TaskRollouts]) -> None:
+        work.receive(records)
+
+    asyncio.run(run_batches(work.batches(), policy, receive))
+    return ShardDone(shard, work.write(), len(work.rows), work.pending)
+
+
+def _in_one_loop(store: Store, settings: ProbeSettings, shards: Sequence[Shard], reporter: Reporter) -> list[ShardDone]:
+    policy = _policy_of(store)
+    done: list[ShardDone] = []
+
+    def finish(work: ShardProbe) -> None:
+        done.append(ShardDone(work.shard, work.write(), len(work.rows), work.pending))
+        reporter.advance(STAGE, 1)
+
+    def batches() -> Iterator[Batch]:
+        for shard in shards:
+            work = ShardProbe(store, shard, settings, policy)
+            if not work.pending:
+                finish(work)
+            yield from work.batches()
+
+    def receive(batch: Batch, records: list[TaskRollouts]) -> None:
+        work: ShardProbe = batch.work
+        if work.receive(records):
+            finish(work)
+
+    asyncio.run(run_batches(batches(), policy, receive))
+    return done

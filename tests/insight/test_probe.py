@@ -1,0 +1,352 @@
+"""The rollback probe: exact odds, restored states, hints, resume, proof of every row, and labels that it refutes."""
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.parquet import write_tables
+from pivot.datasets.progress import Silent
+from pivot.datasets.store import Store
+from pivot.errors import ConfigError, StoreError
+from pivot.insight.probe.arms import PROBE_ARMS
+from pivot.insight.probe.proof import probe_problems
+from pivot.insight.probe.rates import arm_rates, mean_interval, probe_rows, refuted_labels
+from pivot.insight.probe.records import PROBE, ProbeSettings, is_lift, suffix_return
+from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
+from pivot.insight.probe.run import probe_store
+from pivot.rollouts.base import Reply, Turn
+from pivot.storage import LocalStorage
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.flow_runs import fingerprint
+from pivot.tests.insight.lake_odds import Lake
+from pivot.tests.stores import build_tiny, change_rows, copy_store, problems, rewrite_manifest
+from typer.testing import CliRunner
+
+ENVIRONMENTS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
+SKILL = 0.5
+HABITS = {"skill": SKILL, "misread": 0.0, "episode_spread": 0.0, "evenness": 0.0, "bad_format": 0.0, "blunder": 0.1}
+
+
+def _change_probe(root: Path, name: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    rows = change(pq.read_table(root / name).to_pylist())
+    write_tables(LocalStorage(root), [(name, PROBE, PROBE.table(rows))])
+    rewrite_manifest(root)
+
+
+def _probe(root: Path, **settings: Any) -> Path:
+    probe_store(root, ProbeSettings(**settings), Silent())
+    return root
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of all environments, probed once in every arm; copy it before changing anything."""
+    root = tmp_path_factory.mktemp("probe") / "store"
+    runs = {name: {"tasks": 2, "settings": {}} for name in ENVIRONMENTS}
+    pivot.build({"environments": runs, "rollouts": 4, "tasks_per_shard": 1}, root)
+    return _probe(root)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A FrozenLake store of an expert whose odds are known, its failures played again twelve times."""
+    root = tmp_path_factory.mktemp("lake") / "store"
+    runs = {"frozenlake": {"tasks": 60, "settings": {}}}
+    policy = {"name": "scripted", "options": {"habits": {"frozenlake": HABITS}}}
+    pivot.build({"environments": runs, "policy": policy}, root)
+    return _probe(root, arms=("no_hint", "after"), resamples=12)
+
+
+def _odds(root: Path) -> list[tuple[str, float, float]]:
+    """Of every failure its level, the exact chance of a lift from t*, and the sampled share."""
+    store = Store.open(root)
+    episodes = {row["episode_id"]: row for row in store.lazy().episodes.collect().to_dicts()}
+    rows = probe_rows(store)
+    sampled = rows.filter(rows["arm"] == "no_hint").group_by("episode_id", maintain_order=True).agg
+    import polars as pl
+
+    found: list[tuple[str, float, float]] = []
+    actions = ("left", "down", "right", "up")
+    for row in sampled(pl.col("lift").mean(), pl.col("pivot_step").first()).to_dicts():
+        episode = episodes[row["episode_id"]]
+        board = episode["initial_state"].split("\n")
+        level = Lake(
+            board,
+            actions,
+            sight=episode["horizon"],
+            chance=(1 + SKILL / (1 + SKILL)) / 2,
+            blunder=HABITS["blunder"],
+            hesitation=0.6,
+        )
+        cell = next((r, c) for r, line in enumerate(board) for c, mark in enumerate(line) if mark == "S")
+        for action in episode["actions"][: row["pivot_step"]]:
+            cell = level.after(cell, action)
+        step = row["pivot_step"]
+        exact = level.lift(cell, episode["horizon"] - step, episode["num_steps"] - step)
+        found.append((episode["task_id"], exact, row["lift"]))
+    return found
+
+
+def test_the_sampled_rate_is_the_exact_one(lake: Path) -> None:
+    odds = _odds(lake)
+    assert len(odds) > 100
+    exact, sampled = (sum(each[place] for each in odds) / len(odds) for place in (1, 2))
+    error = sum(chance * (1 - chance) / 12 for _, chance, _ in odds) ** 0.5 / len(odds)
+    assert abs(sampled - exact) < 2.576 * error
+    # The yardstick tells a wrong rule: one turn less, or the odds of a blind player, are many errors away.
+    assert abs(sampled - sum(each[1] for each in odds if each[1] < 0.5) / len(odds)) > 5 * error
+
+
+def test_intervals_hold_the_exact_rate(lake: Path) -> None:
+    odds = _odds(lake)
+    by_level: dict[str, list[float]] = {}
+    for level, exact, _ in odds:
+        by_level.setdefault(level, []).append(exact)
+    levels = list(by_level)
+    truth = sum(each[1] for each in odds) / len(odds)
+    rng, held = random.Random(2), 0
+    for _ in range(300):
+        drawn = [(f"{place}", exact) for place in range(80) for exact in by_level[rng.choice(levels)]]
+        values = [float(rng.random() < exact) for _, exact in drawn]
+        interval = mean_interval(values, [level for level, _ in drawn])
+        assert interval is not None
+        held += interval.low <= truth <= interval.high
+    assert 0.92 <= held / 300 <= 0.98
+
+
+def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
+    store = Store.open(lake)
+    rates = {each.arm: each for each in arm_rates(store)[1]}
+    no_hint, after = rates["no_hint"], rates["after"]
+    assert no_hint.lift is not None
+    assert after.lift is not None
+    assert after.success is not None
+    assert no_hint.lift.low > after.lift.high
+    assert after.success.value == 0
+    (refuted,) = refuted_labels(store)
+    assert (refuted.kind, refuted.refuted, refuted.alarm) == ("exact", 0, False)
+
+
+def test_every_environment_is_played_again_and_proved(five: Path) -> None:
+    store = Store.open(five)
+    rows = probe_rows(store)
+    assert set(rows["env"]) == set(ENVIRONMENTS)
+    assert set(rows["status"]) <= {"done", "no_suffix"}
+    assert probe_problems(store) == []
+    assert problems(five) == []
+    labels = store.lazy().labels.collect()
+    assert rows.height == labels.filter(labels["pivot_step"].is_not_null()).height * len(PROBE_ARMS)
+    for row in rows.to_dicts():
+        assert (row["restore_step"] is None) == (row["status"] == "no_suffix")
+        if row["arm"] == "after" and row["kind"] == "exact":
+            assert not row["success"]
+
+
+def test_a_second_run_plays_nothing_and_more_resamples_keep_what_is_there(five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    assert probe_store(root, ProbeSettings(), Silent()).played == 0
+    assert fingerprint(root) == fingerprint(five)
+    before = {row["retry_id"]: row for row in probe_rows(Store.open(root)).to_dicts()}
+    result = probe_store(root, ProbeSettings(resamples=2), Silent())
+    after = {row["retry_id"]: row for row in probe_rows(Store.open(root)).to_dicts()}
+    assert result.retries == 2 * len(before)
+    assert {name: after[name] for name in before} == before
+    assert probe_problems(Store.open(root)) == []
+
+
+def test_a_stopped_probe_goes_on_to_the_same_bytes(five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    made = sorted(path for path in (root / "probe").rglob("*.parquet"))
+    for path in made[::2]:  # as a kill before the manifest leaves it
+        path.unlink()
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("probe/")}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    (root / "probe/probe.json").unlink()
+    result = probe_store(root, ProbeSettings(), Silent())
+    assert 0 < result.played < result.retries
+    assert fingerprint(root) == fingerprint(five)
+
+
+def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pivot.rollouts.scripted.policy import ScriptedPolicy
+
+    root = copy_store(five, tmp_path / "store")
+    shutil.rmtree(root / "probe")
+    reply = ScriptedPolicy.reply
+
+    async def broken(self: ScriptedPolicy, turn: Turn) -> Reply:
+        if turn.seed % 11 == 0:
+            raise pivot.errors.PolicyError("the model is tired")
+        return await reply(self, turn)
+
+    monkeypatch.setattr(ScriptedPolicy, "reply", broken)
+    probe_store(root, ProbeSettings(), Silent())
+    errors = [row["error"] for row in probe_rows(Store.open(root)).to_dicts() if row["status"] == "error"]
+    assert errors
+    assert "the model is tired" in errors[0]
+    assert probe_problems(Store.open(root)) == []
+    monkeypatch.undo()
+    assert probe_store(root, ProbeSettings(), Silent()).played == len(errors)
+    assert fingerprint(root) == fingerprint(five)
+
+
+LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "lift": lambda row: {"lift": not row["lift"]},
+    "success": lambda row: {"success": not row["success"]},
+    "a reward": lambda row: {"rewards": [row["rewards"][0] + 0.5, *row["rewards"][1:]]},
+    "new_return": lambda row: {"new_return": row["new_return"] + 1},
+    "old_return": lambda row: {"old_return": row["old_return"] - 1},
+    "restore_step": lambda row: {"restore_step": row["restore_step"] + 1},
+    "pivot_step": lambda row: {"pivot_step": row["pivot_step"] + 1},
+    "kind": lambda row: {"kind": "exact" if row["kind"] != "exact" else "heuristic"},
+    "an action less": lambda row: {
+        name: row[name][:-1] for name in ("actions", "payloads", "action_valid", "rewards", "responses")
+    },
+    "arm": lambda _: {"arm": "teacher"},
+    "a hint": lambda _: {"hint": "go left"},
+    "status": lambda _: {"status": "no_suffix"},
+    "sample": lambda _: {"sample_idx": 7},
+    "episode": lambda _: {"episode_id": "episode-1-no-such"},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("env", ["sokoban", "svg"])
+def test_a_lie_is_caught(lie: str, env: str, five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    name = f"probe/{env}/00000.parquet"
+
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        place = next(place for place, row in enumerate(rows) if row["arm"] == "no_hint" and row["status"] == "done")
+        rows[place] |= LIES[lie](rows[place])
+        return rows
+
+    _change_probe(root, name, change)
+    assert any(name in found for found in probe_problems(Store.open(root)))
+
+
+def test_a_missing_row_and_a_stray_file_are_found(five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    shutil.copy(root / "probe/sokoban/00001.parquet", root / "probe/sokoban/00009.parquet")
+    _change_probe(root, "probe/sokoban/00000.parquet", lambda rows: rows[1:])
+    found = "\n".join(probe_problems(Store.open(root)))
+    assert "is missing" in found
+    assert "probe/sokoban/00009.parquet: a file that a probe does not make" in found
+
+
+def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
+    root = copy_store(lake, tmp_path / "store")
+    shutil.rmtree(root / "probe")
+
+    def too_early(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"pivot_step": 0} if row["pivot_step"] else row for row in rows]
+
+    for path in sorted((root / "labels").rglob("*.parquet")):
+        change_rows(root, path.relative_to(root).as_posix(), too_early)
+    rewrite_manifest(root)
+    result = CliRunner().invoke(
+        pivot.cli.app, ["probe", str(root), "--arm", "after", "--resamples", "4", "--workers", "1"]
+    )
+    assert result.exit_code == 1
+    assert "these labels are wrong" in result.output
+    assert "alarm:" in result.output
+    (refuted,) = refuted_labels(Store.open(root))
+    assert refuted.alarm
+    assert refuted.episodes
+
+
+class _Listener(pivot.rollouts.base.Policy):
+    """Remembers what it was asked, and always goes up."""
+
+    name = "listener"
+    config_type = pivot.plugins.Settings
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        self.turns.append(turn)
+        return Reply("<think>x</think><action>up</action>")
+
+
+def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -> None:
+    from dataclasses import fields
+
+    from pivot.datasets.schema import EPISODES, STEPS
+    from pivot.datasets.tables import steps_by_episode
+    from pivot.environments.base import Task
+    from pivot.rollouts.loop import Batch, run_batches
+
+    store = Store.open(five)
+    shard = store.config.shards()[0]
+    env = store.run.env(shard.env)
+    row = next(row for row in store.read(EPISODES, shard).to_pylist() if row["failed"] and row["num_steps"] > 4)
+    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())[row["episode_id"]]
+    task = Task(**{each.name: row[each.name] for each in fields(Task)})
+    failure = Failure(task, 0, steps, 3, "deadlock", "exact", "1", "Stay away from the wall.")
+    listener = _Listener()
+    policy = RollbackPolicy(listener, {shard.env: env.prompt})
+
+    class Everyone(dict[str, Planned]):
+        def get(self, key: str, default: Any = None) -> Planned:  # type: ignore[override]
+            return Planned(failure, 3, "Stay away from the wall.")
+
+    policy.planned = Everyone()
+    asyncio.run(run_batches([Batch(env.type, env.config, [task], 1, prompt=env.prompt)], policy, lambda *_: None))
+    assert [turn.t for turn in listener.turns][:1] == [3]
+    for turn in listener.turns:
+        text = json.dumps(turn.prompt.messages)
+        assert "Stay away from the wall." in text
+        assert "deadlock" in text
+    assert listener.turns[0].prompt.messages[-1]["content"][1] == {"type": "image", "frame_id": steps[3]["frame_id"]}
+
+
+def test_arms_name_their_steps() -> None:
+    steps = {name: arm.step("episode", 2, 5) for name, arm in PROBE_ARMS.items()}
+    assert steps.pop("random") in {0, 1, 3, 4}
+    assert steps == {"no_hint": 2, "after": 3, "self": 2, "teacher": 2, "before": 1}
+    assert PROBE_ARMS["after"].step("episode", 4, 5) is None
+    assert PROBE_ARMS["before"].step("episode", 0, 5) is None
+    assert PROBE_ARMS["random"].step("episode", 0, 1) is None
+
+
+def test_returns_and_lifts() -> None:
+    assert suffix_return([9.0, 1.0, 2.0, 4.0], 1, 0.5) == 1 + 1 + 1
+    assert is_lift(0.1 + 0.2, 0.3) is False
+    assert is_lift(0.3, 0.1 + 0.2) is False
+    assert is_lift(0.0, 1e-6)
+
+
+def test_the_command_shows_gives_out_and_refuses(five: Path, tmp_path: Path) -> None:
+    shown = run("probe", five, "--show")
+    assert "Suffix lift" in shown
+    assert "reads no hints" in shown
+    rows = json.loads(CliRunner().invoke(pivot.cli.app, ["probe", str(five), "--show", "--format", "json"]).stdout)
+    assert len(rows) == len(ENVIRONMENTS) * len(PROBE_ARMS)
+    assert isinstance(error_of("probe", five, "--arm", "sideways"), ConfigError)
+    error = error_of("probe", build_tiny(tmp_path / "store", "frozenlake"), "--show")
+    assert isinstance(error, StoreError)
+    assert "was not probed; run: pivot probe" in str(error)
+
+
+def test_a_relabelled_store_keeps_no_stale_rate(tmp_path: Path) -> None:
+    root = _probe(build_tiny(tmp_path / "store", "frozenlake"), arms=("no_hint",))
+    run("relabel", root, "--split", "episode", "--workers", "1")
+    store = Store.open(root)
+    assert probe_problems(store) == []
+    assert probe_rows(store).is_empty()
+    _probe(root, arms=("no_hint",))
+    assert probe_rows(Store.open(root)).height
+    assert probe_problems(Store.open(root)) == []
