@@ -24,7 +24,6 @@ from .rates import probe_settings
 from .records import (
     FOLDER,
     PROBE,
-    RECEIPTS,
     SETTINGS_FILE,
     ProbeSettings,
     Retry,
