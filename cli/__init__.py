@@ -18,6 +18,7 @@ from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .peek import peek
+from .plot import plot
 from .probe import probe
 from .relabel import relabel
 from .serving import serve_command
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, compare, probe, peek, relabel, settings, doctor, cache):
+for command in (build, verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command()(rl)

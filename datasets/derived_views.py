@@ -39,6 +39,7 @@ _BLOCK_COLUMNS = {
     "sigma0": "Whether all returns agree when rounded to 8 decimals.",
     "mean_return": "Mean of the returns.",
     "std_return": "Population standard deviation of the returns.",
+    "returns": "The returns, in order of sample index.",
 }
 
 DERIVED: dict[str, View] = {
@@ -65,7 +66,8 @@ DERIVED: dict[str, View] = {
             bool_and(failed) AS all_fail,
             count(DISTINCT round(episode_return, 8)) = 1 AS sigma0,
             avg(episode_return) AS mean_return,
-            stddev_pop(episode_return) AS std_return
+            stddev_pop(episode_return) AS std_return,
+            list(episode_return ORDER BY sample_idx) AS returns
         FROM numbered GROUP BY {_GROUP_KEY}, block""",
         _BLOCK_COLUMNS,
     ),

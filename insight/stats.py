@@ -157,13 +157,22 @@ def save_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, sty
     write_file(path, text.encode())
 
 
-def save_summary(root: Path, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
-    """Write every view of the summary to a file of its own; return their names. The errors are those of a result."""
-    names = [f"{each.view}.{style.value}" for each in SUMMARY]
+def make_folder(folder: Path) -> None:
+    """Make a folder for results.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}; choose another --out") from error
+
+
+def save_summary(root: Path, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
+    """Write every view of the summary to a file of its own; return their names. The errors are those of a result."""
+    names = [f"{each.view}.{style.value}" for each in SUMMARY]
+    make_folder(folder)
     for each, name in zip(SUMMARY, names, strict=True):
         save_result(root, connection, f"SELECT * FROM {each.view}", style, folder / name)
     return names

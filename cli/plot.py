@@ -1,0 +1,38 @@
+"""``pivot plot``: pictures of a store."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from ..insight.plots import save_plots
+from ..insight.stats import make_folder
+from ..storage import write_file
+from .console import out
+from .options import StorePath, option
+
+
+class PictureFormat(StrEnum):
+    """How pictures are stored."""
+
+    PNG = "png"
+    SVG = "svg"
+
+
+def plot(
+    root: StorePath,
+    target: Annotated[Path, option("Folder for the pictures.", "--out")] = Path("plots"),
+    style: Annotated[PictureFormat, option("How they are stored.", "--format")] = PictureFormat.PNG,
+) -> None:
+    """Draw what a store says: return ladder, failure modes, pivot steps, slack; after a probe also what it lifted.
+
+    The plotting library comes with the extra "plots" of the package.
+
+    [bold]Example[/]
+
+    pivot plot runs/first --out plots
+    """
+    pictures = save_plots(root, style.value)
+    make_folder(target)
+    for name, content in pictures.items():
+        write_file(target / name, content)
+    out.print(f"wrote to {target}: {', '.join(pictures)}")

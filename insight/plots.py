@@ -1,0 +1,235 @@
+"""Pictures of a store: return ladder, failure modes, pivot steps, slack, and what a rollback probe lifted.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart; where a colour means something, a hatch or a mark
+says it too. Every picture reads a named view or the rates of the probe, so the numbers behind it are in ``pivot stats``
+and ``pivot probe``. Nothing opens a window.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ..datasets.store import Store
+from ..datasets.views import connect, run_query
+from ..models.extras import need
+from .probe.arms import PROBE_ARMS
+from .probe.rates import ArmRate, arm_rates
+from .probe.records import SETTINGS_FILE
+
+EXTRA = "plots"
+BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#9A9A9A", "#222222"
+PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555", "#9A9A9A", BLACK)
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--", "**", "||")
+MOST_GROUPS = 150
+"""Groups that a ladder shows of an environment, evenly drawn from all in order of their mean return."""
+MOST_ACROSS = 3
+
+Figure = Any
+Rows = list[tuple[Any, ...]]
+
+
+def save_plots(root: Path, suffix: str = "png") -> dict[str, bytes]:
+    """Draw every picture that a store has something to say for; return files by name.
+
+    Args:
+        root: a finished store; of a probed one lifts are drawn, too.
+        suffix: ``png`` or ``svg``.
+
+    Raises:
+        StoreError: there is no finished store.
+        PluginError: the plotting library is not installed.
+    """
+    store = Store.open(root)
+    pictures: dict[str, Figure | None] = {}
+    with connect(root) as connection:
+        for name, draw in _OF_VIEWS.items():
+            pictures[name] = draw(root, connection)
+    if SETTINGS_FILE in store.manifest():
+        groups, rates = arm_rates(store)
+        pictures["lift"] = lift_bars(rates)
+        pictures["zero_variance"] = zero_variance_bars({each.env: each.sigma0 for each in groups}, rates)
+    return {f"{name}.{suffix}": _encoded(figure, suffix) for name, figure in pictures.items() if figure is not None}
+
+
+def _encoded(figure: Figure, suffix: str) -> bytes:
+    encoded = io.BytesIO()
+    # Without a date and with fixed ids, equal stores give equal files.
+    metadata = {"Date": None} if suffix == "svg" else {}
+    with need("matplotlib", EXTRA).rc_context({"svg.hashsalt": "pivot"}):
+        figure.savefig(encoded, format=suffix, dpi=110, facecolor="white", metadata=metadata)
+    return encoded.getvalue()
+
+
+def _panels(names: Sequence[str], width: float, height: float, title: str) -> tuple[Figure, list[Any]]:
+    """Return a figure and a panel for each name, a few in a row."""
+    across = min(len(names), MOST_ACROSS)
+    down = -(-len(names) // across)
+    size = (max(across * width, 5.6), 0.6 + down * height)
+    figure = need("matplotlib.figure", EXTRA).Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=12)
+    axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    for empty in axes[len(names) :]:
+        empty.set_axis_off()
+    for panel, name in zip(axes, names, strict=False):
+        panel.set_title(name, fontsize=10)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes[: len(names)]
+
+
+def _by_env(rows: Rows) -> dict[str, Rows]:
+    return {env: [row[1:] for row in some] for env, some in groupby(rows, lambda row: row[0])}
+
+
+def _read(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
+    return _by_env(run_query(root, connection, sql)[1])
+
+
+_LADDER_MARKS = ((False, BLUE, "o", "returns differ"), (True, ORANGE, "x", "all equal (σ = 0)"))
+
+
+def return_ladder(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+    """Draw the returns of every group on one vertical line, groups in order of their mean (paper, Fig. 2a)."""
+    groups = _read(
+        root,
+        connection,
+        "SELECT env, returns, sigma0 FROM groups ORDER BY env, mean_return, run_id, group_id, block",
+    )
+    if not groups:
+        return None
+    figure, panels = _panels(list(groups), 4.4, 3.0, "Returns within groups, by mean return")
+    for axes, rows in zip(panels, groups.values(), strict=True):
+        shown = [rows[place * len(rows) // min(len(rows), MOST_GROUPS)] for place in range(min(len(rows), MOST_GROUPS))]
+        lows, highs = zip(*((min(returns), max(returns)) for returns, _ in shown), strict=True)
+        axes.vlines(range(len(shown)), lows, highs, colors=GREY, linewidths=0.5, alpha=0.6)
+        for flat, colour, mark, label in _LADDER_MARKS:
+            points = [(x, y) for x, (returns, sigma0) in enumerate(shown) if bool(sigma0) is flat for y in returns]
+            if points:
+                axes.scatter(*zip(*points, strict=True), s=14, c=colour, marker=mark, linewidths=1.0, label=label)
+        share = sum(bool(sigma0) for _, sigma0 in rows) / len(rows)
+        of = f"{len(shown)} of {len(rows)} groups" if len(shown) < len(rows) else f"{len(rows)} groups"
+        axes.set(xlabel=f"{of}; σ = 0 in {100 * share:.1f} %", ylabel="return")
+        axes.set_xticks([])
+        axes.grid(axis="y", alpha=0.3)
+    _legend(figure, panels)
+    return figure
+
+
+def mode_bars(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+    """Draw how often each failure mode was found."""
+    modes = _read(root, connection, "SELECT env, failure_mode, failures, share FROM modes")
+    if not modes:
+        return None
+    figure, panels = _panels(list(modes), 4.4, 2.4, "Failure modes")
+    for axes, rows in zip(panels, modes.values(), strict=True):
+        names = [row[0] for row in rows][::-1]
+        shares = [100 * row[2] for row in rows][::-1]
+        axes.barh(names, shares, color=BLUE, height=0.7)
+        for place, (share, row) in enumerate(zip(shares, rows[::-1], strict=True)):
+            axes.text(share + 1.5, place, f"{share:.1f} % ({row[1]})", va="center", fontsize=8, color=BLACK)
+        axes.set(xlim=(0, 135), xlabel="share of the failures, %", xticks=range(0, 101, 25))
+        axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def pivot_histograms(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+    """Draw how often the pivot lies at each step, bars divided by failure mode."""
+    steps = _read(root, connection, "SELECT env, failure_mode, pivot_step, failures FROM modes_by_step")
+    if not steps:
+        return None
+    figure, panels = _panels(list(steps), 4.4, 2.9, "Pivot step")
+    for axes, rows in zip(panels, steps.values(), strict=True):
+        heights: dict[int, int] = {}
+        for number, mode in enumerate(dict.fromkeys(row[0] for row in rows)):
+            mine = {row[1]: row[2] for row in rows if row[0] == mode}
+            axes.bar(
+                list(mine),
+                list(mine.values()),
+                bottom=[heights.get(step, 0) for step in mine],
+                color=PALETTE[number % len(PALETTE)],
+                hatch=HATCHES[number % len(HATCHES)],
+                edgecolor="white",
+                label=mode,
+            )
+            for step, count in mine.items():
+                heights[step] = heights.get(step, 0) + count
+        axes.set(xlabel="t*, counted from 0", ylabel="failures")
+        axes.set(xlim=(min(heights) - 1, max(heights) + 1), ylim=(0, 1.4 * max(heights.values())))
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+    return figure
+
+
+def slack_histograms(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+    """Draw how many turns could still be wasted where the task was lost."""
+    slacks = _read(root, connection, "SELECT env, unit, slack, failures FROM slack_at_pivot")
+    if not slacks:
+        return None
+    figure, panels = _panels(list(slacks), 4.4, 2.6, "Slack at the pivot: turns left, less what was needed")
+    for axes, rows in zip(panels, slacks.values(), strict=True):
+        axes.bar([row[1] for row in rows], [row[2] for row in rows], color=BLUE, width=0.8)
+        axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
+        axes.set(xlabel=f"turns (need in {rows[0][0]})", ylabel="failures")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def lift_bars(rates: Sequence[ArmRate]) -> Figure | None:
+    """Draw the lift rate of every arm with its interval (paper, Fig. 2b)."""
+    envs = {env: list(some) for env, some in groupby(rates, lambda each: each.env)}
+    if not envs:
+        return None
+    figure, panels = _panels(list(envs), 4.4, 2.9, "Failures that a retry lifts, %")
+    for axes, arms in zip(panels, envs.values(), strict=True):
+        for place, each in enumerate(arms):
+            if each.lift is None:
+                axes.text(place, 1, "nothing\nleft", ha="center", fontsize=7, color=BLACK)
+                continue
+            number = list(PROBE_ARMS).index(each.arm)
+            value, low, high = (100 * part for part in (each.lift.value, each.lift.low, each.lift.high))
+            axes.bar(place, value, color=PALETTE[number], hatch=HATCHES[number], edgecolor="white", width=0.75)
+            axes.errorbar(place, value, [[value - low], [high - value]], fmt="none", ecolor=BLACK, capsize=3)
+            axes.text(place, high + 1, f"{value:.1f}", ha="center", fontsize=8, color=BLACK)
+        axes.set_xticks(range(len(arms)), [each.arm for each in arms], rotation=30, fontsize=8)
+        tops = [100 * each.lift.high for each in arms if each.lift is not None]
+        axes.set(ylim=(0, 1.2 * max(10, *tops)), ylabel="lift, %")
+    return figure
+
+
+def zero_variance_bars(stored: Mapping[str, float | None], rates: Sequence[ArmRate]) -> Figure | None:
+    """Draw the share of zero-variance groups, as stored and with the new returns of each arm (paper, Fig. 2c)."""
+    envs = {env: list(some) for env, some in groupby(rates, lambda each: each.env) if stored.get(env) is not None}
+    if not envs:
+        return None
+    figure, panels = _panels(list(envs), 4.4, 2.7, "Groups whose eight returns agree (σ = 0), %")
+    for axes, (env, arms) in zip(panels, envs.items(), strict=True):
+        before = stored[env] or 0.0
+        names = ["store", *(each.arm for each in arms)]
+        values = [100 * before, *(100 * (each.sigma0 or 0.0) for each in arms)]
+        axes.bar(names, values, color=[GREY, *[BLUE] * len(arms)], width=0.75)
+        for place, value in enumerate(values):
+            axes.text(place, value + 1, f"{value:.1f}", ha="center", fontsize=8, color=BLACK)
+        axes.axhline(100 * before, color=GREY, linestyle="--", linewidth=1)
+        axes.set_xticks(range(len(names)), names, rotation=30, fontsize=8)
+        axes.set(ylabel="groups, %", ylim=(0, max(10, *values) * 1.2))
+    return figure
+
+
+def _legend(figure: Figure, panels: Sequence[Any]) -> None:
+    """One legend for all panels, of every label once."""
+    found = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found) or 1, frameon=False)
+
+
+_OF_VIEWS: dict[str, Callable[[Path, duckdb.DuckDBPyConnection], Figure | None]] = {
+    "return_ladder": return_ladder,
+    "modes": mode_bars,
+    "pivot_steps": pivot_histograms,
+    "slack": slack_histograms,
+}

@@ -1,0 +1,63 @@
+"""Pictures show what the views say, and equal stores give equal files."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from pivot.datasets.views import connect, query
+from pivot.errors import PluginError
+from pivot.insight import plots
+from pivot.insight.plots import lift_bars, save_plots, zero_variance_bars
+from pivot.insight.probe.rates import ArmRate
+from pivot.intervals import Interval
+from pivot.tests.cli.command_line import error_of, run
+
+OF_STORES = ["modes", "pivot_steps", "return_ladder", "slack"]
+
+
+def test_a_store_is_drawn_and_equal_stores_give_equal_files(small_store: Path, tmp_path: Path) -> None:
+    for suffix in ("png", "svg"):
+        run("plot", small_store, "--out", tmp_path / suffix, "--format", suffix)
+        made = sorted((tmp_path / suffix).iterdir())
+        assert [path.stem for path in made] == OF_STORES
+        assert {path.name: path.read_bytes() for path in made} == save_plots(small_store, suffix)
+    for path in (tmp_path / "png").iterdir():
+        with Image.open(path) as picture:
+            assert picture.width > 400
+
+
+def test_bars_are_as_high_as_the_views_say(small_store: Path) -> None:
+    with connect(small_store) as connection:
+        figure = plots.pivot_histograms(small_store, connection)
+        ladder = plots.return_ladder(small_store, connection)
+    rows = query(small_store, "SELECT env, sum(failures) FROM modes_by_step GROUP BY env ORDER BY env")[1]
+    drawn = {
+        axes.get_title(): sum(bar.get_height() for bar in axes.patches) for axes in figure.axes if axes.get_title()
+    }
+    assert drawn == {env: float(total) for env, total in rows}
+    groups = dict(query(small_store, "SELECT env, count(*) FROM groups GROUP BY env")[1])
+    for axes in ladder.axes:
+        if axes.get_title():
+            points = sum(len(each.get_offsets()) for each in axes.collections if each.get_label()[0] != "_")
+            assert points == 8 * groups[axes.get_title()]
+
+
+def test_lifts_are_drawn_with_their_intervals_and_gaps_are_told() -> None:
+    rates = [
+        ArmRate("lake", "no_hint", 9, 0, 0, Interval(0.25, 0.125, 0.5), Interval(0, 0, 0), 0.5, 0.5),
+        ArmRate("lake", "after", 0, 9, 0, None, None, 0.75, 0.5),
+    ]
+    (axes,) = [axes for axes in lift_bars(rates).axes if axes.get_title()]
+    assert [bar.get_height() for bar in axes.patches] == [25.0]
+    assert {text.get_text() for text in axes.texts} == {"25.0", "nothing\nleft"}
+    (axes,) = [axes for axes in zero_variance_bars({"lake": 1.0}, rates).axes if axes.get_title()]
+    assert [bar.get_height() for bar in axes.patches] == [100.0, 50.0, 75.0]
+    assert zero_variance_bars({"lake": None}, rates) is None
+
+
+def test_without_the_library_the_install_line_is_said(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str, extra: str) -> None:
+        raise PluginError(f"package {module!r} is not installed; get it with: pip install 'pivot-vlm[{extra}]'")
+
+    monkeypatch.setattr(plots, "need", missing)
+    assert "pip install 'pivot-vlm[plots]'" in str(error_of("plot", small_store))
