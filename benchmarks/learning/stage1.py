@@ -30,6 +30,7 @@ from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from pivot.training.checkpoint import save_final
 from pivot.training.config import make_sft_config
 from pivot.training.encode import Batch, Encoder, Reply
+from pivot.training.loading import load_weights
 from pivot.training.samples import Sample, read_dataset
 from pivot.training.trainer import IDS, AnalyzerTrainer, Plan, arguments
 
@@ -87,9 +88,13 @@ def make_tokenizer(samples: Sequence[Sample]) -> Any:
         [levels.Digits(individual_digits=True), levels.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     logs = ["\n".join(text_of(sample).splitlines()[-sample.num_steps :]) for sample in samples]
-    # What all prompts share, up to the log, is one token.
-    shared = {text_of(sample).rpartition("- Compact action log:\n")[0] for sample in samples}
-    return bpe_tokenizer([*(sample.target for sample in samples), *logs], 1400, (*sorted(shared)[:4], READ), split)
+    targets = [sample.target for sample in samples]
+    return bpe_tokenizer([*targets, *logs], 1400, (*shared_texts(samples), READ), split)
+
+
+def shared_texts(samples: Sequence[Sample]) -> list[str]:
+    """Return what all prompts share, up to the log: each of these is one token."""
+    return sorted({text_of(sample).rpartition("- Compact action log:\n")[0] for sample in samples})[:4]
 
 
 def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
@@ -111,6 +116,19 @@ def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
         deviation=DEVIATION,
         seed=seed,
     )
+    return model, Encoder(processor)
+
+
+def load_start(folder: Path, samples: Sequence[Sample]) -> tuple[Any, Encoder]:
+    """Return the model that an easier setting left, with a token for what the prompts of this one share."""
+    model, processor = load_weights(str(folder), None, torch.float32)
+    old = len(processor.tokenizer)
+    new = processor.tokenizer.add_tokens(
+        [tokenizers.AddedToken(text, normalized=False) for text in shared_texts(samples)]
+    )
+    model.resize_token_embeddings(old + new, mean_resizing=False)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[old:].normal_(std=DEVIATION)
     return model, Encoder(processor)
 
 
@@ -263,6 +281,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blank", action="store_true", help="train and measure with blank collages")
+    parser.add_argument("--start", type=Path, help="the final folder of an easier setting's run, to go on from")
     parser.add_argument("--store", type=Path, help="a store of the setting (default: built beside --out)")
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
@@ -276,7 +295,7 @@ def main() -> None:
     held_out = held_out[:MEASURED]
     if not held_out:
         raise TrainingError(f"{store} holds no failure of {horizon} turns on its validation side; build more levels")
-    model, encoder = make_model(train, chosen.seed)
+    model, encoder = load_start(chosen.start, train) if chosen.start else make_model(train, chosen.seed)
     chosen.out.mkdir(parents=True, exist_ok=True)
     curve = chosen.out / "curve.jsonl"
     curve.unlink(missing_ok=True)
@@ -323,6 +342,7 @@ def main() -> None:
         "setting": chosen.setting,
         "seed": chosen.seed,
         "blank": chosen.blank,
+        "start": str(chosen.start) if chosen.start else None,
         "parameters": sum(weights.numel() for weights in model.parameters()),
         "train_records": len(train),
         "minutes": (perf_counter() - began) / 60,
