@@ -13,7 +13,6 @@ from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training import checkpoint as on_disk
 from pivot.training import loop
-from pivot.training.contexts import ARMS
 from pivot.training.play import plan_levels, roll_out
 from pivot.training.turns import group, roc_area, thinking_tokens, training_return
 
@@ -68,49 +67,6 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
     assert any(not torch.equal(before[name], after[name]) for name in before)
     again = loop.train(loop.prepare(config), out, resume=True)
     assert again.already_complete
-
-
-@pytest.mark.parametrize("arm", sorted(ARMS))
-def test_every_arm_makes_an_update(arm: str, player: Path, tmp_path: Path) -> None:
-    larger = str(player) if arm == "sdar" else None
-    (line,) = _run(tmp_path / "run", player, arm=arm, updates=1, teacher_model=larger, kl=0.0)
-    chosen = ARMS[arm]
-    assert (line["opd_active"] > 0) is chosen.distils
-    assert (line["analyzer_step_accuracy"] is None) is (chosen.analyzer in ("nobody", "frozen"))
-    if arm == "sdar":
-        assert line["opd_active"] == 1.0, "no failure gate"
-    if arm == "oracle":
-        assert line["analyzer_step_accuracy"] == line["analyzer_mode_accuracy"] == 1.0
-    if arm == "empty":
-        assert line["opd_gap"] == 0.0
-        assert line["opd_gate"] == 0.5
-
-
-def test_the_other_family_makes_an_update(tmp_path: Path) -> None:
-    from pivot.benchmarks.learning.player import FAMILIES  # which needs PyTorch
-
-    start = save_grammatical(tmp_path / "start", FAMILIES[1])
-    (line,) = _run(tmp_path / "run", start, arm="oracle", updates=1)
-    assert line["optimizer_steps"] > 0
-    assert line["generator_difference"] < 1e-5
-
-
-@pytest.mark.parametrize("env", ["sokoban", "navigation", "primitiveskill", "svg"])
-def test_every_environment_makes_an_update(env: str, player: Path, tmp_path: Path) -> None:
-    few = {"levels": 4, "prompts": 1, "rollouts": 2, "held_out": 0.3}
-    (line,) = _run(
-        tmp_path / "run",
-        player,
-        env=env,
-        settings={"horizon": 5 if env == "navigation" else 2},
-        arm="mpr",
-        updates=1,
-        **few,
-    )
-    assert line["episodes"] == 2
-    assert line["opd_active"] == 1.0
-    assert line["opd_gap"] != 0
-    assert "Kind of failure" in (tmp_path / "run" / "samples.txt").read_text(encoding="utf-8")
 
 
 def test_extensions_are_marked_and_run(player: Path, tmp_path: Path) -> None:
