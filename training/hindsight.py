@@ -119,6 +119,10 @@ class Batch:
     told: Mapping[str, Hindsight]
     """What the Teacher was told about each failure."""
 
+    def figures(self) -> dict[str, int]:
+        """Return how many random steps were wanted of episodes that have only one."""
+        return {"no_other_step": sum(each.no_other_step for each in self.told.values())}
+
 
 def make_batch(
     rollouts: Sequence[TaskRollouts], groups: Groups, failures: Failures, levels: Levels, config: RlConfig, decode: Any

@@ -6,8 +6,7 @@ asks, scores and differentiates its share, and all of them hold the same weights
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,17 +20,17 @@ from ..identity import digest
 from ..models.extras import need
 from ..models.transformers.model import Engine
 from ..models.weights import revision_of
-from ..rollouts.base import Episode, Status, TaskRollouts
+from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
 from .config import RL_NOT_RESULTS, RlConfig
-from .contexts import arm_of, hindsight_text
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
 from .engines import InProcessBackend
 from .engines.in_process import InProcessOptions
 from .hindsight import Batch, Failures, analyze, make_batch
+from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .loading import load_weights
 from .play import Levels, measure, plan_levels, roll_out
 from .ranks import Ranks
@@ -44,9 +43,7 @@ from .versions import training_versions
 torch: Any = need("torch", EXTRA)
 
 BEST = "best"
-ROLLOUTS, SAMPLES, OPTIMIZER = "rollouts", "samples.txt", "optimizer.pt"
-SAMPLE_HEAD = "===== update"
-PHASES = ("rollout", "analyze", "score", "update", "validate")
+ROLLOUTS, OPTIMIZER = "rollouts", "optimizer.pt"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -237,6 +234,7 @@ class _Run:
             "step": number,
             **outcomes(rollouts, groups),
             **failures.figures(),
+            **batch.figures(),
             **hindsight_figures(scored, config.beta),
             **measured,
             **token_figures(rollouts, scored),
@@ -272,8 +270,7 @@ class _Run:
 
     def _write(self, line: Line) -> None:
         if self.ranks.is_main:
-            with self.storage.local_path(on_disk.METRICS).open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
+            append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
 
     def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
         """Store the rollouts of an update as a shard of the store's tables, and two episodes for people."""
@@ -285,8 +282,7 @@ class _Run:
         write_tables(
             self.storage, [(f"{ROLLOUTS}/{schema.name}/{where}", schema, each) for schema, each in tables.items()]
         )
-        with self.storage.local_path(SAMPLES).open("a", encoding="utf-8") as stream:
-            stream.write(sample_text(number, self.config.env, rollouts, batch, failures))
+        append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
 
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
@@ -367,70 +363,3 @@ def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) ->
         "opd_active": sum(int(each.active.sum()) for each in scored) / max(1, valid),
         "generator_difference": torch.cat(differences).mean().item() if differences else None,
     }
-
-
-def cut_samples(storage: Storage, last: int) -> None:
-    """Forget the episodes of updates after ``last``, which will be made again."""
-    if storage.stat(SAMPLES) is None:
-        return
-    text = storage.read_bytes(SAMPLES).decode(errors="replace")
-    _, *parts = re.split(rf"^{SAMPLE_HEAD} (\d+)\n", text, flags=re.MULTILINE)
-    told = zip(parts[::2], parts[1::2], strict=True)
-    kept = [f"{SAMPLE_HEAD} {number}\n{part}" for number, part in told if int(number) <= last]
-    storage.write_bytes(SAMPLES, "".join(kept).encode())
-
-
-def progress(line: Mapping[str, Any], updates: int) -> str:
-    """Return the line of an update for people."""
-    seconds = line["seconds"]
-    shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
-    if line.get("opd_gap") is not None:
-        shown.append(f"gap {line['opd_gap']:+.3f} gate {line['opd_gate']:.2f}")
-    if line.get("analyzer_step_accuracy") is not None:
-        shown.append(f"analyzer {line['analyzer_step_accuracy']:.2f}")
-    if "validation" in line:
-        shown.append(f"held-out {line['validation']['success']['value']:.2f}")
-    phases = ", ".join(f"{name} {seconds[name]:.1f}" for name in PHASES if name in seconds)
-    return f"update {line['step']} of {updates}: {', '.join(shown)}; {sum(seconds.values()):.1f} s ({phases})"
-
-
-def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> str:
-    """Return one failure and one success of an update, as they were played, for people."""
-    episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
-    lines = [f"{SAMPLE_HEAD} {number}"]
-    for failed in (True, False):
-        episode: Episode | None = next((each for each in episodes if bool(each.failed) is failed), None)
-        if episode is None:
-            continue
-        lines.append(
-            f"--- {'failure' if failed else 'success'}: {episode.episode_id}, return {episode.episode_return:g}"
-        )
-        lines += [f"step {step.t}: {step.response!r} -> {step.action}, {step.reward:+g}" for step in episode.steps]
-        verdict, read = failures.verdicts.get(episode.episode_id), failures.readings.get(episode.episode_id)
-        if verdict is not None:
-            lines.append(f"solver: step {verdict.pivot_step}, {verdict.failure_mode}")
-        if read is not None:
-            trouble = f" ({read.problem}: {read.detail})" if read.problem else ""
-            lines.append(f"named: step {read.pivot_step}, {read.failure_mode}{trouble}")
-        known = batch.told.get(episode.episode_id)
-        if known is not None and known.parts:
-            lines.append(f"the Teacher was told:\n{hindsight_text(env, known)}")
-    return "\n".join(lines) + "\n"
-
-
-def policy_card(config: RlConfig, storage: Storage) -> str:
-    """Return the README of a checkpoint."""
-    measured = [line["validation"] for line in on_disk.read_metrics(storage) if "validation" in line]
-    told = arm_of(config.arm).summary
-    last = (
-        f"{measured[-1]['success']['value']:.3f} of {measured[-1]['success']['records']}"
-        if measured
-        else "not measured"
-    )
-    settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
-    return (
-        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {told}. It "
-        "acts as the Student alone; Analyzer and Teacher are not needed.\n\n"
-        f"Success on held-out levels when last measured: {last}. Measure it again: `pivot evaluate policy`.\n\n"
-        f"| setting | value |\n|---|---|\n{settings}\n"
-    )

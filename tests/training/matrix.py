@@ -94,13 +94,19 @@ def player(family: str) -> tuple[Any, Any]:
     )
 
 
-def rollouts_of(env: str, family: str, policy: Policy) -> list[TaskRollouts]:
-    """Rollouts of an update: one level played by the model itself, one by the stand-in, in the tokens of the model."""
-    levels, scripted = levels_of(env), deepcopy(contested(env))
+def tokenized(env: str, family: str) -> TaskRollouts:
+    """The stand-in's episodes of a contested level, in the tokens of a player."""
+    scripted = deepcopy(contested(env))
     encoder = Encoder(player(family)[1])
     for episode in scripted.episodes:
         for step in episode.steps:
             step.response_token_ids = tuple(encoder.reply_tokens(step.response))
+    return scripted
+
+
+def rollouts_of(env: str, family: str, policy: Policy) -> list[TaskRollouts]:
+    """Rollouts of an update: one level played by the model itself, one by the stand-in."""
+    levels, scripted = levels_of(env), tokenized(env, family)
     other = next(task for task in levels.train if task != scripted.task)
     return [*roll_out(levels, [other], policy, OWN), scripted]
 
