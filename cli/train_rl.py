@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..datasets.progress import Silent
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
 from ..training.contexts import ARMS, DEFAULT_ARM
@@ -154,7 +155,10 @@ def rl(
 
 
 def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
+    from ..flows.engines.local import InProcess, execute_with  # noqa: PLC0415
+    from ..flows.pipeline import finish_store  # noqa: PLC0415
     from ..training import loop  # noqa: PLC0415 - PyTorch and its friends take seconds
+    from ..training.played import FOLDER  # noqa: PLC0415
 
     prepared = loop.prepare(config)
     speaks = prepared.ranks.is_main
@@ -174,6 +178,11 @@ def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
     show_table("Last update", ["figure", "value"], rows)
     out.print(f"the policy is in {out_dir / 'final'}; curves: {out_dir / 'curves.png'}", soft_wrap=True)
     out.print(f"measure it: pivot evaluate policy {out_dir}", soft_wrap=True)
+    if 0 < config.keep_rollouts <= config.updates:
+        rollouts = out_dir / FOLDER
+        err.print("labelling what was played …", soft_wrap=True)
+        finish_store(rollouts, execute_with(InProcess()), Silent())
+        out.print(f"look at what it played: pivot stats {rollouts}; pivot peek {rollouts}", soft_wrap=True)
 
 
 def _tell(line: str) -> None:

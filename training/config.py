@@ -206,7 +206,9 @@ class RlConfig(Settings):
 
 
 RL_NOT_RESULTS = ("updates", "micro_batch_tokens", "save_every", "keep_rollouts")
-"""Fields of Stage II that may differ when a run is gone on with."""
+"""Fields of Stage II that decide no weight beyond rounding."""
+RL_MAY_CHANGE = ("updates", "micro_batch_tokens", "save_every")
+"""Those that may differ when a run is gone on with; the store of rollouts has one shard for every so many updates."""
 
 NOT_RESULTS = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
 """Fields that may differ when a run is gone on with: they change no weight beyond rounding."""

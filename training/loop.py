@@ -13,8 +13,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ..datasets.parquet import write_tables
-from ..datasets.tables import rollout_tables
 from ..errors import TrainingError
 from ..identity import digest
 from ..models.extras import need
@@ -24,7 +22,7 @@ from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
-from .config import RL_NOT_RESULTS, RlConfig
+from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
 from .engines import InProcessBackend
@@ -33,6 +31,7 @@ from .hindsight import Batch, Failures, analyze, make_batch
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .loading import load_weights
 from .play import Levels, measure, plan_levels, roll_out
+from .played import PlayedStore
 from .ranks import Ranks
 from .scoring import Scorer
 from .skills import check_same_tokens
@@ -43,7 +42,7 @@ from .versions import training_versions
 torch: Any = need("torch", EXTRA)
 
 BEST = "best"
-ROLLOUTS, OPTIMIZER = "rollouts", "optimizer.pt"
+OPTIMIZER = "optimizer.pt"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -124,7 +123,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         TrainingError: ``out`` holds something else, or a gradient is no number.
     """
     storage, config = open_storage(out), prepared.config
-    on_disk.check_run(storage, run_record(prepared), config, RL_NOT_RESULTS, resume=resume)
+    on_disk.check_run(storage, run_record(prepared), config, RL_MAY_CHANGE, resume=resume)
     last = on_disk.read_metrics(storage)[-1:] if resume else []
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
@@ -182,6 +181,10 @@ class _Run:
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
+        first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
+        self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
+        if self.ranks.is_main:
+            self.played.forget_after(self.done)
 
     def _frozen_copy(self) -> Any:
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
@@ -215,8 +218,9 @@ class _Run:
         config, clock = self.config, Clock()
         with clock.phase("rollout"):
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            tasks = self.levels.drawn(number, config)
-            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks)
+            tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
+            run_id = self.played.run_id(policy.config)
+            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
             groups = group(rollouts, config)
         with clock.phase("analyze"):
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
@@ -273,15 +277,10 @@ class _Run:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
 
     def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
-        """Store the rollouts of an update as a shard of the store's tables, and two episodes for people."""
-        every = self.config.keep_rollouts
-        if not self.ranks.is_main or not every or number % every:
+        """Store the rollouts of an update, and two episodes of it for people."""
+        if not self.ranks.is_main:
             return
-        tables = rollout_tables(rollouts)
-        where = f"{self.config.env}/{number:05d}.parquet"
-        write_tables(
-            self.storage, [(f"{ROLLOUTS}/{schema.name}/{where}", schema, each) for schema, each in tables.items()]
-        )
+        self.played.keep(number, rollouts)
         append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
 
     def _save(self, number: int) -> None:

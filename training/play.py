@@ -36,11 +36,13 @@ class Levels:
     prompt: StudentPrompt
     train: tuple[Task, ...]
     validation: tuple[Task, ...]
+    places: tuple[int, ...] = ()
+    """Of the training levels in the plan of all levels."""
 
-    def drawn(self, number: int, config: RlConfig) -> list[Task]:
-        """Return the levels of update ``number``: different ones, a function of the seed."""
+    def drawn(self, number: int, config: RlConfig) -> list[int]:
+        """Return which training levels update ``number`` plays, by place: different ones, a function of the seed."""
         rng = random.Random(derive_seed("levels", config.seed, number))
-        return [self.train[place] for place in sample_below(rng, len(self.train), config.prompts)]
+        return sample_below(rng, len(self.train), config.prompts)
 
 
 def plan_levels(config: RlConfig) -> Levels:
@@ -57,20 +59,19 @@ def plan_levels(config: RlConfig) -> Levels:
     listed = kind.fixed_tasks(settings)
     tasks = plan_tasks(kind, settings, config.seed, min(count, len(listed)) if listed is not None else count)
     sides = split_by_task([kind.canonical_state(task.initial_state) for task in tasks], config.held_out)
-    sorted_out: dict[bool, list[Task]] = {True: [], False: []}
-    for task, side in zip(tasks, sides, strict=True):
-        sorted_out[side == TRAIN].append(task)
-    if len(sorted_out[True]) < config.prompts:
+    places = tuple(place for place, side in enumerate(sides) if side == TRAIN)
+    if len(places) < config.prompts:
         raise TrainingError(
-            f"{config.env}: found {len(sorted_out[True])} training levels among {len(tasks)}, expected at least the "
+            f"{config.env}: found {len(places)} training levels among {len(tasks)}, expected at least the "
             f"{config.prompts} of one update; raise --levels, or lower --prompts"
         )
     prompt: StudentPrompt = plugins.load("prompts", config.env)
-    return Levels(kind, settings, prompt, tuple(sorted_out[True]), tuple(sorted_out[False]))
+    held_out = tuple(task for task, side in zip(tasks, sides, strict=True) if side != TRAIN)
+    return Levels(kind, settings, prompt, tuple(tasks[place] for place in places), held_out, places)
 
 
 def roll_out(
-    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE
+    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE, run_id: str = ""
 ) -> list[TaskRollouts]:
     """Play tasks, each process its share, and play those again that ended in an error.
 
@@ -80,7 +81,7 @@ def roll_out(
 
     def played(chosen: Sequence[Task], only: set[str] | None = None) -> list[TaskRollouts]:
         return roll_out_tasks(
-            levels.env, levels.config, chosen, policy, rollouts, only=only, run_id="", prompt=levels.prompt
+            levels.env, levels.config, chosen, policy, rollouts, only=only, run_id=run_id, prompt=levels.prompt
         )
 
     mine = ranks.share(tasks)
