@@ -29,6 +29,10 @@ def rl(
     teacher_model: Annotated[
         str | None, option("Arm sdar alone: the frozen larger model, a folder or a hub id.", "--teacher-model")
     ] = None,
+    teacher_url: Annotated[
+        str | None,
+        option("Where that model is served (vLLM; prompt log-probabilities), if not loaded here.", "--teacher-url"),
+    ] = None,
     revision: Annotated[str | None, option("Revision of the model on the hub.", "--revision")] = None,
     settings: Annotated[list[str] | None, option("Environment setting KEY=VALUE; may be given again.", "--set")] = None,
     updates: Annotated[
@@ -73,6 +77,22 @@ def rl(
     ] = None,
     micro_batch_tokens: Annotated[
         int | None, option("Tokens in memory at a time (default 16384).", "--micro-batch-tokens", panel=_ENGINE, min=1)
+    ] = None,
+    engine: Annotated[
+        str | None,
+        option("What generates: in-process (default), or vllm: servers of this run.", "--engine", panel=_ENGINE),
+    ] = None,
+    server_command: Annotated[
+        str | None,
+        option(
+            "What starts a vLLM server, with your options (default: python -m vllm.entrypoints.openai.api_server).",
+            "--server-command",
+            panel=_ENGINE,
+        ),
+    ] = None,
+    server_device: Annotated[
+        list[str] | None,
+        option("A server on this GPU (CUDA_VISIBLE_DEVICES); may be given again.", "--server-device", panel=_ENGINE),
     ] = None,
     generate: Annotated[
         int | None, option("Replies generated together (default 32).", "--generate", panel=_ENGINE, min=1)
@@ -126,6 +146,10 @@ def rl(
         "revision": revision,
         "arm": arm,
         "teacher_model": teacher_model,
+        "teacher_url": teacher_url,
+        "engine": engine,
+        "server_command": server_command,
+        "server_devices": tuple(server_device) if server_device else None,
         "updates": updates,
         "prompts": prompts,
         "rollouts": rollouts,

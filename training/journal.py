@@ -14,7 +14,7 @@ from .hindsight import Batch, Failures
 
 SAMPLES = "samples.txt"
 SAMPLE_HEAD = "===== update"
-PHASES = ("rollout", "analyze", "score", "update", "validate")
+PHASES = ("sync", "rollout", "analyze", "score", "update", "validate")
 
 
 def append(storage: Storage, name: str, text: str) -> None:

@@ -25,16 +25,24 @@ from . import checkpoint as on_disk
 from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
-from .engines import InProcessBackend
-from .engines.in_process import InProcessOptions
+from .engines import (
+    PROBE_TURNS,
+    InProcessBackend,
+    InProcessOptions,
+    Probe,
+    ServedBackend,
+    ServedTeacher,
+    Servers,
+    VllmEngine,
+)
 from .hindsight import Batch, Failures, analyze, make_batch
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .loading import load_weights
-from .play import Levels, measure, plan_levels, roll_out
+from .play import Levels, first_turns, measure, plan_levels, roll_out
 from .played import PlayedStore
 from .ranks import Ranks
-from .scoring import Scorer
-from .skills import check_same_tokens
+from .scoring import LoadedTeacher, Scorer, Teacher
+from .skills import SkillWriter, check_same_tokens
 from .turns import Groups, group
 from .update import Learner, Scored, hindsight_figures, score_turns
 from .versions import training_versions
@@ -43,6 +51,7 @@ torch: Any = need("torch", EXTRA)
 
 BEST = "best"
 OPTIMIZER = "optimizer.pt"
+SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -56,8 +65,8 @@ class Prepared:
     model: Any
     encoder: Encoder
     ranks: Ranks
-    frozen: tuple[Any, Encoder] | None = None
-    """The larger model of arms that have one."""
+    frozen: tuple[Any, Encoder] | ServedTeacher | None = None
+    """The larger model of arms that have one: loaded, or behind a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,10 @@ def prepare(config: RlConfig) -> Prepared:
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     encoder, frozen = Encoder(processor), None
-    if config.teacher_model is not None:
+    if config.teacher_url is not None:
+        frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
+        frozen.check(pictures=levels.config.horizon + 1)
+    elif config.teacher_model is not None:
         precision = torch.bfloat16 if uses_half(config) else torch.float32
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
@@ -168,16 +180,24 @@ class _Run:
         self.half = uses_half(self.config)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
-        self.frozen: tuple[Scorer, Any] | None = None
-        self.writer: Engine | None = None
-        if prepared.frozen is not None:
+        self.frozen: Teacher | None = None
+        self.writer: SkillWriter | None = None
+        if isinstance(prepared.frozen, ServedTeacher):
+            self.frozen = self.writer = prepared.frozen
+        elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
-            self.frozen = Scorer(its_encoder, half=self.half), larger
+            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), larger)
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
         if start is not None:
             path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
             self.learner.optimizer.load_state_dict(torch.load(path, map_location=self.model.device, weights_only=True))
+        self.served: VllmEngine | None = None
+        self.urls: list[str] = []
+        if self.config.engine == "vllm":
+            servers = Servers(self.config.server_command, self.config.server_devices, storage.local_path(SERVER_LOGS))
+            probe = Probe(self.encoder, first_turns(self.levels, PROBE_TURNS), half=self.half)
+            self.served = VllmEngine(servers, probe, storage.local_path(SERVED_WEIGHTS))
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
@@ -191,7 +211,14 @@ class _Run:
         return copy.to(self.model.device).eval().requires_grad_(False)
 
     def go(self) -> RlResult:
-        """Make all updates that are left, and the final folder."""
+        """Make all updates that are left, and the final folder; servers are ended whatever happens."""
+        try:
+            return self._go()
+        finally:
+            if self.served is not None:
+                self.served.close()
+
+    def _go(self) -> RlResult:
         config = self.config
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
@@ -216,6 +243,9 @@ class _Run:
     def _update(self, number: int) -> Line:
         """Make one update and return its line."""
         config, clock = self.config, Clock()
+        if self.served is not None:
+            with clock.phase("sync"):
+                self._sync(number - 1)
         with clock.phase("rollout"):
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
@@ -229,7 +259,7 @@ class _Run:
         with clock.phase("score"):
             self.scorer.pictures = dict(batch.pictures)
             if self.frozen is not None:
-                self.frozen[0].pictures = self.scorer.pictures
+                self.frozen.pictures = self.scorer.pictures
             scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
@@ -242,10 +272,22 @@ class _Run:
             **hindsight_figures(scored, config.beta),
             **measured,
             **token_figures(rollouts, scored),
+            "teacher_unscored": sum(each.turn.teacher is not None and not bool(each.active.any()) for each in scored),
+            "sync_difference": None if self.served is None else self.served.difference,
             "seconds": clock.seconds,
         }
 
-    def _backend(self, updates: int, *, max_tokens: int, temperature: float | None = None) -> InProcessBackend:
+    def _sync(self, updates: int) -> None:
+        """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
+        if self.served is None:
+            return
+        if self.ranks.is_main:
+            self.served.sync(updates, self.model, self._save_model)
+        self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
+
+    def _backend(
+        self, updates: int, *, max_tokens: int, temperature: float | None = None
+    ) -> InProcessBackend | ServedBackend:
         config = self.config
         options = InProcessOptions(
             model=config.model,
@@ -255,11 +297,14 @@ class _Run:
             max_tokens=max_tokens,
             temperature=temperature,
         )
+        if self.served is not None:
+            return ServedBackend(options, lambda: self.urls, self.encoder.placeholders, config.generate)
         return InProcessBackend(options, self.engine, batch=config.generate, half=self.half)
 
     def _validate(self, number: int) -> Line:
         """Play held-out levels as the Student alone; keep the weights if they are the best so far."""
         config, started = self.config, perf_counter()
+        self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
         played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
@@ -286,7 +331,7 @@ class _Run:
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
             folder = on_disk.Checkpoint(number).folder
-            self._save_model(folder)
+            self._save_all(self.storage.local_path(folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
@@ -301,13 +346,18 @@ class _Run:
         finally:
             self.model.generation_config = drawn_with
 
-    def _save_model(self, folder: str) -> None:
-        where = str(self.storage.local_path(folder))
+    def _save_model(self, where: str) -> None:
+        with self._own_defaults():
+            self.model.save_pretrained(where)
+        self.encoder.processor.save_pretrained(where)
+        for file, content in on_disk.further_files(self.config.model).items():
+            if not (Path(where) / file).exists():
+                (Path(where) / file).write_bytes(content)
+
+    def _save_all(self, where: Path) -> None:
         try:
-            with self._own_defaults():
-                self.model.save_pretrained(where)
-            self.encoder.processor.save_pretrained(where)
-            torch.save(self.learner.optimizer.state_dict(), self.storage.local_path(f"{folder}/{OPTIMIZER}"))
+            self._save_model(str(where))
+            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
         except (OSError, RuntimeError) as error:
             raise TrainingError(
                 f"cannot write {where}: {error}; free some space and run the same command with --resume"

@@ -14,9 +14,10 @@ from .. import plugins
 from ..datasets.config import env_config, environment
 from ..datasets.split import TRAIN, split_by_task
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import TrainingError
+from ..errors import PolicyError, TrainingError
 from ..identity import derive_seed, sample_below
-from ..rollouts.base import Episode, Policy, Status, StudentPrompt, TaskRollouts
+from ..plugins import Settings
+from ..rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.plan import plan_tasks
 from .config import RlConfig
@@ -93,6 +94,29 @@ def roll_out(
         made = [_merged(before, after) for before, after in zip(made, played(mine, owed), strict=True)]
     by_place = ranks.join({ranks.rank + place * ranks.count: record for place, record in enumerate(made)})
     return [by_place[place] for place in sorted(by_place)]
+
+
+class _FirstTurns(Policy):
+    """Looks at the first turn of every episode and ends it there."""
+
+    name = "first turns"
+    config_type = Settings
+    config: dict[str, Any] = {}  # noqa: RUF012  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: dict[str, Turn] = {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        self.turns[turn.episode_id] = turn
+        raise PolicyError("nothing but the first turn was wanted")
+
+
+def first_turns(levels: Levels, count: int) -> list[Turn]:
+    """Return what a policy is shown first on some training levels."""
+    policy, tasks = _FirstTurns(), levels.train[:count]
+    records = roll_out_tasks(levels.env, levels.config, tasks, policy, 1, prompt=levels.prompt)
+    return [policy.turns[each.episode_id] for record in records for each in record.episodes]
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts) -> TaskRollouts:
