@@ -29,6 +29,8 @@ torch: Any = need("torch", EXTRA)
 
 VERSION = "1"
 """Goes up when the same weights get other replies for a reason of ours."""
+FIRST_SECONDS = 900.0
+"""How long a request may take: the first one after a start waits while vLLM compiles."""
 PROBE_TURNS, PROBE_TOKENS = 4, 16
 TOLERANCES = {True: 0.05, False: 1e-3}
 """Mean difference in nats that rounding explains, computing in bfloat16 or not."""
@@ -40,9 +42,8 @@ class ServedModel(ChatModel):
     def __init__(self, urls: Sequence[str], config: dict[str, Any], banned: Sequence[int], in_flight: int) -> None:
         """Ask the servers at ``urls``, at most ``in_flight`` requests each; ``banned`` tokens are never drawn."""
         self._config, self._banned = config, tuple(banned)
-        self._models = [
-            OpenAIModel(NAME, None, Service(base_url=url, cache="", max_concurrency=in_flight)) for url in urls
-        ]
+        limits = {"max_concurrency": in_flight, "request_seconds": FIRST_SECONDS, "patience_seconds": FIRST_SECONDS}
+        self._models = [OpenAIModel(NAME, None, Service(base_url=url, cache="", **limits)) for url in urls]
 
     @property
     def config(self) -> dict[str, Any]:
