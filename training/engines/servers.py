@@ -12,9 +12,9 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ...errors import ServerGoneError
 
@@ -56,7 +56,8 @@ class Servers:
             devices: of each server, what CUDA_VISIBLE_DEVICES says in it; one server on whatever there is if empty.
             logs: folder for what they print.
         """
-        self._command, self._devices, self._logs = command, list(devices) or [None], logs
+        self._command, self._logs = command, logs
+        self._devices: list[str | None] = [*devices] or [None]
         self._running: list[tuple[subprocess.Popen[bytes], IO[bytes], str]] = []
 
     @property
@@ -118,13 +119,3 @@ class Servers:
                 process.wait()
             log.close()
         self._running = []
-
-
-@contextlib.contextmanager
-def closing(servers: Any) -> Iterator[None]:
-    """End servers, if there are any, with whatever happens inside."""
-    try:
-        yield
-    finally:
-        if servers is not None:
-            servers.close()

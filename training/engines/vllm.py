@@ -7,6 +7,7 @@ they hold caches of others), and the run stops: nothing else would tell but a po
 """
 
 import asyncio
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,8 +149,9 @@ class VllmEngine:
         return self._servers.urls
 
     def close(self) -> None:
-        """End the servers."""
+        """End the servers, and remove what they were given."""
         self._servers.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Probe:
