@@ -259,7 +259,7 @@ class _Run:
         with clock.phase("score"):
             self.scorer.pictures = dict(batch.pictures)
             if self.frozen is not None:
-                self.frozen.pictures = self.scorer.pictures
+                self.frozen.show(batch.pictures)
             scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)

@@ -147,8 +147,9 @@ def score_rows(
 class Teacher(Protocol):
     """Whoever scores replies under the Teacher's prompts."""
 
-    pictures: Mapping[str, EncodedFrame]
-    """Every picture of the prompts by frame id; the caller fills it."""
+    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
+        """Take every picture of the prompts to come, by frame id."""
+        ...
 
     def length(self, row: Row) -> int:
         """Return what a row adds to a micro-batch, in tokens."""
@@ -166,13 +167,8 @@ class LoadedTeacher:
         """Score with ``model``."""
         self.scorer, self._model = scorer, model
 
-    @property
-    def pictures(self) -> Mapping[str, EncodedFrame]:
-        """The scorer's."""
-        return self.scorer.pictures
-
-    @pictures.setter
-    def pictures(self, pictures: Mapping[str, EncodedFrame]) -> None:
+    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
+        """Take the pictures of the prompts to come."""
         self.scorer.pictures = dict(pictures)
 
     def length(self, row: Row) -> int:

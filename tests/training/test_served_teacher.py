@@ -34,10 +34,10 @@ def test_it_scores_as_the_same_model_in_process_does() -> None:
     cut = [Row(row.prompt, row.tokens[:-2]) for row in rows]  # replies that were cut have no end token
     model, processor = matrix.player(FAMILY)
     loaded = LoadedTeacher(Scorer(Encoder(processor)), model)
-    loaded.pictures = frames
+    loaded.show(frames)
     with teacher_server(model, processor) as (url, _):
         teacher = _teacher(url)
-        teacher.pictures = frames
+        teacher.show(frames)
         for chosen in (rows, cut):
             places = [list(range(len(chosen)))]
             here, there = loaded.score(chosen, places), teacher.score(chosen, places)
@@ -55,7 +55,7 @@ def test_a_reply_that_the_server_cuts_into_other_tokens_is_left_out_and_counted(
     held = Row(row.prompt, (encoder.placeholders[0], *row.tokens))
     with teacher_server(*matrix.player(FAMILY)) as (url, _):
         teacher = _teacher(url)
-        teacher.pictures = frames
+        teacher.show(frames)
         assert sorted(teacher.score([row, spelt, held, *others], [[0, 1, 2]])) == [0]
         assert teacher.unscored == 2
         with pytest.raises(TrainingError, match=r"scored none of 2 replies .*other tokens"):

@@ -110,6 +110,12 @@ def test_a_stale_vision_tower_is_found(tied: tuple[Any, str, Path]) -> None:
         _probe().check(_moved(model, "visual", 0.1), [url])
 
 
+class _Unmasked(Encoder):
+    """Gives picture tokens their probability, as a server does with a prompt."""
+
+    placeholders = ()  # pyright: ignore[reportAssignmentType]
+
+
 def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path]) -> None:
     model, url, _ = tied
     encoder = Encoder(matrix.player(FAMILY)[1])
@@ -118,11 +124,9 @@ def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path])
     rows = [Row(record.prompts[step.prompt_hash], step.response_token_ids or ()) for step in steps]
     teacher = ServedTeacher(url, NAME, encoder)
     teacher.check(pictures=4)
-    unmasked = Encoder(matrix.player(FAMILY)[1])
-    monkeyed = type("Unmasked", (Encoder,), {"placeholders": ()})
-    unmasked.__class__ = monkeyed
-    loaded = LoadedTeacher(Scorer(unmasked), model)
-    loaded.pictures = teacher.pictures = record.frames
+    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), model)
+    for each in (loaded, teacher):
+        each.show(record.frames)
     here, there = (each.score(rows, [list(range(len(rows)))]) for each in (loaded, teacher))
     assert teacher.unscored == 0
     worst = max((here[place] - there[place]).abs().max().item() for place in here)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pivot.datasets.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.errors import PivotError, SimulatorError, StoreError, TrainingError
 from pivot.models.base import ChatAnswer
@@ -91,10 +92,11 @@ def test_where_all_fail_alike_only_the_distillation_teaches(
 def test_episodes_of_one_step_have_no_other_step_and_are_counted(
     arm: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = replace(matrix.levels_of("frozenlake"), config=FrozenLakeEnv.config_type(size=3, horizon=1))
+    settings = {"size": 3, "horizon": 1}
+    short = replace(matrix.levels_of("frozenlake"), config=env_config("frozenlake", settings))
     monkeypatch.setattr(loop, "plan_levels", lambda _: short)
     config = matrix.config_of("frozenlake", arm, str(player))
-    loop.train(loop.prepare(config.model_copy(update={"settings": {"size": 3, "horizon": 1}})), tmp_path / "run")
+    loop.train(loop.prepare(config.model_copy(update={"settings": settings})), tmp_path / "run")
     (line,) = lines_of(tmp_path / "run")
     assert line["steps"] == line["episodes"] == 4
     assert line["no_other_step"] == (4 if arm == "mp_random_r" else 0)

@@ -39,10 +39,13 @@ class ServedTeacher:
     def __init__(self, url: str, model: str, student: Encoder, patience: float = PATIENCE_SECONDS) -> None:
         """Name server and model; ``student`` makes the tokens that are scored."""
         self._url, self._model, self._student, self._patience = url, model, student, patience
-        self.pictures: Mapping[str, EncodedFrame] = {}
-        """Every picture of the prompts by frame id; the caller fills it."""
+        self._pictures: Mapping[str, EncodedFrame] = {}
         self.unscored = 0
         """Turns of the last batch that have no Teacher."""
+
+    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
+        """Take the pictures of the prompts to come."""
+        self._pictures = pictures
 
     def check(self, pictures: int) -> None:
         """See, before a run, that the server does all that will be asked of it, with so many pictures in a prompt.
@@ -52,7 +55,7 @@ class ServedTeacher:
             ServerGoneError: nobody answers.
         """
         shown = [_plain_picture(number) for number in range(pictures)]
-        self.pictures = {each.frame_id: each for each in shown}
+        self.show({each.frame_id: each for each in shown})
         parts = [{"type": "image", "frame_id": each.frame_id} for each in shown]
         asked = [*parts, {"type": "text", "text": "What is next?"}]
         prompt = PromptMessages("check", "teacher.check", "1", ({"role": "user", "content": asked},))
@@ -167,7 +170,7 @@ class ServedTeacher:
     def _part(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         if part["type"] != "image":
             return part
-        return {"type": "image_url", "image_url": {"url": data_url(self.pictures[part["frame_id"]])}}
+        return {"type": "image_url", "image_url": {"url": data_url(self._pictures[part["frame_id"]])}}
 
 
 def _plain_picture(number: int) -> EncodedFrame:
