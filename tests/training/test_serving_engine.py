@@ -113,7 +113,10 @@ def test_a_stale_vision_tower_is_found(tied: tuple[Any, str, Path]) -> None:
 class _Unmasked(Encoder):
     """Gives picture tokens their probability, as a server does with a prompt."""
 
-    placeholders = ()  # pyright: ignore[reportAssignmentType]
+    @property
+    def placeholders(self) -> tuple[int, ...]:
+        """None."""
+        return ()
 
 
 def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path]) -> None:
