@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import ServerGoneError
+from ...storage import open_storage
 
 NAME = "policy"
 """Of the model on the servers."""
@@ -56,7 +57,7 @@ class Servers:
             devices: of each server, what CUDA_VISIBLE_DEVICES says in it; one server on whatever there is if empty.
             logs: folder for what they print.
         """
-        self._command, self._logs = command, logs
+        self._command, self._logs = command, open_storage(logs)
         self._devices: list[str | None] = [*devices] or [None]
         self._running: list[tuple[subprocess.Popen[bytes], IO[bytes], str]] = []
 
@@ -72,10 +73,10 @@ class Servers:
             ServerGoneError: one does not come up; the message quotes its log.
         """
         self.close()
-        self._logs.mkdir(parents=True, exist_ok=True)
         for number, device in enumerate(self._devices):
             port = free_port()
-            log = (self._logs / f"{number}.log").open("wb")
+            self._logs.write_bytes(f"{number}.log", b"")
+            log = self._logs.local_path(f"{number}.log").open("wb")
             chosen = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
             try:
                 process = subprocess.Popen(
@@ -94,7 +95,7 @@ class Servers:
                 ) from error
             self._running.append((process, log, f"http://127.0.0.1:{port}"))
         for number, (process, _, url) in enumerate(self._running):
-            self._wait(process, url, self._logs / f"{number}.log")
+            self._wait(process, url, self._logs.local_path(f"{number}.log"))
 
     def _wait(self, process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
         until = time.monotonic() + START_SECONDS

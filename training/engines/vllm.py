@@ -7,7 +7,6 @@ they hold caches of others), and the run stops: nothing else would tell but a po
 """
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from ...models.service import Service, Unserved
 from ...plugins import Settings
 from ...rollouts.base import Turn
 from ...rollouts.policies import NAME as POLICY
+from ...storage import open_storage
 from ..encode import EXTRA, Encoder
 from ..scoring import Row, Scorer
 from .in_process import InProcessOptions
@@ -151,7 +151,7 @@ class VllmEngine:
     def close(self) -> None:
         """End the servers, and remove what they were given."""
         self._servers.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        open_storage(self._folder).delete("")
 
 
 class Probe:
