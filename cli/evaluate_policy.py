@@ -8,6 +8,7 @@ import typer
 from ..errors import TrainingError
 from ..models.extras import look_for
 from ..storage import open_storage
+from ..training.compare import compare_runs, is_policy_run
 from ..training.config import make_rl_config
 from .console import err, out, show_table
 from .options import option
@@ -84,7 +85,23 @@ def policy(
         out.print(f"{row['errors']} episodes could not be finished and are in no figure", soft_wrap=True)
     if beside is not None:
         _tell_gain(row, beside, evaluation.RESULT)
+        if run is not None and is_policy_run(beside):
+            show_runs(beside, Path(model))
     out.print(f"written: {target / evaluation.RESULT}", soft_wrap=True)
+
+
+def show_runs(old: Path, new: Path) -> None:
+    """Show how the updates of two runs went, and what they cost.
+
+    Raises:
+        TrainingError: they cannot be compared.
+    """
+    compared = compare_runs(old, new)
+    for name, (before, after) in compared.settings.items():
+        out.print(f"setting {name}: {before} -> {after}", soft_wrap=True)
+    table = [[row.measure, row.old, row.new, row.difference] for row in compared.rows]
+    header = ["mean of an update", "old", "new", "difference"]
+    show_table(f"{old} (old), {new} (new): up to update {compared.updates}", header, table)
 
 
 def _tell_gain(row: dict[str, Any], beside: Path, name: str) -> None:

@@ -35,7 +35,7 @@ def resolve_config(
     chosen: dict[str, Any] = {}
     for name in names:
         run = runs.get(name, {"tasks": None, "settings": {}})
-        chosen[name] = {"tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
+        chosen[name] = {**run, "tasks": counts.get(name, run["tasks"]), "settings": dict(run["settings"])}
     for text in settings:
         name, key, value = parse_setting("--set", text)
         if name not in chosen:

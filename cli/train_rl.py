@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..datasets.progress import Silent
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
 from ..training.contexts import ARMS, DEFAULT_ARM
@@ -27,6 +28,10 @@ def rl(
     ] = DEFAULT_ARM,
     teacher_model: Annotated[
         str | None, option("Arm sdar alone: the frozen larger model, a folder or a hub id.", "--teacher-model")
+    ] = None,
+    teacher_url: Annotated[
+        str | None,
+        option("Where that model is served (vLLM; prompt log-probabilities), if not loaded here.", "--teacher-url"),
     ] = None,
     revision: Annotated[str | None, option("Revision of the model on the hub.", "--revision")] = None,
     settings: Annotated[list[str] | None, option("Environment setting KEY=VALUE; may be given again.", "--set")] = None,
@@ -72,6 +77,22 @@ def rl(
     ] = None,
     micro_batch_tokens: Annotated[
         int | None, option("Tokens in memory at a time (default 16384).", "--micro-batch-tokens", panel=_ENGINE, min=1)
+    ] = None,
+    engine: Annotated[
+        str | None,
+        option("What generates: in-process (default), or vllm: servers of this run.", "--engine", panel=_ENGINE),
+    ] = None,
+    server_command: Annotated[
+        str | None,
+        option(
+            "What starts a vLLM server, with your options (default: python -m vllm.entrypoints.openai.api_server).",
+            "--server-command",
+            panel=_ENGINE,
+        ),
+    ] = None,
+    server_device: Annotated[
+        list[str] | None,
+        option("A server on this GPU (CUDA_VISIBLE_DEVICES); may be given again.", "--server-device", panel=_ENGINE),
     ] = None,
     generate: Annotated[
         int | None, option("Replies generated together (default 32).", "--generate", panel=_ENGINE, min=1)
@@ -125,6 +146,10 @@ def rl(
         "revision": revision,
         "arm": arm,
         "teacher_model": teacher_model,
+        "teacher_url": teacher_url,
+        "engine": engine,
+        "server_command": server_command,
+        "server_devices": tuple(server_device) if server_device else None,
         "updates": updates,
         "prompts": prompts,
         "rollouts": rollouts,
@@ -154,7 +179,10 @@ def rl(
 
 
 def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
+    from ..flows.engines.local import InProcess, execute_with  # noqa: PLC0415
+    from ..flows.pipeline import finish_store  # noqa: PLC0415
     from ..training import loop  # noqa: PLC0415 - PyTorch and its friends take seconds
+    from ..training.played import FOLDER  # noqa: PLC0415
 
     prepared = loop.prepare(config)
     speaks = prepared.ranks.is_main
@@ -174,6 +202,11 @@ def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
     show_table("Last update", ["figure", "value"], rows)
     out.print(f"the policy is in {out_dir / 'final'}; curves: {out_dir / 'curves.png'}", soft_wrap=True)
     out.print(f"measure it: pivot evaluate policy {out_dir}", soft_wrap=True)
+    if 0 < config.keep_rollouts <= config.updates:
+        rollouts = out_dir / FOLDER
+        err.print("labelling what was played …", soft_wrap=True)
+        finish_store(rollouts, execute_with(InProcess()), Silent())
+        out.print(f"look at what it played: pivot stats {rollouts}; pivot peek {rollouts}", soft_wrap=True)
 
 
 def _tell(line: str) -> None:

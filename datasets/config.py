@@ -74,6 +74,22 @@ class EnvRun(BaseModel):
     tasks: int = Field(gt=0, le=10_000_000)
     settings: dict[str, Any]
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
+    drawn: tuple[int, ...] | None = None
+    """Which levels of the plan the tasks are, by place, where they are not its first ones: a training run draws some
+    for every update, and may draw a level again for a later one."""
+
+    @field_validator("drawn")
+    @classmethod
+    def _one_each(cls, drawn: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
+        if drawn is not None and (len(drawn) != info.data.get("tasks") or min(drawn) < 0):
+            raise ValueError(f"found {len(drawn)} levels for {info.data.get('tasks')} tasks, expected a place for each")
+        return drawn
+
+    @model_serializer(mode="wrap")
+    def _without_an_empty_draw(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Say nothing about levels that are simply the first ones."""
+        data: dict[str, Any] = serialise(self)
+        return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
 
 
 class RunConfig(BaseModel):
@@ -110,7 +126,9 @@ class RunConfig(BaseModel):
     def _resolve_settings(cls, runs: dict[str, EnvRun], info: ValidationInfo) -> dict[str, EnvRun]:
         """Check every environment's settings and complete them with their defaults."""
         return {
-            name: EnvRun(tasks=run.tasks, settings=env_config(name, run.settings, info.context).model_dump(mode="json"))
+            name: run.model_copy(
+                update={"settings": env_config(name, run.settings, info.context).model_dump(mode="json")}
+            )
             for name, run in runs.items()
         }
 

@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from .. import plugins
-from ..environments.base import EnvConfig, PivotEnv
+from ..environments.base import EnvConfig, PivotEnv, Task
 from ..identity import digest
 from ..labeling.base import Filter, GuidanceWriter
 from ..labeling.writers import ModelWriter
 from ..models.base import Role
 from ..plugins import Settings, read_settings
 from ..rollouts.base import Policy, StudentPrompt
+from ..rollouts.plan import plan_tasks
 from ..rollouts.policies import ModelPolicy
 from ..solvers.base import FAILURE_MODES, Prover, Solver
 from ..solvers.proofs import prover_of
@@ -34,6 +35,19 @@ class RunEnv:
     config: EnvConfig
     prompt: StudentPrompt
     solver_settings: Settings
+    drawn: tuple[int, ...] | None = None
+    """See :class:`.EnvRun`."""
+
+    def plan(self, seed: int) -> list[Task]:
+        """Make its levels, in order.
+
+        Raises:
+            GenerationError, ConfigError: see :func:`.plan_tasks`.
+        """
+        if self.drawn is None:
+            return plan_tasks(self.type, self.config, seed, self.tasks)
+        levels = plan_tasks(self.type, self.config, seed, max(self.drawn) + 1)
+        return [levels[place] for place in self.drawn]
 
     def solver(self) -> Solver:
         """Make its solver."""
@@ -72,6 +86,7 @@ class Run:
             env_config(name, chosen.settings),
             plugins.load("prompts", name),
             solver_settings(name, self.config.solvers.get(name, {})),
+            chosen.drawn,
         )
 
     def env(self, name: str) -> RunEnv:

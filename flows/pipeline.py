@@ -21,7 +21,6 @@ from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED
-from ..rollouts.plan import plan_tasks
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
@@ -78,6 +77,13 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
         results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
     else:
         results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+    return _finish(store, execute, reporter, results, refresh=refresh)
+
+
+def _finish(
+    store: Store, execute: Execute, reporter: Reporter, results: list[ShardResult], *, refresh: bool = False
+) -> BuildResult:
+    """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
@@ -85,6 +91,25 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
     write_database(store)
     store.write_manifest(files | _older_label_versions(store))
     return summarise(store, results, already_complete=False)
+
+
+def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResult:
+    """Make a whole store of rollouts that something else than a build has left, with receipts; nothing is played.
+
+    Raises:
+        StoreError: a shard of the rollouts or its receipt is missing, or the disk fails.
+        ConfigError, PluginError: its config cannot be carried out.
+    """
+    storage = open_storage(root)
+    with storage.lock():
+        store = Store.open(root, complete=False)
+        results: list[ShardResult] = []
+        for shard in store.config.shards():
+            receipt = store.receipt(ROLLOUT, shard)
+            if receipt is None:
+                raise StoreError(f"{root} lacks the receipt of {shard.file}; its run did not get that far, or lost it")
+            results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
+        return _finish(store, execute, reporter, results)
 
 
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
@@ -160,7 +185,7 @@ def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     reporter.start(stage, sum(env.tasks for env in run.envs.values()) * rollouts)
     tasks: dict[str, list[Task]] = {}
     for name, env in run.envs.items():
-        tasks[name] = plan_tasks(env.type, env.config, seed, env.tasks)
+        tasks[name] = env.plan(seed)
         reporter.advance(stage, env.tasks * rollouts)
     reporter.finish(stage)
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}

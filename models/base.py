@@ -85,6 +85,8 @@ class ChatRequest:
     """Whether token ids and log-probabilities are of use; a model that has none leaves them out."""
     wants_tokens: bool = False
     """Whether the text of every token is of use, too, to tell which of them spell what."""
+    banned: Sequence[int] = ()
+    """Tokens that shall never be drawn, for models behind a server; one that is loaded here is told when it is made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, 
         "sample": request.sample,
         "json_schema": request.json_schema,
         "wants_logprobs": request.wants_logprobs,
+        **({"banned": list(request.banned)} if request.banned else {}),
         **more,
     }
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ..errors import TrainingError
 from ..labeling.vocabulary import Vocabulary
+from ..models.address import bare_url
 from ..plugins import Settings, explain
 from ..storage import open_storage
 from .contexts import ARMS
@@ -122,6 +123,8 @@ class RlConfig(Settings):
     """Of the arm ``sdar`` alone: the frozen larger model, a folder or a hub id."""
     teacher_revision: str | None = None
     """Revision of it on the hub."""
+    teacher_url: str | None = None
+    """Where that model is served, by the name ``teacher_model``, if it is not to be loaded into this process."""
     updates: int = Field(default=0, ge=0)
     """Updates in all; 0 for the paper's 250 (Sokoban 350)."""
     prompts: int = Field(default=0, ge=0)
@@ -160,6 +163,13 @@ class RlConfig(Settings):
     """Longest reply of the Student."""
     analyzer_tokens: int = Field(default=512, ge=1)
     """Longest reply of the Analyzer."""
+    engine: Literal["in-process", "vllm"] = "in-process"
+    """What generates: the trained module itself, or vLLM servers that the run starts on this machine."""
+    server_command: str = "python -m vllm.entrypoints.openai.api_server"
+    """Of the engine ``vllm``: what starts a server, with options such as ``--dtype bfloat16``. Model, name, address and
+    what log-probabilities mean are added to it."""
+    server_devices: tuple[str, ...] = ()
+    """A server for each of these, which are what CUDA_VISIBLE_DEVICES says in it; one server if there are none."""
     generate: int = Field(default=32, ge=1)
     """Replies that are generated together. Which ones are is part of rounding, so it is kept through a run."""
     precision: Precision = "auto"
@@ -186,6 +196,11 @@ class RlConfig(Settings):
         paper = {"updates": PAPER_UPDATES.get(env, 250), "prompts": PAPER_PROMPTS.get(env, 16)}
         return fields | {name: fields.get(name) or value for name, value in paper.items()}
 
+    @field_validator("teacher_url")
+    @classmethod
+    def _without_credentials(cls, url: str | None) -> str | None:
+        return url and bare_url(url)
+
     @field_validator("arm")
     @classmethod
     def _some_arm(cls, arm: str) -> str:
@@ -200,13 +215,25 @@ class RlConfig(Settings):
             found = "none" if self.teacher_model is None else repr(self.teacher_model)
             expected = "a frozen larger model (--teacher-model)" if asked == "frozen" else "none: it teaches itself"
             raise ValueError(f"arm {self.arm}: found {found} for a Teacher, expected {expected}")
+        if self.teacher_url is not None and asked != "frozen":
+            raise ValueError(f"arm {self.arm}: found a --teacher-url, expected none: it teaches itself")
         if self.opd_scope == "pivot" and asked not in ("model", "solver"):
             raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
         return self
 
 
-RL_NOT_RESULTS = ("updates", "micro_batch_tokens", "save_every", "keep_rollouts")
-"""Fields of Stage II that may differ when a run is gone on with."""
+RL_NOT_RESULTS = (
+    "updates",
+    "micro_batch_tokens",
+    "save_every",
+    "keep_rollouts",
+    "teacher_url",
+    "server_command",
+    "server_devices",
+)
+"""Fields of Stage II that decide no weight beyond rounding."""
+RL_MAY_CHANGE = tuple(name for name in RL_NOT_RESULTS if name != "keep_rollouts")
+"""Those that may differ when a run is gone on with; the store of rollouts has one shard for every so many updates."""
 
 NOT_RESULTS = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
 """Fields that may differ when a run is gone on with: they change no weight beyond rounding."""

@@ -9,17 +9,16 @@ from ..datasets.schema import EPISODES, STEPS
 from ..datasets.tables import failed_episodes, rollout_tables
 from ..labeling.base import FailedEpisode
 from ..messages import EncodedFrame
-from ..models.transformers.model import Engine
 from ..rollouts.base import Status, TaskRollouts
 from ..solvers.base import Verdict
 from .analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
 from .config import RlConfig
 from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
-from .engines import InProcessBackend
+from .engines import InProcessBackend, ServedBackend
 from .play import Levels
 from .ranks import Ranks
 from .scoring import Row
-from .skills import write_skills
+from .skills import SkillWriter, write_skills
 from .turns import Groups, TurnSample, thinking_tokens
 
 
@@ -53,9 +52,9 @@ def analyze(
     rollouts: Sequence[TaskRollouts],
     levels: Levels,
     config: RlConfig,
-    backend: InProcessBackend,
+    backend: InProcessBackend | ServedBackend,
     ranks: Ranks,
-    frozen: Engine | None = None,
+    frozen: SkillWriter | None = None,
 ) -> Failures:
     """Find out about all failures of an update, each process about its share of them.
 
@@ -118,6 +117,10 @@ class Batch:
     """Every picture that prompts of Student and Teacher show, once."""
     told: Mapping[str, Hindsight]
     """What the Teacher was told about each failure."""
+
+    def figures(self) -> dict[str, int]:
+        """Return how many random steps were wanted of episodes that have only one."""
+        return {"no_other_step": sum(each.no_other_step for each in self.told.values())}
 
 
 def make_batch(

@@ -6,37 +6,43 @@ asks, scores and differentiates its share, and all of them hold the same weights
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ..datasets.parquet import write_tables
-from ..datasets.tables import rollout_tables
 from ..errors import TrainingError
 from ..identity import digest
 from ..models.extras import need
 from ..models.transformers.model import Engine
 from ..models.weights import revision_of
-from ..rollouts.base import Episode, Status, TaskRollouts
+from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
-from .config import RL_NOT_RESULTS, RlConfig
-from .contexts import arm_of, hindsight_text
+from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
-from .engines import InProcessBackend
-from .engines.in_process import InProcessOptions
+from .engines import (
+    PROBE_TURNS,
+    InProcessBackend,
+    InProcessOptions,
+    Probe,
+    ServedBackend,
+    ServedTeacher,
+    Servers,
+    VllmEngine,
+)
 from .hindsight import Batch, Failures, analyze, make_batch
+from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .loading import load_weights
-from .play import Levels, measure, plan_levels, roll_out
+from .play import Levels, first_turns, measure, plan_levels, roll_out
+from .played import PlayedStore
 from .ranks import Ranks
-from .scoring import Scorer
-from .skills import check_same_tokens
+from .scoring import LoadedTeacher, Scorer, Teacher
+from .skills import SkillWriter, check_same_tokens
 from .turns import Groups, group
 from .update import Learner, Scored, hindsight_figures, score_turns
 from .versions import training_versions
@@ -44,9 +50,8 @@ from .versions import training_versions
 torch: Any = need("torch", EXTRA)
 
 BEST = "best"
-ROLLOUTS, SAMPLES, OPTIMIZER = "rollouts", "samples.txt", "optimizer.pt"
-SAMPLE_HEAD = "===== update"
-PHASES = ("rollout", "analyze", "score", "update", "validate")
+OPTIMIZER = "optimizer.pt"
+SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -60,8 +65,8 @@ class Prepared:
     model: Any
     encoder: Encoder
     ranks: Ranks
-    frozen: tuple[Any, Encoder] | None = None
-    """The larger model of arms that have one."""
+    frozen: tuple[Any, Encoder] | ServedTeacher | None = None
+    """The larger model of arms that have one: loaded, or behind a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,10 @@ def prepare(config: RlConfig) -> Prepared:
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     encoder, frozen = Encoder(processor), None
-    if config.teacher_model is not None:
+    if config.teacher_url is not None:
+        frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
+        frozen.check(pictures=levels.config.horizon + 1)
+    elif config.teacher_model is not None:
         precision = torch.bfloat16 if uses_half(config) else torch.float32
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
@@ -127,7 +135,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         TrainingError: ``out`` holds something else, or a gradient is no number.
     """
     storage, config = open_storage(out), prepared.config
-    on_disk.check_run(storage, run_record(prepared), config, RL_NOT_RESULTS, resume=resume)
+    on_disk.check_run(storage, run_record(prepared), config, RL_MAY_CHANGE, resume=resume)
     last = on_disk.read_metrics(storage)[-1:] if resume else []
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
@@ -172,26 +180,45 @@ class _Run:
         self.half = uses_half(self.config)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
-        self.frozen: tuple[Scorer, Any] | None = None
-        self.writer: Engine | None = None
-        if prepared.frozen is not None:
+        self.frozen: Teacher | None = None
+        self.writer: SkillWriter | None = None
+        if isinstance(prepared.frozen, ServedTeacher):
+            self.frozen = self.writer = prepared.frozen
+        elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
-            self.frozen = Scorer(its_encoder, half=self.half), larger
+            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), larger)
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
         if start is not None:
             path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
             self.learner.optimizer.load_state_dict(torch.load(path, map_location=self.model.device, weights_only=True))
+        self.served: VllmEngine | None = None
+        self.urls: list[str] = []
+        if self.config.engine == "vllm":
+            servers = Servers(self.config.server_command, self.config.server_devices, storage.local_path(SERVER_LOGS))
+            probe = Probe(self.encoder, first_turns(self.levels, PROBE_TURNS), half=self.half)
+            self.served = VllmEngine(servers, probe, storage.local_path(SERVED_WEIGHTS))
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
+        first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
+        self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
+        if self.ranks.is_main:
+            self.played.forget_after(self.done)
 
     def _frozen_copy(self) -> Any:
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
         return copy.to(self.model.device).eval().requires_grad_(False)
 
     def go(self) -> RlResult:
-        """Make all updates that are left, and the final folder."""
+        """Make all updates that are left, and the final folder; servers are ended whatever happens."""
+        try:
+            return self._go()
+        finally:
+            if self.served is not None:
+                self.served.close()
+
+    def _go(self) -> RlResult:
         config = self.config
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
@@ -216,10 +243,14 @@ class _Run:
     def _update(self, number: int) -> Line:
         """Make one update and return its line."""
         config, clock = self.config, Clock()
+        if self.served is not None:
+            with clock.phase("sync"):
+                self._sync(number - 1)
         with clock.phase("rollout"):
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            tasks = self.levels.drawn(number, config)
-            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks)
+            tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
+            run_id = self.played.run_id(policy.config)
+            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
             groups = group(rollouts, config)
         with clock.phase("analyze"):
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
@@ -228,7 +259,7 @@ class _Run:
         with clock.phase("score"):
             self.scorer.pictures = dict(batch.pictures)
             if self.frozen is not None:
-                self.frozen[0].pictures = self.scorer.pictures
+                self.frozen.show(batch.pictures)
             scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
@@ -237,13 +268,26 @@ class _Run:
             "step": number,
             **outcomes(rollouts, groups),
             **failures.figures(),
+            **batch.figures(),
             **hindsight_figures(scored, config.beta),
             **measured,
             **token_figures(rollouts, scored),
+            "teacher_unscored": sum(each.turn.teacher is not None and not bool(each.active.any()) for each in scored),
+            "sync_difference": None if self.served is None else self.served.difference,
             "seconds": clock.seconds,
         }
 
-    def _backend(self, updates: int, *, max_tokens: int, temperature: float | None = None) -> InProcessBackend:
+    def _sync(self, updates: int) -> None:
+        """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
+        if self.served is None:
+            return
+        if self.ranks.is_main:
+            self.served.sync(updates, self.model, self._save_model)
+        self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
+
+    def _backend(
+        self, updates: int, *, max_tokens: int, temperature: float | None = None
+    ) -> InProcessBackend | ServedBackend:
         config = self.config
         options = InProcessOptions(
             model=config.model,
@@ -253,11 +297,14 @@ class _Run:
             max_tokens=max_tokens,
             temperature=temperature,
         )
+        if self.served is not None:
+            return ServedBackend(options, lambda: self.urls, self.encoder.placeholders, config.generate)
         return InProcessBackend(options, self.engine, batch=config.generate, half=self.half)
 
     def _validate(self, number: int) -> Line:
         """Play held-out levels as the Student alone; keep the weights if they are the best so far."""
         config, started = self.config, perf_counter()
+        self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
         played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
@@ -272,26 +319,19 @@ class _Run:
 
     def _write(self, line: Line) -> None:
         if self.ranks.is_main:
-            with self.storage.local_path(on_disk.METRICS).open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
+            append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
 
     def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
-        """Store the rollouts of an update as a shard of the store's tables, and two episodes for people."""
-        every = self.config.keep_rollouts
-        if not self.ranks.is_main or not every or number % every:
+        """Store the rollouts of an update, and two episodes of it for people."""
+        if not self.ranks.is_main:
             return
-        tables = rollout_tables(rollouts)
-        where = f"{self.config.env}/{number:05d}.parquet"
-        write_tables(
-            self.storage, [(f"{ROLLOUTS}/{schema.name}/{where}", schema, each) for schema, each in tables.items()]
-        )
-        with self.storage.local_path(SAMPLES).open("a", encoding="utf-8") as stream:
-            stream.write(sample_text(number, self.config.env, rollouts, batch, failures))
+        self.played.keep(number, rollouts)
+        append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
 
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
             folder = on_disk.Checkpoint(number).folder
-            self._save_model(folder)
+            self._save_all(self.storage.local_path(folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
@@ -306,13 +346,18 @@ class _Run:
         finally:
             self.model.generation_config = drawn_with
 
-    def _save_model(self, folder: str) -> None:
-        where = str(self.storage.local_path(folder))
+    def _save_model(self, where: str) -> None:
+        with self._own_defaults():
+            self.model.save_pretrained(where)
+        self.encoder.processor.save_pretrained(where)
+        for file, content in on_disk.further_files(self.config.model).items():
+            if not (Path(where) / file).exists():
+                (Path(where) / file).write_bytes(content)
+
+    def _save_all(self, where: Path) -> None:
         try:
-            with self._own_defaults():
-                self.model.save_pretrained(where)
-            self.encoder.processor.save_pretrained(where)
-            torch.save(self.learner.optimizer.state_dict(), self.storage.local_path(f"{folder}/{OPTIMIZER}"))
+            self._save_model(str(where))
+            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
         except (OSError, RuntimeError) as error:
             raise TrainingError(
                 f"cannot write {where}: {error}; free some space and run the same command with --resume"
@@ -367,70 +412,3 @@ def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) ->
         "opd_active": sum(int(each.active.sum()) for each in scored) / max(1, valid),
         "generator_difference": torch.cat(differences).mean().item() if differences else None,
     }
-
-
-def cut_samples(storage: Storage, last: int) -> None:
-    """Forget the episodes of updates after ``last``, which will be made again."""
-    if storage.stat(SAMPLES) is None:
-        return
-    text = storage.read_bytes(SAMPLES).decode(errors="replace")
-    _, *parts = re.split(rf"^{SAMPLE_HEAD} (\d+)\n", text, flags=re.MULTILINE)
-    told = zip(parts[::2], parts[1::2], strict=True)
-    kept = [f"{SAMPLE_HEAD} {number}\n{part}" for number, part in told if int(number) <= last]
-    storage.write_bytes(SAMPLES, "".join(kept).encode())
-
-
-def progress(line: Mapping[str, Any], updates: int) -> str:
-    """Return the line of an update for people."""
-    seconds = line["seconds"]
-    shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
-    if line.get("opd_gap") is not None:
-        shown.append(f"gap {line['opd_gap']:+.3f} gate {line['opd_gate']:.2f}")
-    if line.get("analyzer_step_accuracy") is not None:
-        shown.append(f"analyzer {line['analyzer_step_accuracy']:.2f}")
-    if "validation" in line:
-        shown.append(f"held-out {line['validation']['success']['value']:.2f}")
-    phases = ", ".join(f"{name} {seconds[name]:.1f}" for name in PHASES if name in seconds)
-    return f"update {line['step']} of {updates}: {', '.join(shown)}; {sum(seconds.values()):.1f} s ({phases})"
-
-
-def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> str:
-    """Return one failure and one success of an update, as they were played, for people."""
-    episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
-    lines = [f"{SAMPLE_HEAD} {number}"]
-    for failed in (True, False):
-        episode: Episode | None = next((each for each in episodes if bool(each.failed) is failed), None)
-        if episode is None:
-            continue
-        lines.append(
-            f"--- {'failure' if failed else 'success'}: {episode.episode_id}, return {episode.episode_return:g}"
-        )
-        lines += [f"step {step.t}: {step.response!r} -> {step.action}, {step.reward:+g}" for step in episode.steps]
-        verdict, read = failures.verdicts.get(episode.episode_id), failures.readings.get(episode.episode_id)
-        if verdict is not None:
-            lines.append(f"solver: step {verdict.pivot_step}, {verdict.failure_mode}")
-        if read is not None:
-            trouble = f" ({read.problem}: {read.detail})" if read.problem else ""
-            lines.append(f"named: step {read.pivot_step}, {read.failure_mode}{trouble}")
-        known = batch.told.get(episode.episode_id)
-        if known is not None and known.parts:
-            lines.append(f"the Teacher was told:\n{hindsight_text(env, known)}")
-    return "\n".join(lines) + "\n"
-
-
-def policy_card(config: RlConfig, storage: Storage) -> str:
-    """Return the README of a checkpoint."""
-    measured = [line["validation"] for line in on_disk.read_metrics(storage) if "validation" in line]
-    told = arm_of(config.arm).summary
-    last = (
-        f"{measured[-1]['success']['value']:.3f} of {measured[-1]['success']['records']}"
-        if measured
-        else "not measured"
-    )
-    settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
-    return (
-        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {told}. It "
-        "acts as the Student alone; Analyzer and Teacher are not needed.\n\n"
-        f"Success on held-out levels when last measured: {last}. Measure it again: `pivot evaluate policy`.\n\n"
-        f"| setting | value |\n|---|---|\n{settings}\n"
-    )

@@ -14,9 +14,10 @@ from .. import plugins
 from ..datasets.config import env_config, environment
 from ..datasets.split import TRAIN, split_by_task
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import TrainingError
+from ..errors import PolicyError, TrainingError
 from ..identity import derive_seed, sample_below
-from ..rollouts.base import Episode, Policy, Status, StudentPrompt, TaskRollouts
+from ..plugins import Settings
+from ..rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.plan import plan_tasks
 from .config import RlConfig
@@ -36,11 +37,13 @@ class Levels:
     prompt: StudentPrompt
     train: tuple[Task, ...]
     validation: tuple[Task, ...]
+    places: tuple[int, ...] = ()
+    """Of the training levels in the plan of all levels."""
 
-    def drawn(self, number: int, config: RlConfig) -> list[Task]:
-        """Return the levels of update ``number``: different ones, a function of the seed."""
+    def drawn(self, number: int, config: RlConfig) -> list[int]:
+        """Return which training levels update ``number`` plays, by place: different ones, a function of the seed."""
         rng = random.Random(derive_seed("levels", config.seed, number))
-        return [self.train[place] for place in sample_below(rng, len(self.train), config.prompts)]
+        return sample_below(rng, len(self.train), config.prompts)
 
 
 def plan_levels(config: RlConfig) -> Levels:
@@ -57,20 +60,19 @@ def plan_levels(config: RlConfig) -> Levels:
     listed = kind.fixed_tasks(settings)
     tasks = plan_tasks(kind, settings, config.seed, min(count, len(listed)) if listed is not None else count)
     sides = split_by_task([kind.canonical_state(task.initial_state) for task in tasks], config.held_out)
-    sorted_out: dict[bool, list[Task]] = {True: [], False: []}
-    for task, side in zip(tasks, sides, strict=True):
-        sorted_out[side == TRAIN].append(task)
-    if len(sorted_out[True]) < config.prompts:
+    places = tuple(place for place, side in enumerate(sides) if side == TRAIN)
+    if len(places) < config.prompts:
         raise TrainingError(
-            f"{config.env}: found {len(sorted_out[True])} training levels among {len(tasks)}, expected at least the "
+            f"{config.env}: found {len(places)} training levels among {len(tasks)}, expected at least the "
             f"{config.prompts} of one update; raise --levels, or lower --prompts"
         )
     prompt: StudentPrompt = plugins.load("prompts", config.env)
-    return Levels(kind, settings, prompt, tuple(sorted_out[True]), tuple(sorted_out[False]))
+    held_out = tuple(task for task, side in zip(tasks, sides, strict=True) if side != TRAIN)
+    return Levels(kind, settings, prompt, tuple(tasks[place] for place in places), held_out, places)
 
 
 def roll_out(
-    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE
+    levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE, run_id: str = ""
 ) -> list[TaskRollouts]:
     """Play tasks, each process its share, and play those again that ended in an error.
 
@@ -80,7 +82,7 @@ def roll_out(
 
     def played(chosen: Sequence[Task], only: set[str] | None = None) -> list[TaskRollouts]:
         return roll_out_tasks(
-            levels.env, levels.config, chosen, policy, rollouts, only=only, run_id="", prompt=levels.prompt
+            levels.env, levels.config, chosen, policy, rollouts, only=only, run_id=run_id, prompt=levels.prompt
         )
 
     mine = ranks.share(tasks)
@@ -92,6 +94,29 @@ def roll_out(
         made = [_merged(before, after) for before, after in zip(made, played(mine, owed), strict=True)]
     by_place = ranks.join({ranks.rank + place * ranks.count: record for place, record in enumerate(made)})
     return [by_place[place] for place in sorted(by_place)]
+
+
+class _FirstTurns(Policy):
+    """Looks at the first turn of every episode and ends it there."""
+
+    name = "first turns"
+    config_type = Settings
+    config: dict[str, Any] = {}  # noqa: RUF012  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: dict[str, Turn] = {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        self.turns[turn.episode_id] = turn
+        raise PolicyError("nothing but the first turn was wanted")
+
+
+def first_turns(levels: Levels, count: int) -> list[Turn]:
+    """Return what a policy is shown first on some training levels."""
+    policy, tasks = _FirstTurns(), levels.train[:count]
+    records = roll_out_tasks(levels.env, levels.config, tasks, policy, 1, prompt=levels.prompt)
+    return [policy.turns[each.episode_id] for record in records for each in record.episodes]
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts) -> TaskRollouts:

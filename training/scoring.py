@@ -8,7 +8,7 @@ stored reply holds all the same is scored as the padding token and weighs nothin
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..messages import EncodedFrame, PromptMessages
 from ..models.base import image_ids
@@ -142,3 +142,39 @@ def score_rows(
                 pieces = scorer(model, chosen).cpu().split([len(row.tokens) for row in chosen])
                 scored[name].update(zip(places, pieces, strict=True))
     return scored
+
+
+class Teacher(Protocol):
+    """Whoever scores replies under the Teacher's prompts."""
+
+    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
+        """Take every picture of the prompts to come, by frame id."""
+        ...
+
+    def length(self, row: Row) -> int:
+        """Return what a row adds to a micro-batch, in tokens."""
+        ...
+
+    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, Tensor]:
+        """Return log-probabilities of the rows in ``batches`` by place; one that cannot be scored is left out."""
+        ...
+
+
+class LoadedTeacher:
+    """A Teacher in this process: the trained model itself, or a frozen one with prompts of its own."""
+
+    def __init__(self, scorer: Scorer, model: Any) -> None:
+        """Score with ``model``."""
+        self.scorer, self._model = scorer, model
+
+    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
+        """Take the pictures of the prompts to come."""
+        self.scorer.pictures = dict(pictures)
+
+    def length(self, row: Row) -> int:
+        """Return the tokens of prompt and reply together."""
+        return self.scorer.length(row)
+
+    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, Tensor]:
+        """See :func:`score_rows`."""
+        return score_rows(self.scorer, {"teacher": self._model}, rows, batches)["teacher"]

@@ -5,14 +5,13 @@ model, too, and scores all of its tokens (spec section 8).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..environments.base import EnvProfile
 from ..errors import TrainingError
 from ..identity import derive_seed, digest
 from ..messages import EncodedFrame
-from ..models.base import ChatRequest, Sampling
-from ..models.transformers.model import Engine
+from ..models.base import ChatAnswer, ChatRequest, Sampling
 from ..rollouts.base import Episode
 from ..rollouts.ids import request_id
 from .encode import Encoder
@@ -41,11 +40,19 @@ def skill_messages(profile: EnvProfile, episode: Episode) -> list[dict[str, Any]
     return [{"role": "user", "content": content}]
 
 
+class SkillWriter(Protocol):
+    """Whoever answers requests for skills: an engine in this process, or a server."""
+
+    def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+        """Answer in order; a request that cannot be answered gets its error."""
+        ...
+
+
 def write_skills(
     profile: EnvProfile,
     episodes: Sequence[Episode],
     frames: Mapping[str, EncodedFrame],
-    engine: Engine,
+    engine: SkillWriter,
     *,
     batch: int,
     max_tokens: int,

@@ -4,10 +4,11 @@ The advantage of an episode goes to every token of every turn of it. Advantages 
 level; an episode that ended in an error is in no group.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import TrainingError
 from ..models.extras import need
 from ..rollouts.base import Episode, Status, TaskRollouts
 from .config import RlConfig
@@ -56,8 +57,12 @@ class Groups:
     all_failed: int
 
 
-def group(rollouts: Iterable[TaskRollouts], config: RlConfig) -> Groups:
-    """Compare the complete episodes of every level with each other."""
+def group(rollouts: Sequence[TaskRollouts], config: RlConfig) -> Groups:
+    """Compare the complete episodes of every level with each other.
+
+    Raises:
+        TrainingError: no episode at all could be finished.
+    """
     advantages: dict[str, float] = {}
     count = silent = lost = 0
     for task in rollouts:
@@ -70,6 +75,12 @@ def group(rollouts: Iterable[TaskRollouts], config: RlConfig) -> Groups:
         count += 1
         silent += len({round(value, RETURN_DIGITS) for value in returns}) == 1
         lost += all(episode.failed for episode in complete)
+    if not count:
+        reasons = (each.error for task in rollouts for each in task.episodes if each.error)
+        raise TrainingError(
+            f"no episode of this update could be finished ({next(reasons, 'there was none')}), expected at least one; "
+            "repair the environment, then go on with --resume"
+        )
     return Groups(advantages, count, silent, lost)
 
 

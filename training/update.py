@@ -17,7 +17,7 @@ from .config import RlConfig
 from .encode import EXTRA
 from .objectives import Loss, Weights, gate, is_clipped, k3, stage_two_loss
 from .ranks import Ranks
-from .scoring import Row, Scorer, micro_batches, score_rows
+from .scoring import LoadedTeacher, Row, Scorer, Teacher, micro_batches, score_rows
 from .turns import TurnSample, roc_area
 
 torch: Any = need("torch", EXTRA)
@@ -58,18 +58,19 @@ def score_turns(
     reference: Any | None,
     config: RlConfig,
     ranks: Ranks,
-    frozen: tuple[Scorer, Any] | None = None,
+    frozen: Teacher | None = None,
 ) -> list[Scored]:
     """Score all turns of an update, each process its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
-    wherever their prompts are of one length. ``frozen`` is a Teacher of other weights, with the scorer of its prompts.
+    wherever their prompts are of one length. ``frozen`` is a Teacher of other weights; a turn that it cannot score is
+    not distilled.
     """
     model.eval()
-    reads, teaches = frozen or (scorer, model)
+    teaches = frozen or LoadedTeacher(scorer, model)
     students = [turn.student for turn in turns]
     lengths = [
-        max(scorer.length(turn.student), 0 if turn.teacher is None else reads.length(turn.teacher)) for turn in turns
+        max(scorer.length(turn.student), 0 if turn.teacher is None else teaches.length(turn.teacher)) for turn in turns
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
@@ -77,7 +78,7 @@ def score_turns(
     scored = {name: ranks.join(values) for name, values in score_rows(scorer, models, students, mine).items()}
     taught = [turn.teacher or turn.student for turn in turns]
     teaching = [places for places in mine if turns[places[0]].teacher is not None]
-    teacher = ranks.join(score_rows(reads, {"teacher": teaches}, taught, teaching)["teacher"])
+    teacher = ranks.join(teaches.score(taught, teaching))
     result = []
     for place, turn in enumerate(turns):
         old, valid = scored["old"][place], scorer.valid([turn.student])
@@ -85,7 +86,7 @@ def score_turns(
             Scored(
                 turn,
                 valid=valid,
-                active=valid if turn.teacher is not None else torch.zeros_like(valid),
+                active=valid if place in teacher else torch.zeros_like(valid),
                 old=old,
                 reference=scored["reference"][place] if reference is not None else old,
                 teacher=teacher.get(place, torch.zeros_like(old)),

@@ -12,7 +12,6 @@ from typing import Any
 
 from ...environments.base import Task
 from ...errors import ConfigError, GenerationError, StoreError
-from ...rollouts.plan import plan_tasks
 from ...storage import open_storage
 from ..config import Shard
 from ..export import assign_sides
@@ -135,7 +134,7 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
         tasks[name] = None
         if source is None or follow:
             try:
-                tasks[name] = plan_tasks(env.type, env.config, store.config.seed, env.tasks)
+                tasks[name] = env.plan(store.config.seed)
                 continue
             except (ConfigError, GenerationError) as error:
                 if source is None:
@@ -157,10 +156,12 @@ def _count_problems(store: Store, env: str) -> list[str]:
         if shard.env == env
         for row in store.read(EPISODES, shard, ["task_id", "goal_idx", "eval_set"]).to_pylist()
     ]
-    asked, rollouts = store.config.environments[env].tasks, store.config.rollouts
-    if len(set(keys)) == asked and len(keys) == asked * rollouts:
+    run, rollouts = store.config.environments[env], store.config.rollouts
+    levels = run.tasks if run.drawn is None else len(set(run.drawn))
+    if len(set(keys)) == levels and len(keys) == run.tasks * rollouts:
         return []
-    return [f"episodes of {env}: {len(set(keys))} levels in {len(keys)} episodes; expected {asked} of {rollouts} each"]
+    expected = f"{levels} levels in {run.tasks * rollouts}"
+    return [f"episodes of {env}: {len(set(keys))} levels in {len(keys)} episodes; expected {expected}"]
 
 
 def _sides_of(store: Store, shard: Shard, sides: dict[str, dict[str, str]] | None) -> dict[str, str] | None:

@@ -30,6 +30,9 @@ LEVELS: tuple[frozenset[str], ...] = (
 """Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit goes
 by its newer name, ``max_completion_tokens``."""
 
+NEVER = -100
+"""Bias of tokens that are not to be drawn: the interface's lowest."""
+
 _KEPT_BYTES = 64_000_000
 _LARGEST_TOKEN = 2**31 - 1
 
@@ -80,6 +83,8 @@ class RequestEncoder:
         if request.json_schema is not None:
             schema = {"name": "answer", "schema": request.json_schema, "strict": True}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.banned:
+            fields["logit_bias"] = {str(token): NEVER for token in request.banned}
         if request.wants_logprobs:
             fields |= {"logprobs": True, "return_token_ids": True}
         if "max_tokens" in without:

@@ -18,10 +18,15 @@ from pivot.models.base import ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
+from pivot.training.config import make_rl_config  # noqa: E402
 from pivot.training.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.loop import token_figures  # noqa: E402
 from pivot.training.objectives import gate  # noqa: E402
+from pivot.training.ranks import ALONE  # noqa: E402
 from pivot.training.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
+from pivot.training.turns import TurnSample  # noqa: E402
+from pivot.training.update import score_turns  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)
@@ -106,8 +111,8 @@ def test_sampled_tokens_hold_no_placeholder_and_without_the_mask_some_do() -> No
         model.generation_config = engine.own_defaults
         return [token for answer in answers for token in answer.token_ids]
 
-    tokens = drawn(encoder.placeholders, 64)
-    assert len(tokens) > 1500
+    tokens = drawn(encoder.placeholders, 400)
+    assert len(tokens) >= 10_000
     assert not set(tokens) & set(encoder.placeholders)
     assert set(drawn((), 64)) & set(encoder.placeholders)
 
@@ -124,6 +129,11 @@ def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothin
     valid = scorer.valid([row, broken])
     assert (~valid).nonzero().tolist() == [[len(row.tokens) + 2]]
     assert len(scored) == len(valid) == 2 * len(row.tokens) + 1
+    turns = [TurnSample(name, 0, each, each, 0.0, 0) for name, each in (("whole", row), ("broken", broken))]
+    config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0})
+    made = score_turns(turns, scorer, model, None, config, ALONE)
+    assert token_figures([], made)["placeholders"] == 1
+    assert [int(each.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
 
 
 def _teacher_score(planted: str) -> Any:

@@ -1,5 +1,17 @@
 """Engines: what generates replies while a model is trained."""
 
-from .in_process import InProcessBackend
+from .in_process import InProcessBackend, InProcessOptions
+from .servers import Servers
+from .teacher import ServedTeacher
+from .vllm import PROBE_TURNS, Probe, ServedBackend, VllmEngine
 
-__all__ = ["InProcessBackend"]
+__all__ = [
+    "PROBE_TURNS",
+    "InProcessBackend",
+    "InProcessOptions",
+    "Probe",
+    "ServedBackend",
+    "ServedTeacher",
+    "Servers",
+    "VllmEngine",
+]

@@ -16,6 +16,7 @@ from ...models.extras import need
 from ...models.service import Unserved
 from ...models.transformers.model import PACKAGES, VERSION, Engine
 from ...plugins import Settings
+from ...rollouts.policies import NAME
 from ..encode import EXTRA
 
 torch: Any = need("torch", EXTRA)
@@ -36,7 +37,7 @@ class InProcessOptions(ModelOptions):
 class InProcessBackend(Backend):
     """The module that is being trained."""
 
-    name: ClassVar[str] = "in-process"
+    name: ClassVar[str] = NAME
     extra: ClassVar[str] = EXTRA
     packages: ClassVar[tuple[str, ...]] = PACKAGES
     config_type: ClassVar[type[Settings]] = InProcessOptions

@@ -1,0 +1,164 @@
+"""Stage II over real vLLM servers on the CPU, and real ways to get a hand-over of weights wrong.
+
+Run by ``make test-serving``, in the environment of training: PIVOT_VLLM_PYTHON names the Python of vLLM's own.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PYTHON = os.environ.get("PIVOT_VLLM_PYTHON", "")
+if not PYTHON:
+    pytest.skip("needs vLLM in an environment of its own; run: make test-serving", allow_module_level=True)
+
+from pivot.errors import TrainingError  # noqa: E402 - what training needs is in its own environment
+from pivot.tests.training import matrix  # noqa: E402
+from pivot.tests.training.lake import lines_of, torch  # noqa: E402
+from pivot.training import loop  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.engines import Probe, ServedTeacher, Servers  # noqa: E402
+from pivot.training.engines.http import post  # noqa: E402
+from pivot.training.engines.servers import NAME  # noqa: E402
+from pivot.training.play import first_turns  # noqa: E402
+from pivot.training.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
+
+pytestmark = pytest.mark.serving
+FAMILY = "qwen2_5_vl"
+UPDATES = 5
+LIMITS = '--enforce-eager --max-model-len 4096 --limit-mm-per-prompt \'{"image": 6, "video": 0}\''
+# What torch would compile for a model of this size takes longer than all that is asked of it.
+VARIABLES = "VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 TORCHDYNAMO_DISABLE=1"
+COMMAND = f"env {VARIABLES} {PYTHON} -m vllm.entrypoints.openai.api_server --dtype float32 {LIMITS}"
+CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
+
+
+def _save(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    matrix.player(FAMILY)[1].save_pretrained(folder)
+    # Real checkpoints have a video part, and vLLM looks for it.
+    video = {"video_processor_type": "Qwen2VLVideoProcessor", "patch_size": 8, "merge_size": 2}
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(video), encoding="utf-8")
+    return folder
+
+
+def _probe() -> Probe:
+    turns = first_turns(matrix.levels_of("frozenlake"), 4)
+    return Probe(Encoder(matrix.player(FAMILY)[1]), turns, half=False)
+
+
+def _moved(model: Any, part: str, by: float = 0.02) -> Any:
+    """A copy of a model after a step of training, of some of its weights alone."""
+    moved = deepcopy(model)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weights in moved.named_parameters():
+            if part in name:
+                weights.add_(by * torch.randn_like(weights))
+    return moved
+
+
+def test_five_updates_and_a_probe_that_agrees_after_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = _save(matrix.player(FAMILY)[0], tmp_path / "start")
+    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
+    config = matrix.config_of("frozenlake", "mpr", str(start))
+    config = config.model_copy(update={"engine": "vllm", "updates": UPDATES, "server_command": COMMAND, "opd": 1.0})
+    loop.train(loop.prepare(config), tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert [line["step"] for line in lines] == list(range(1, UPDATES + 1))
+    for line in lines:
+        print(f"probe after {line['step'] - 1} updates: {line['sync_difference']:.1e}")  # noqa: T201 - to report
+        assert line["sync_difference"] < 1e-3
+        assert line["generator_difference"] < 1e-3
+        assert line["errors"] == line["placeholders"] == 0
+        assert line["grad_norm"] > 0
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str, Path]]:
+    """A server on a model with tied embeddings."""
+    yield from _served(matrix.player(FAMILY)[0], tmp_path_factory.mktemp("tied"))
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str, Path]]:
+    """The same of a model with an output head of its own."""
+    model = deepcopy(matrix.player(FAMILY)[0])
+    for config in (model.config, model.config.text_config):
+        config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    yield from _served(model, tmp_path_factory.mktemp("untied"))
+
+
+def _served(model: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
+    servers = Servers(COMMAND, (), folder / "logs")
+    try:
+        servers.restart(_save(model, folder / "model"))
+        yield model, servers.urls[0], folder / "model"
+    finally:
+        servers.close()
+
+
+def test_a_stale_vision_tower_is_found(tied: tuple[Any, str, Path]) -> None:
+    model, url, _ = tied
+    assert _probe().check(model, [url]) < 1e-3
+    with pytest.raises(TrainingError, match="it holds other weights"):
+        _probe().check(_moved(model, "visual", 0.1), [url])
+
+
+class _Unmasked(Encoder):
+    """Gives picture tokens their probability, as a server does with a prompt."""
+
+    @property
+    def placeholders(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+
+def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path]) -> None:
+    model, url, _ = tied
+    encoder = Encoder(matrix.player(FAMILY)[1])
+    record = matrix.tokenized("frozenlake", FAMILY)
+    steps = [step for episode in record.episodes for step in episode.steps]
+    rows = [Row(record.prompts[step.prompt_hash], step.response_token_ids or ()) for step in steps]
+    teacher = ServedTeacher(url, NAME, encoder)
+    teacher.check(pictures=4)
+    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), model)
+    for each in (loaded, teacher):
+        each.show(record.frames)
+    here, there = (each.score(rows, [list(range(len(rows)))]) for each in (loaded, teacher))
+    assert teacher.unscored == 0
+    worst = max((here[place] - there[place]).abs().max().item() for place in here)
+    print(f"largest difference of a Teacher's log-probability: {worst:.1e}")  # noqa: T201 - to report
+    assert worst < 1e-3
+
+
+def test_a_reload_that_leaves_the_head_untied_is_found(tied: tuple[Any, str, Path]) -> None:
+    model, url, folder = tied
+    moved = _moved(model, "language_model")
+    _reload(moved, url, folder)
+    for path in CACHES:
+        post(url.removesuffix("/v1"), path)
+    with pytest.raises(TrainingError, match="it holds other weights"):
+        _probe().check(moved, [url])
+
+
+def test_a_stale_prefix_cache_is_found_and_an_emptied_one_is_right(untied: tuple[Any, str, Path]) -> None:
+    model, url, folder = untied
+    assert _probe().check(model, [url]) < 1e-3
+    moved = _moved(model, "language_model")
+    _reload(moved, url, folder)
+    with pytest.raises(TrainingError, match="caches of others"):
+        _probe().check(moved, [url])
+    for path in CACHES:
+        post(url.removesuffix("/v1"), path)
+    assert _probe().check(moved, [url]) < 1e-3
+
+
+def _reload(model: Any, url: str, folder: Path) -> None:
+    _save(model, folder)
+    post(url.removesuffix("/v1"), "/collective_rpc", {"method": "reload_weights"})

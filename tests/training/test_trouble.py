@@ -1,0 +1,233 @@
+"""What may go wrong in an update of Stage II, and what is only unusual: each is defined, typed and counted."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pivot.datasets.config import env_config
+from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.errors import PivotError, SimulatorError, StoreError, TrainingError
+from pivot.models.base import ChatAnswer
+from pivot.rollouts.base import Status, TaskRollouts
+from pivot.rollouts.policies import ModelPolicy
+from pivot.tests.training import matrix
+from pivot.tests.training.lake import lines_of, torch, weights_in
+from pivot.training import checkpoint as on_disk
+from pivot.training import journal, loop
+from pivot.training.engines import InProcessBackend
+from pivot.training.engines.in_process import InProcessOptions
+from pivot.training.play import Levels, roll_out
+
+pytestmark = pytest.mark.train
+FAMILY = "qwen2_5_vl"
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random player on disk."""
+    folder = tmp_path_factory.mktemp("player")
+    for part in matrix.player(FAMILY):
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take model and levels from where the other tests have them, and draw no curves."""
+    monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
+    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+
+
+def _update(
+    player: Path, out: Path, monkeypatch: pytest.MonkeyPatch, rollouts: Sequence[TaskRollouts], arm: str = "oracle"
+) -> tuple[dict[str, Any], bool]:
+    """Make one update from given rollouts; return its line, and whether any weight moved."""
+    monkeypatch.setattr(loop, "roll_out", lambda *_: deepcopy(list(rollouts)))
+    loop.train(loop.prepare(matrix.config_of("frozenlake", arm, str(player))), out)
+    (line,) = lines_of(out)
+    before, after = weights_in(player), weights_in(out / "final")
+    return line, any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def _only(keep: Callable[[Any], bool]) -> list[TaskRollouts]:
+    """The stand-in's episodes that fit, twice each, so that groups are no singletons."""
+    record = matrix.tokenized("frozenlake", FAMILY)
+    chosen = [each for each in record.episodes if keep(each)]
+    assert chosen
+    again = [replace(each, episode_id=f"{each.episode_id}-again") for each in chosen]
+    for each in again:
+        each.steps = [replace(step, episode_id=each.episode_id) for step in each.steps]
+    return [replace(record, episodes=[*chosen, *again])]
+
+
+@pytest.mark.parametrize("arm", ["oracle", "mp"])
+def test_without_a_failure_there_is_nothing_to_distil_and_nothing_moves(
+    arm: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, moved = _update(player, tmp_path / "run", monkeypatch, _only(lambda each: not each.failed), arm)
+    assert line["success"] == line["zero_variance"] == 1.0
+    assert line["all_failed"] == line["opd_active"] == line["grad_norm"] == 0
+    for name in ("opd_gap", "opd_gate", "gap_detects_pivot", "analyzer_step_accuracy", "analyzer_unreadable"):
+        assert line[name] is None, name
+    assert not moved
+
+
+@pytest.mark.parametrize(("arm", "moves"), [("oracle", True), ("vanilla_grpo", False)])
+def test_where_all_fail_alike_only_the_distillation_teaches(
+    arm: str, moves: bool, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, moved = _update(player, tmp_path / "run", monkeypatch, _only(lambda each: each.failed), arm)
+    assert line["all_failed"] == line["zero_variance"] == 1.0
+    assert line["success"] == line["loss_grpo"] == 0
+    assert line["opd_active"] == float(moves)
+    assert moved is moves
+
+
+@pytest.mark.parametrize("arm", ["mpr", "mp_random_r"])
+def test_episodes_of_one_step_have_no_other_step_and_are_counted(
+    arm: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"size": 3, "horizon": 1}
+    short = replace(matrix.levels_of("frozenlake"), config=env_config("frozenlake", settings))
+    monkeypatch.setattr(loop, "plan_levels", lambda _: short)
+    config = matrix.config_of("frozenlake", arm, str(player))
+    loop.train(loop.prepare(config.model_copy(update={"settings": settings})), tmp_path / "run")
+    (line,) = lines_of(tmp_path / "run")
+    assert line["steps"] == line["episodes"] == 4
+    assert line["no_other_step"] == (4 if arm == "mp_random_r" else 0)
+    assert line["opd_gap"] != 0
+
+
+def _with_errors(count: int) -> list[TaskRollouts]:
+    (record,) = _only(lambda _: True)
+    for episode in record.episodes[:count]:
+        episode.status, episode.success, episode.failed, episode.error = Status.ERROR, None, None, "the lake is gone"
+    return [record]
+
+
+def test_an_episode_in_error_is_in_no_figure_but_its_own(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, _ = _update(player, tmp_path / "run", monkeypatch, _with_errors(1))
+    assert line["errors"] == 1
+    assert line["episodes"] == 3
+
+
+def test_an_update_without_a_finished_episode_stops_the_run(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingError, match=r"no episode of this update could be finished \(the lake is gone\)"):
+        _update(player, tmp_path / "run", monkeypatch, _with_errors(4))
+
+
+# The disk
+
+
+@pytest.mark.parametrize("file", [on_disk.METRICS, journal.SAMPLES])
+def test_a_full_disk_stops_the_run_with_what_to_do(
+    file: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    append = journal.append
+
+    def onto_a_full_disk(storage: Any, name: str, text: str) -> None:
+        if name == file:
+            (out / name).symlink_to("/dev/full")
+        append(storage, name, text)
+
+    monkeypatch.setattr(loop, "append", onto_a_full_disk)
+    with pytest.raises(TrainingError, match=rf"cannot write .*{file}: No space left .* with --resume"):
+        _update(player, out, monkeypatch, _only(lambda _: True))
+    (out / file).unlink()
+    monkeypatch.setattr(loop, "append", append)
+    loop.train(loop.prepare(matrix.config_of("frozenlake", "oracle", str(player))), out, resume=True)
+    assert [line["step"] for line in lines_of(out)] == [1]
+
+
+@pytest.mark.parametrize("what", ["rollouts", "checkpoint"])
+def test_a_full_disk_is_told_of_shards_and_checkpoints_too(
+    what: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    if what == "checkpoint":
+        monkeypatch.setattr(torch, "save", full)
+    else:
+        monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(PivotError, match="No space left") as raised:
+        _update(player, tmp_path / "run", monkeypatch, _only(lambda _: True))
+    assert isinstance(raised.value, TrainingError if what == "checkpoint" else StoreError)
+    assert on_disk.last_checkpoint(on_disk.open_storage(tmp_path / "run")) is None
+
+
+# Simulators
+
+
+class Brittle(FrozenLakeEnv):
+    """A lake behind a slow wire, which dies at times."""
+
+    blocks = True
+    deaths: ClassVar[Iterator[bool]] = iter(())
+    seconds: ClassVar[float] = 0.0
+
+    def step(self, action: Any) -> Any:
+        """Take a while, or die."""
+        time.sleep(self.seconds)
+        if next(Brittle.deaths, False):
+            raise SimulatorError("the simulator died")
+        return super().step(action)
+
+
+def _brittle() -> Levels:
+    return replace(matrix.levels_of("frozenlake"), env=Brittle)
+
+
+@pytest.mark.parametrize(("deaths", "lost"), [(1, 0), (1000, 4)])
+def test_a_simulator_that_dies_costs_its_episode_and_not_the_update(
+    deaths: int, lost: int, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Brittle, "deaths", iter([True] * deaths))
+    monkeypatch.setattr(loop, "plan_levels", lambda _: _brittle())
+    prepared = loop.prepare(matrix.config_of("frozenlake", "oracle", str(player)))
+    if lost:
+        with pytest.raises(TrainingError, match="the simulator died"):
+            loop.train(prepared, tmp_path / "run")
+        return
+    loop.train(prepared, tmp_path / "run")
+    (line,) = lines_of(tmp_path / "run")
+    assert (line["episodes"], line["errors"]) == (4, 0), "it was played again"
+
+
+class _Timed:
+    """An engine that takes a second a batch, as a large model would, and says when it was busy."""
+
+    device = "cpu"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.busy = seconds, 0.0
+
+    def answer(self, requests: Sequence[Any]) -> list[ChatAnswer]:
+        """Wait, and go somewhere."""
+        time.sleep(self.seconds)
+        self.busy += self.seconds
+        moves = ("up", "down", "left", "right")
+        return [ChatAnswer(f"<think></think><action>{moves[each.seed % 4]}</action>") for each in requests]
+
+
+def test_slow_simulators_leave_generation_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Brittle, "seconds", 0.5)
+    engine: Any = _Timed(0.6)
+    backend = InProcessBackend(InProcessOptions(model="timed"), engine, batch=8)
+    levels = _brittle()
+    started = time.perf_counter()
+    rollouts = roll_out(levels, levels.train[:8], ModelPolicy(backend), 8)
+    share = engine.busy / (time.perf_counter() - started)
+    assert sum(len(record.episodes) for record in rollouts) == 64
+    print(f"generation was busy {share:.0%} of the time")  # noqa: T201 - a figure to report
+    assert share >= 0.8

@@ -1,0 +1,61 @@
+"""Plain requests to a model server, for what the chat interface of policies has no words for."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import ServerGoneError, TrainingError
+from ...messages import cut_reply
+from ...models.address import KEY_VARIABLE, authorization, bare_url, censored, secrets_of
+
+PATIENCE_SECONDS = 180.0
+"""How long a server may answer nothing before the run stops, to be gone on with."""
+PAUSE_SECONDS = 1.0
+REQUEST_SECONDS = 600.0
+_TRY_AGAIN = frozenset({429, *range(500, 600)})
+
+
+def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: float = PATIENCE_SECONDS) -> Any:
+    """Send a JSON body to ``url + path`` until it is answered; return the JSON of the answer, None without any.
+
+    Args:
+        url: base of the server.
+        path: beginning with a slash.
+        body: None for an empty one.
+        patience: seconds for which busy, broken and missing servers are asked again.
+
+    Raises:
+        ServerGoneError: nothing is answered for so long.
+        TrainingError: the server refuses the request.
+    """
+    base, until = bare_url(url), time.monotonic() + patience
+    data = b"" if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(base + path, data=data, method="POST", headers=_headers(base))  # noqa: S310
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - http or https
+                raw = answer.read()
+            return json.loads(raw) if raw.strip() else None
+        except urllib.error.HTTPError as error:
+            said = censored(cut_reply(error.read().decode(errors="replace"), 300), secrets_of(base))
+            reason = f"status {error.code}: {said}"
+            if error.code not in _TRY_AGAIN:
+                raise TrainingError(f"{base}{path} refuses a request ({reason})") from error
+        except (OSError, ValueError) as error:  # no connection, a broken one, or no JSON
+            reason = censored(f"{type(error).__name__}: {error}", secrets_of(base))
+        if time.monotonic() > until:
+            raise ServerGoneError(
+                f"{base} has answered nothing for {patience:.0f} s (last: {reason}); start it again, then run the same "
+                "command with --resume"
+            )
+        time.sleep(min(PAUSE_SECONDS, patience))
+
+
+def _headers(base: str) -> dict[str, str]:
+    key = os.environ.get(KEY_VARIABLE)
+    login = authorization(base) or (f"Bearer {key}" if key else None)
+    return {"Content-Type": "application/json"} | ({"Authorization": login} if login else {})
