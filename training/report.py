@@ -124,6 +124,7 @@ def _details(figures: Mapping[str, Any]) -> list[str]:
         f"Guidance: {guidance['factual']} of {guidance['texts']} texts pass the factual filters"
         + (f"; {_counted(guidance['reasons'])}." if guidance["reasons"] else "."),
         f"Unreadable replies: {_counted(figures['problems']) or 'none'}.",
+        *(f"Not fitted: {name}, {why}." for name, why in figures["baselines_not_fitted"].items()),
     ]
     return [
         markdown(("true pivot step", "records", "pivot exact %"), steps),
