@@ -216,27 +216,6 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
         read_labels(open_records(str(empty), "sokoban"), Choice())
 
 
-def test_a_dataset_of_the_hub_gives_the_same_rows(
-    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read by the hub's library, from a folder that stands in for a repository."""
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
-    folder = str(small_store / "dataset")
-    files, hub = open_records(folder, "sokoban"), Records(folder, "sokoban", None)
-    for columns in (LABEL_COLUMNS, SHOWN_COLUMNS):
-        theirs = list(hub.rows("train", columns))
-        assert len(theirs) > 5
-        for mine, row in zip(files.rows("train", columns), theirs, strict=True):
-            assert mine | {"images": None} == row | {"images": None}
-            assert [each["bytes"] for each in mine.get("images", ())] == [
-                each["bytes"] for each in row.get("images", ())
-            ]
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(TrainingError, match="is no folder, and the hub gives no such dataset"):
-        next(open_records("nobody/nothing", "sokoban").rows("train", LABEL_COLUMNS))
-
-
 def test_levels_are_canonical(small_store: Path) -> None:
     held = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
     state = held.rows[0]["initial_state"]
