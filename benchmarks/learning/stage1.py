@@ -43,13 +43,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "A": {"horizon": 4, "max_solution": 3, "cell": 16},
     "B": {"horizon": 9, "max_solution": 5, "cell": 16},
 }
-TASKS = 2000
-READ = "Read the cells of the player and of the box, tile by tile."
-PATCH = 8
-"""One image token is 16 x 16 pixels, as large as a cell."""
+TASKS = 6000
+READ = "Read the cells of the target, then of the player and of the box, tile by tile."
+PATCH = 14
+"""One image token is 28 x 28 pixels, somewhat less than two cells by two; finer ones cost twice the time a record."""
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-EVERY, WATCHED = 2500, 320
-"""Records between two points of the curve, and held-out records in each."""
+EVERY, WATCHED, MEASURED = 2500, 320, 1500
+"""Records between two points of the curve, held-out records in each, and in the measurement at the end."""
 PREFIX = '{"pivot_step": '
 
 Picture = Callable[[int], Image.Image]
@@ -61,12 +61,13 @@ def text_of(sample: Sample) -> str:
 
 
 def cells(sample: Sample) -> str:
-    """Return the answer of a reading record: row and column of player and box before every action."""
+    """Return the answer of a reading record: cells of the target, and of player and box before every action."""
     rows = sample.initial_state.splitlines()
     at = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
     player = next(cell for cell, mark in at.items() if mark in "@+")
     box = next(cell for cell, mark in at.items() if mark in "$*")
-    told = []
+    target = next(cell for cell, mark in at.items() if mark in ".*+")
+    told = [f"{target[0]}{target[1]}"]
     for action in sample.actions:
         told.append(f"{player[0]}{player[1]}{box[0]}{box[1]}")
         if action not in MOVES:
@@ -118,6 +119,12 @@ def blank(picture: Image.Image) -> Image.Image:
     return Image.new("RGB", picture.size, (128, 128, 128))
 
 
+def reading(encoder: Encoder, sample: Sample, picture: Image.Image) -> Reply:
+    """Return the record that asks where everything is."""
+    content = [{"type": "image", "text": None}, {"type": "text", "text": READ}]
+    return Reply([{"role": "user", "content": content}], [picture], encoder.reply_tokens(cells(sample)))
+
+
 class Mixture:
     """Collates reading records and failures; a row says which sample, and whether it is to be read."""
 
@@ -134,8 +141,7 @@ class Mixture:
         picture = blank(sample.picture) if self._blanked else sample.picture
         if not read:
             return Reply(sample.prompt, [picture], self._encoder.reply_tokens(sample.target))
-        content = [{"type": "image", "text": None}, {"type": "text", "text": READ}]
-        return Reply([{"role": "user", "content": content}], [picture], self._encoder.reply_tokens(cells(sample)))
+        return reading(self._encoder, sample, picture)
 
 
 def order(count: int, records: int, warm_up: int, share: float, seed: int) -> Dataset:
@@ -164,6 +170,24 @@ class Curve(transformers.TrainerCallback):
             point = {"records": records, "loss": float(np.mean(losses or [np.nan]))} | self._watch() | spent
             with self._path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps({name: round(value, 4) for name, value in point.items()}) + "\n")
+
+
+def digits_read(model: Any, encoder: Encoder, samples: Sequence[Sample], batch: int = 16) -> float:
+    """Return the share of the digits of reading records that the model gives, each after the right ones before it."""
+    digits = [encoder.tokenizer(str(digit), add_special_tokens=False)["input_ids"][0] for digit in range(10)]
+    hits: list[Any] = []
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(samples), batch):
+            tensors = encoder.batch(
+                [reading(encoder, sample, sample.picture) for sample in samples[start : start + batch]]
+            )
+            labels = tensors.pop("labels")[:, 1:]
+            named = model(**tensors).logits[:, :-1].argmax(dim=-1)
+            asked = torch.isin(labels, torch.tensor(digits))
+            hits.append((named == labels)[asked])
+    model.train()
+    return float(torch.cat(hits).float().mean())
 
 
 def steps_named(
@@ -234,7 +258,7 @@ def main() -> None:
     parser.add_argument("--setting", choices=sorted(SETTINGS), default="A")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--records", type=int, default=40_000, help="training records in all, reading included")
-    parser.add_argument("--warm-up", type=int, default=4_000, help="of them, at the start, reading alone")
+    parser.add_argument("--warm-up", type=int, default=3_000, help="of them, at the start, reading alone")
     parser.add_argument("--share", type=float, default=0.25, help="of reading among the others")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
@@ -249,6 +273,7 @@ def main() -> None:
     train, held_out = (
         [sample for sample in side if sample.num_steps == horizon] for side in (data.train, data.validation)
     )
+    held_out = held_out[:MEASURED]
     if not held_out:
         raise TrainingError(f"{store} holds no failure of {horizon} turns on its validation side; build more levels")
     model, encoder = make_model(train, chosen.seed)
@@ -264,7 +289,8 @@ def main() -> None:
         named = steps_named(model, encoder, some, seen)
         right = [step == sample.pivot_step for step, sample in zip(named, some, strict=True)]
         dead = [hit for hit, sample in zip(right, some, strict=True) if sample.failure_mode == "deadlock"]
-        return {"pivot": float(np.mean(right)), **({"deadlock": float(np.mean(dead))} if dead else {})}
+        read = {} if chosen.blank else {"digits": digits_read(model, encoder, some)}
+        return read | {"pivot": float(np.mean(right)), **({"deadlock": float(np.mean(dead))} if dead else {})}
 
     config = make_sft_config(
         {
