@@ -22,7 +22,16 @@ from ..training.baselines import EXTRA, baseline_table, check_learned
 from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
-from ..training.report import SCREEN, compared, markdown, read_summary, screen_rows, table_rows, write_report
+from ..training.report import (
+    SCREEN,
+    compared,
+    markdown,
+    no_reliability,
+    read_summary,
+    screen_rows,
+    table_rows,
+    write_report,
+)
 from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
 from ..training.suite import SCREEN as SCREEN_OF_SUITE
 from . import model_flags as flags
@@ -216,7 +225,7 @@ def analyzer(
             counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
             out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
         if figures["reliability"] is None:
-            out.print(f"{env}: the engine gives no probabilities, so there is no reliability", soft_wrap=True)
+            out.print(f"{env}: {no_reliability(figures)}, so there is no reliability", soft_wrap=True)
         _show_not_fitted(env, figures["baselines_not_fitted"])
     if held.seen:
         out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)

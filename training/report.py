@@ -117,7 +117,7 @@ def _details(figures: Mapping[str, Any]) -> list[str]:
     ]
     chances, guidance = figures["reliability"], figures["guidance"]
     lines = [
-        "Reliability: the engine gives no probabilities of tokens."
+        f"Reliability: {no_reliability(figures)}."
         if chances is None
         else f"Reliability: expected calibration error {100 * chances['expected_calibration_error']:.1f} points over "
         f"{chances['records']} readings.",
@@ -131,6 +131,12 @@ def _details(figures: Mapping[str, Any]) -> list[str]:
         markdown(("true mode", "records", "pivot exact %", "mode %"), modes),
         *lines,
     ]
+
+
+def no_reliability(figures: Mapping[str, Any]) -> str:
+    """Say why an environment has no figure of reliability."""
+    read = figures["shares"]["parsed"]["value"]
+    return "the engine gives no probabilities of tokens" if read else "no reply could be read"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

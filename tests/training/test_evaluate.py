@@ -17,6 +17,7 @@ from pivot.training.analyzer import Analyzer
 from pivot.training.evaluate import Choice, Evaluation, evaluate, read_labels, worked_examples
 from pivot.training.guidance_checks import GuidanceJudge
 from pivot.training.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
+from pivot.training.report import no_reliability
 from pivot.training.sources import find_files
 
 TRAIN = Choice(side="train")
@@ -98,6 +99,9 @@ def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:
         last = sum(row["pivot_step"] == row["read_step"] for row in mine) / count
         assert figures["shares"]["pivot, fallback counted"]["value"] == pytest.approx(last)
         assert figures["reliability"] is None
+        assert no_reliability(figures) == "no reply could be read"
+        readable = figures | {"shares": figures["shares"] | {"parsed": {"value": 0.5}}}
+        assert "gives no probabilities" in no_reliability(readable)
         assert {column for row in figures["confusion"]["mode"].values() for column, n in row.items() if n} == {
             "unreadable"
         }

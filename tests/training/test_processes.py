@@ -84,7 +84,7 @@ def side_by_side(arguments: list[str], folder: Path) -> list[tuple[int, str, str
         for rank in "01"
     ]
     try:
-        shown = [process.communicate(timeout=200) for process in started]
+        shown = [process.communicate(timeout=500) for process in started]
     finally:
         for process in started:
             process.kill()
