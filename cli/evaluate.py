@@ -22,7 +22,16 @@ from ..training.baselines import EXTRA, baseline_table, check_learned
 from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
-from ..training.report import SCREEN, compared, markdown, read_summary, screen_rows, table_rows, write_report
+from ..training.report import (
+    SCREEN,
+    compared,
+    markdown,
+    no_reliability,
+    read_summary,
+    screen_rows,
+    table_rows,
+    write_report,
+)
 from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
 from ..training.suite import SCREEN as SCREEN_OF_SUITE
 from . import model_flags as flags
@@ -216,7 +225,8 @@ def analyzer(
             counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
             out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
         if figures["reliability"] is None:
-            out.print(f"{env}: the engine gives no probabilities, so there is no reliability", soft_wrap=True)
+            out.print(f"{env}: {no_reliability(figures)}, so there is no reliability", soft_wrap=True)
+        _show_not_fitted(env, figures["baselines_not_fitted"])
     if held.seen:
         out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     out.print(f"\nwritten to {target}: {', '.join(files)}", soft_wrap=True)
@@ -264,14 +274,14 @@ def baselines(
             raise TrainingError(f"{data} has no {env} record on the other side to fit on; build more levels")
         test = [LoggedFailure.of_record(held.rows[place]) for place in mine]
         levels = [held.levels[place] for place in mine]
-        table = baseline_table(train, test, levels, learned=learned, seed=seed)
-        shares = {who: {what: share.row() for what, share in row.items()} for who, row in table.items()}
-        tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), "shares": shares}
+        table = baseline_table(train, test, levels, learned=learned, seed=seed).row()
+        tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), **table}
     compared_shares = {env: table["shares"] for env, table in tables.items()}
     for env, rows in compared_shares.items():
         facts = tables[env]
         title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
         show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
+        _show_not_fitted(env, facts["not_fitted"])
     if held.seen:
         out.print(_SEEN.format(seen=held.seen, count=len(held.rows)), soft_wrap=True)
     if out_dir is not None:
@@ -281,6 +291,11 @@ def baselines(
         table = markdown(TABLE_HEADER[:-2], [row[:-2] for row in table_rows(compared_shares)])
         storage.write_bytes("baselines.md", f"{table}\n".encode())
         out.print(f"\nwritten to {out_dir}: baselines.json, baselines.md", soft_wrap=True)
+
+
+def _show_not_fitted(env: str, reasons: Mapping[str, str]) -> None:
+    for name, why in reasons.items():
+        out.print(f"{env}: {name} was not fitted: {why}", soft_wrap=True)
 
 
 def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, Any]) -> Backend:

@@ -76,7 +76,8 @@ def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | Non
     words += ["--limit-mm-per-prompt", f'{{"image": {IMAGES_A_PROMPT}, "video": 0}}']
     words += ["--generation-config", "vllm", "--logprobs-mode", "raw_logprobs", "--max-logprobs", "5"]
     if not machine:
-        return [*words, "--dtype", "float32", "--enforce-eager"]
+        # vLLM takes back what it draws after half a prompt, which it cannot on a CPU, and dies.
+        return [*words, "--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
     if spread > 1:
         words += ["--tensor-parallel-size", str(spread)]
     if copies > 1:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import TrainingError
+from ..errors import PivotError, TrainingError
 from ..models.extras import look_for
 from ..storage import open_storage
 from ..training.config import SftConfig, make_sft_config, recipe_fields, recipes
@@ -151,14 +151,22 @@ def _train(config: SftConfig, out_dir: Path | None, *, resume: bool, check_only:
     from ..images import encode_png  # noqa: PLC0415
     from ..training import sft as stage_one  # noqa: PLC0415
     from ..training.checkpoint import CHECK_PICTURE, FINAL  # noqa: PLC0415
+    from ..training.ranks import Ranks  # noqa: PLC0415
 
-    main_process = stage_one.is_main_process()
+    ranks = Ranks.current()
+    main_process = ranks.is_main
     if main_process:
         err.print("loading the model and checking every record …")
-    prepared = stage_one.prepare(config)
-    if main_process:
+    try:
+        prepared = stage_one.prepare(config)
         if out_dir is not None and not check_only:
-            stage_one.check_folder(open_storage(out_dir), prepared, resume=resume)
+            storage = open_storage(out_dir)
+            ranks.by_one(lambda: stage_one.check_folder(storage, prepared, resume=resume))
+    except PivotError as error:
+        if main_process:
+            raise
+        raise typer.Exit(error.status) from error  # the first process tells
+    if main_process:
         _show_check(prepared)
         if out_dir is not None:
             open_storage(out_dir).write_bytes(CHECK_PICTURE, encode_png(prepared.report.example.drawing()))

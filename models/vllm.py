@@ -63,6 +63,7 @@ class Engine:
         self._sampling = need("vllm.sampling_params", EXTRA)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="pivot-vllm", daemon=True).start()
+        on_gpu = need("torch", EXTRA).cuda.is_available()
         chosen = {
             "model": model,
             "revision": None if is_local(model) else revision,
@@ -73,7 +74,9 @@ class Engine:
             "generation_config": "vllm",
             "disable_log_stats": True,
             # CUDA graphs are most of the speed on a GPU; without one there is nothing to capture.
-            "enforce_eager": not need("torch", EXTRA).cuda.is_available(),
+            "enforce_eager": not on_gpu,
+            # vLLM takes back what it draws after half a prompt, which it cannot on a CPU, and dies.
+            **({} if on_gpu else {"enable_chunked_prefill": False}),
             **json.loads(settings),
         }
         try:

@@ -7,7 +7,9 @@ before it can be said to look: being the best of several on the test side it is,
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,9 +87,16 @@ def guess_of(weights: Sequence[float], mode: str, failure: LoggedFailure) -> Gue
 
 # Learned predictors
 
+LEAF = 20
+"""Failures in a leaf of a boosted tree at least, as scikit-learn has it: fewer are learned by heart."""
+HELD_BACK = 0.1
+"""Share of the failures by which boosting stops early."""
+
 
 def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     """Fit gradient boosting of scikit-learn on flat rows, one for the pivot step and one for the mode.
+
+    With fewer than :data:`LEARNED` says no tree can be split, and all that it says is what is frequent.
 
     Raises:
         PluginError: scikit-learn is not installed.
@@ -100,10 +109,19 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
         if len(set(classes)) == 1:
             only = classes[0]
             return lambda tests: ([only], np.ones((len(tests), 1)))
-        # Stopping early on a tenth of the rows keeps it from learning single episodes by heart.
+        # Stopping early on a tenth of the rows keeps it from learning single episodes by heart. The library draws them
+        # by class, or not at all; where a class is too rare for that, they are drawn here.
+        held = [] if can_be_drawn_by_class(classes) else held_back(classes, seed)
+        kept = [place for place in range(len(classes)) if place not in set(held)]
+        labels = np.asarray(classes)
         model = ensemble.HistGradientBoostingClassifier(
-            learning_rate=0.1, max_iter=100, max_leaf_nodes=15, early_stopping=True, random_state=seed
-        ).fit(rows, classes)
+            learning_rate=0.1,
+            max_iter=100,
+            max_leaf_nodes=15,
+            min_samples_leaf=LEAF,
+            early_stopping=bool(held) or can_be_drawn_by_class(classes),
+            random_state=seed,
+        ).fit(rows[kept], labels[kept], **({"X_val": rows[held], "y_val": labels[held]} if held else {}))
         return lambda tests: (list(model.classes_), model.predict_proba(tests))
 
     steps = classifier([each.pivot_step for each in train])
@@ -121,6 +139,24 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
         return guesses
 
     return predict
+
+
+def can_be_drawn_by_class(classes: Sequence[Any]) -> bool:
+    """Whether a tenth can hold every class, and so can the rest."""
+    counts = Counter(classes)
+    return min(counts.values()) >= 2 and math.ceil(HELD_BACK * len(classes)) >= len(counts)
+
+
+def held_back(classes: Sequence[Any], seed: int) -> list[int]:
+    """Draw a tenth of the places, never the last of a class: what is held back has to be among what is learned."""
+    order = list(range(len(classes)))
+    random.Random(seed).shuffle(order)
+    left, held = Counter(classes), list[int]()
+    for place in order:
+        if len(held) < math.ceil(HELD_BACK * len(classes)) and left[classes[place]] > 1:
+            left[classes[place]] -= 1
+            held.append(place)
+    return sorted(held)
 
 
 EPOCHS = 30
@@ -183,9 +219,18 @@ def fit_transformer(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll
     return predict
 
 
-LEARNED: Mapping[str, Callable[[Sequence[LoggedFailure], int], PredictAll]] = {
-    "gradient boosting": fit_boosting,
-    "transformer": fit_transformer,
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A predictor that is learned."""
+
+    fit: Callable[[Sequence[LoggedFailure], int], PredictAll]
+    fewest: int
+    """Failures to fit on, without which it can learn nothing."""
+
+
+LEARNED: Mapping[str, Learner] = {
+    "gradient boosting": Learner(fit_boosting, math.ceil(2 * LEAF / (1 - HELD_BACK))),
+    "transformer": Learner(fit_transformer, 2),
 }
 
 
@@ -216,6 +261,21 @@ def score_guesses(
     return {name: share(values, levels, seed) for name, values in columns.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """What the log gives away of one environment."""
+
+    shares: Mapping[str, Mapping[str, Share]]
+    """By predictor, in the order of tables."""
+    not_fitted: Mapping[str, str]
+    """Why a predictor is not among them."""
+
+    def row(self) -> dict[str, Any]:
+        """Return both as JSON data."""
+        shares = {name: {what: each.row() for what, each in row.items()} for name, row in self.shares.items()}
+        return {"shares": shares, "not_fitted": dict(self.not_fitted)}
+
+
 def baseline_table(
     train: Sequence[LoggedFailure],
     test: Sequence[LoggedFailure],
@@ -223,8 +283,8 @@ def baseline_table(
     *,
     learned: bool = True,
     seed: int = 0,
-) -> dict[str, dict[str, Share]]:
-    """Return the shares of every predictor on the test failures of one environment, in the order of tables.
+) -> Baselines:
+    """Measure every predictor on the test failures of one environment.
 
     Args:
         train: failures to fit on, at least one.
@@ -236,13 +296,16 @@ def baseline_table(
     Raises:
         PluginError: what the learned ones need is not installed.
     """
-    table = {}
+    table, not_fitted = dict[str, dict[str, Share]](), dict[str, str]()
     for name, fit in PREDICTORS.items():
         predictor = fit(train)
         table[name] = score_guesses([predictor(each) for each in test], test, levels, seed)
-    for name, fit_all in LEARNED.items() if learned else ():
-        table[name] = score_guesses(fit_all(train, seed)(test), test, levels, seed)
-    return table
+    for name, learner in LEARNED.items() if learned else ():
+        if len(train) < learner.fewest:
+            not_fitted[name] = f"{len(train)} failures to fit on, it needs {learner.fewest}; build more levels"
+        else:
+            table[name] = score_guesses(learner.fit(train, seed)(test), test, levels, seed)
+    return Baselines(table, not_fitted)
 
 
 def best_of(table: Mapping[str, Mapping[str, Share]], what: str = "pivot exact") -> str:

@@ -18,7 +18,7 @@ from ..errors import TrainingError
 from ..labeling.target import parse_target
 from .ablation import Pictures, blank, exchanged
 from .analyzer import Analyzer, AnalyzerCase, Reading, Shot, case_of_record
-from .baselines import baseline_table
+from .baselines import Baselines, baseline_table
 from .guidance_checks import GuidanceJudge
 from .heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records
 from .metrics import Scored, by_mode, by_step, confusion, reliability, shares
@@ -207,7 +207,8 @@ def evaluate(
             [guidance[place] for place in mine],
             choice.seed,
         )
-        environments[env]["baselines"] = _baselines(held, mine, choice.seed, learned)
+        baselines = _baselines(held, mine, choice.seed, learned).row()
+        environments[env] |= {"baselines": baselines["shares"], "baselines_not_fitted": baselines["not_fitted"]}
     summary = {
         "name": name or str(analyzer.config.get("model", analyzer.backend.name)),
         "dataset": records.address,
@@ -259,14 +260,13 @@ def _guidance(judge: GuidanceJudge, row: Row, reading: Reading) -> list[str] | N
     return [f"{reason.name}: {reason.kind}" for reason in judge.reasons(row, reading.failure_reason)]
 
 
-def _baselines(held: Held, mine: Sequence[int], seed: int, learned: bool) -> dict[str, Any]:
-    """Return the table of what the log gives away; empty where the other side has no record of the environment."""
+def _baselines(held: Held, mine: Sequence[int], seed: int, learned: bool) -> Baselines:
+    """Return what the log gives away; nothing where the other side has no record of the environment."""
     test = [LoggedFailure.of_record(held.rows[place]) for place in mine]
     train = [each for each in held.train if each.env == test[0].env]
     if not train:
-        return {}
-    table = baseline_table(train, test, [held.levels[place] for place in mine], learned=learned, seed=seed)
-    return {name: {what: each.row() for what, each in row.items()} for name, row in table.items()}
+        return Baselines({}, {"all": "no record of this environment on the other side to fit on; build more levels"})
+    return baseline_table(train, test, [held.levels[place] for place in mine], learned=learned, seed=seed)
 
 
 def _reading_row(row: Row, result: Scored, reading: Reading, guidance: Sequence[str] | None) -> Row:

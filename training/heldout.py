@@ -39,8 +39,7 @@ class Records:
     address: str
     """Folder or hub id, for messages."""
     config: str
-    files: DatasetFiles | None
-    """None for a dataset of the hub."""
+    files: DatasetFiles
 
     def rows(self, side: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of a side in a fixed order, with the columns asked for; pictures stay encoded.
@@ -48,26 +47,10 @@ class Records:
         Raises:
             TrainingError: a file is torn, has other columns, or holds a row that is no record.
         """
-        for where, row in (
-            self._hub_rows(side, columns) if self.files is None else _file_rows(self.files, side, columns)
-        ):
-            _check(where, row)
-            yield row
-
-    def _hub_rows(self, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        # Imported here: the library takes a second, and local folders are read without it.
-        from datasets import Image, List, load_dataset  # noqa: PLC0415
-
-        try:
-            rows: Any = load_dataset(self.address, self.config, split=side, streaming=True)
-            rows = rows.cast_column("images", List(Image(decode=False))).select_columns(list(columns))
-        except (OSError, ValueError, KeyError) as error:
-            raise TrainingError(
-                f"{self.address} is no folder, and the hub gives no such dataset with config {self.config!r} and split "
-                f"{side!r} ({error}); give a store, a dataset folder or a hub id"
-            ) from error
-        for number, row in enumerate(rows):
-            yield f"{self.address}, {side} row {number}", row
+        for name, _ in self.files.by_side[side]:
+            for where, row in rows_of(self.files.storage, name, columns):
+                _check(where, row)
+                yield row
 
 
 def open_records(address: str, config: str = ALL) -> Records:
@@ -77,11 +60,6 @@ def open_records(address: str, config: str = ALL) -> Records:
         TrainingError: see :func:`~pivot.training.sources.find_files`.
     """
     return Records(address, config, find_files(address, (config,)))
-
-
-def _file_rows(files: DatasetFiles, side: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, _ in files.by_side[side]:
-        yield from rows_of(files.storage, name, columns)
 
 
 def _check(where: str, row: dict[str, Any]) -> None:

@@ -4,14 +4,19 @@ Work is dealt out by place, results are gathered by place, gradients are sums. T
 those of all processes, known to each of them beforehand, so that any number of processes gives the same update.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
+from ..errors import PivotError, TrainingError
 from ..models.extras import need
 from .encode import EXTRA
 
 torch: Any = need("torch", EXTRA)
+
+PATIENCE = timedelta(days=1)
+"""How long the others wait for what one process does alone: a check of a large dataset takes hours."""
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -54,6 +59,34 @@ class Ranks:
         if self.count > 1:
             for tensor in tensors:
                 torch.distributed.all_reduce(tensor)
+
+    def by_one(self, work: Callable[[], Item]) -> Item:
+        """Let the main process do some work while the others wait; return its result, or raise its error, in all.
+
+        The result travels pickled, over gloo: libraries for GPUs give up after minutes.
+
+        Raises:
+            PivotError: what the work raised. TrainingError: elsewhere, where the main process met another error.
+        """
+        if self.count == 1:
+            return work()
+        outcome: list[Any] = [None, None]
+        failure: BaseException | None = None
+        if self.is_main:
+            try:
+                outcome[0] = work()
+            except PivotError as error:
+                outcome[1] = failure = error
+            except BaseException as error:  # noqa: BLE001 - raised again below, once the others know
+                outcome[1] = TrainingError(f"the first process ended with {type(error).__name__}: {error}")
+                failure = error
+        group = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
+        torch.distributed.broadcast_object_list(outcome, group=group)
+        torch.distributed.destroy_process_group(group)
+        failure = failure or outcome[1]
+        if failure is not None:
+            raise failure
+        return outcome[0]
 
     def wait(self) -> None:
         """Wait until every process has come here."""

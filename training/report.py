@@ -117,19 +117,26 @@ def _details(figures: Mapping[str, Any]) -> list[str]:
     ]
     chances, guidance = figures["reliability"], figures["guidance"]
     lines = [
-        "Reliability: the engine gives no probabilities of tokens."
+        f"Reliability: {no_reliability(figures)}."
         if chances is None
         else f"Reliability: expected calibration error {100 * chances['expected_calibration_error']:.1f} points over "
         f"{chances['records']} readings.",
         f"Guidance: {guidance['factual']} of {guidance['texts']} texts pass the factual filters"
         + (f"; {_counted(guidance['reasons'])}." if guidance["reasons"] else "."),
         f"Unreadable replies: {_counted(figures['problems']) or 'none'}.",
+        *(f"Not fitted: {name}, {why}." for name, why in figures["baselines_not_fitted"].items()),
     ]
     return [
         markdown(("true pivot step", "records", "pivot exact %"), steps),
         markdown(("true mode", "records", "pivot exact %", "mode %"), modes),
         *lines,
     ]
+
+
+def no_reliability(figures: Mapping[str, Any]) -> str:
+    """Say why an environment has no figure of reliability."""
+    read = figures["shares"]["parsed"]["value"]
+    return "the engine gives no probabilities of tokens" if read else "no reply could be read"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

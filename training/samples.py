@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ..datasets.config import environment
-from ..datasets.parquet import check_columns, read_table
+from ..datasets.parquet import read_table
 from ..datasets.schema import DATASET, TableSchema
-from ..datasets.split import SIDES, TRAIN, VALIDATION
+from ..datasets.split import TRAIN, VALIDATION
 from ..errors import PluginError, StoreError, TrainingError
-from ..identity import derive_seed, digest
+from ..identity import derive_seed
 from ..images import MAX_PIXELS, READABLE_FORMATS
 from ..labeling.analyzer import mode_lines
 from ..labeling.target import BadTargetError, build_target, parse_target
@@ -277,7 +277,7 @@ class TrainingData:
     source: str
     """As the user named it."""
     digest: str
-    """Of the manifest, or of the files' content, or the hub's revision."""
+    """Of the manifest, or of the files' content."""
     train: Sequence[Sample] | Stream
     validation: Sequence[Sample]
 
@@ -308,8 +308,6 @@ def read_dataset(
         TrainingError: there is no such dataset, it lacks what is asked for, or a file cannot be read.
     """
     files = find_files(source, configs)
-    if files is None:
-        return _hub_dataset(source, configs, vocabulary)
     storage, by_side = files.storage, files.by_side
     validation = Samples([_shard(storage, name, env) for name, env in by_side[VALIDATION]], vocabulary)
     if streaming:
@@ -340,37 +338,6 @@ def _rows(storage: Storage, name: str) -> int:
             return file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise TrainingError(f"{storage.address(name)} cannot be read as Parquet ({error}); {REBUILD}") from error
-
-
-def _hub_dataset(source: str, configs: Sequence[str], vocabulary: Vocabulary | None) -> TrainingData:
-    """Load a dataset of the hub; its library keeps it on disk and maps it into memory."""
-    from datasets import load_dataset  # noqa: PLC0415 - takes a second
-
-    sides: dict[str, list[Shard]] = {side: [] for side in SIDES}
-    prints: list[str] = []
-    for config in configs:
-        try:
-            loaded: Any = load_dataset(source, config)
-        except Exception as error:
-            raise TrainingError(
-                f"config {config!r} of {source} cannot be loaded ({type(error).__name__}: {error}); expected a store "
-                "or dataset folder of this machine, or a hub id that it can reach"
-            ) from error
-        for side in SIDES:
-            if side not in loaded:
-                raise TrainingError(f"{source}: config {config} has no side {side!r}, expected {' and '.join(SIDES)}")
-            table = loaded[side].with_format("arrow")[:]
-            try:
-                check_columns(f"{source}, side {side}", SCHEMA, table.schema)
-            except StoreError as error:
-                raise TrainingError(str(error)) from error
-            sides[side].append(
-                Shard(f"{source}/{config}, side {side}", None if config == ALL else config, table.select(list(COLUMNS)))
-            )
-            prints.append(loaded[side]._fingerprint)
-    return TrainingData(
-        source, digest(prints, 64), Samples(sides[TRAIN], vocabulary), Samples(sides[VALIDATION], vocabulary)
-    )
 
 
 def epoch_order(count: int, batch: int, seed: int, epoch: int) -> list[int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..models.extras import need
 from ..models.weights import revision_of
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
@@ -15,13 +14,11 @@ from .card import model_card
 from .config import NOT_RESULTS, SftConfig
 from .curves import draw_losses
 from .data_check import DataReport, check_data
-from .encode import EXTRA, Encoder
+from .encode import Encoder
+from .ranks import Ranks
 from .samples import TrainingData, read_dataset
 from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
 from .versions import training_versions
-
-accelerate: Any = need("accelerate", EXTRA)
-torch: Any = need("torch", EXTRA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +43,8 @@ class Prepared:
     encoder: Encoder
 
 
-def is_main_process() -> bool:
-    """Whether this process writes and speaks for all that train together."""
-    return processes().is_main_process
-
-
-def processes() -> Any:
-    """Return what the library knows of the processes that train together; without a GPU they meet over gloo."""
-    return accelerate.PartialState(cpu=not torch.cuda.is_available())
-
-
 def prepare(config: SftConfig) -> Prepared:
-    """Read model and data, and check every record; nothing is written.
+    """Read model and data, and check every record; nothing is written. One process checks for all.
 
     Raises:
         TrainingError: the model, the data or the settings cannot be used.
@@ -71,8 +58,9 @@ def prepare(config: SftConfig) -> Prepared:
     )
     model, processor = load_model(config)
     encoder = Encoder(processor)
-    report = check_data(data, encoder, config.max_length)
-    plan = make_plan(config, report.train.records, processes().num_processes)
+    ranks = Ranks.current()
+    report = ranks.by_one(lambda: check_data(data, encoder, config.max_length))
+    plan = make_plan(config, report.train.records, ranks.count)
     return Prepared(config, data, report, plan, model, encoder)
 
 
@@ -102,12 +90,11 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         TrainingError: ``out`` holds something else, or a loss is no number.
     """
     storage = open_storage(out)
-    state = processes()
-    if state.is_main_process:  # the others would find what it writes
-        check_folder(storage, prepared, resume=resume)
+    ranks = Ranks.current()
+    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # the others would find what it writes
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return SftResult(str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True)
-    if not state.is_main_process:
+    if not ranks.is_main:
         return _train(prepared, out, storage, _checkpoint(storage, resume), report)
     with storage.lock():
         start = _checkpoint(storage, resume)

@@ -32,7 +32,7 @@ class DatasetFiles:
     """The Parquet files of the configs that were asked for."""
 
     storage: Storage
-    """Of the dataset's folder."""
+    """Of the dataset's folder, or of the hub's copy of it on this machine."""
     by_side: dict[str, list[tuple[str, str]]]
     """Names in ``storage`` with the environment that each may hold, in a fixed order."""
     manifest: str | None
@@ -45,19 +45,19 @@ class DatasetFiles:
         return self.manifest or digest(files, 64)
 
 
-def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles | None:
-    """Find the files of some configs, environments or ``all``; None for the id of a dataset on the hub.
+def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
+    """Find the files of some configs, environments or ``all``; those of a dataset on the hub are fetched first.
 
     Raises:
         TrainingError: there is no such dataset, its build did not finish, or it lacks a config.
     """
     storage = open_storage(Path(source))
     if not storage.exists():
-        if source.count("/") == 1 and not source.startswith((".", "/", "~")):
-            return None
-        raise TrainingError(
-            f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
-        )
+        if source.count("/") != 1 or source.startswith((".", "/", "~")):
+            raise TrainingError(
+                f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
+            )
+        storage = open_storage(_fetched(source, configs))
     manifest = None
     if storage.stat(RUN) is not None:
         if storage.stat(MANIFEST) is None:
@@ -81,6 +81,34 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles | N
         raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
     by_side = {side: [(name, env) for env in chosen for name in present[env].get(side, [])] for side in SIDES}
     return DatasetFiles(storage, by_side, manifest)
+
+
+def _fetched(source: str, configs: Sequence[str]) -> Path:
+    """Return the folder in which the hub's library keeps a dataset's files, after it has fetched what is new."""
+    # Imported here: the library takes a second.
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    patterns = [f"{'*' if config == ALL else config}/*.parquet" for config in configs]
+    try:
+        folder = snapshot_download(source, repo_type="dataset", allow_patterns=patterns, ignore_patterns="*_episodes/*")
+    except LocalEntryNotFoundError as error:
+        raise TrainingError(
+            f"{source} is no folder here, and the hub cannot be reached or is not to be (HF_HUB_OFFLINE), nor is a "
+            "dataset of that name kept from earlier; expected a store, a dataset folder, or a hub id"
+        ) from error
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise TrainingError(
+            f"{source} is no folder here, and the hub gives no such dataset ({type(error).__name__}: "
+            f"{str(error).splitlines()[0]}); expected a store, a dataset folder, or a hub id; for a private one, log "
+            "in with: hf auth login"
+        ) from error
+    if not Path(folder).exists():
+        raise TrainingError(
+            f"the dataset {source} of the hub holds no file {' or '.join(patterns)}; expected the dataset folder of a "
+            "store as it is (hf upload user/name STORE/dataset --repo-type dataset), and one of its configs"
+        )
+    return Path(folder)
 
 
 def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

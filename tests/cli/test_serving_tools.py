@@ -70,7 +70,7 @@ def test_the_line_decides_the_data_alike_on_every_machine() -> None:
         assert (flags["--served-model-name"], flags["--port"]) == ("short", "9000")
         assert (flags["--generation-config"], flags["--logprobs-mode"]) == ("vllm", "raw_logprobs")
         assert json.loads(flags["--limit-mm-per-prompt"]) == {"image": 4, "video": 0}
-        assert ("--gpu-memory-utilization" in flags) == bool(machine)
+        assert ("--gpu-memory-utilization" in flags) == bool(machine) == ("--no-enable-chunked-prefill" not in words)
     assert flags_of(serve_line("a/m-8B", [H100] * 8))["--data-parallel-size"] == "8"
     assert flags_of(serve_line("a/m-72B", [H100] * 8))["--tensor-parallel-size"] == "4"
 

@@ -34,7 +34,7 @@ from pivot.tests.models.real_models import (
     save_model,
     trained,
 )
-from pivot.tests.models.vllm_server import NAME, vllm_server
+from pivot.tests.models.vllm_server import NAME, START_SECONDS, vllm_server
 
 pytestmark = pytest.mark.serving
 
@@ -144,7 +144,7 @@ def test_the_command_with_the_engine_in_its_process(folder: Path, tmp_path: Path
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=START_SECONDS,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

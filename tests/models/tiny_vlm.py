@@ -17,9 +17,11 @@ from pivot.tests.models.from_scratch import MERGE, bpe_tokenizer, make_vlm
 PATCH = 14
 
 
-def save_tiny_vlm(folder: Path, texts: Iterable[str], whole: Iterable[str] = ()) -> None:
+def save_tiny_vlm(
+    folder: Path, texts: Iterable[str], whole: Iterable[str] = (), deviation: float | None = None
+) -> None:
     """Save model, tokenizer and processor to ``folder``; each text of ``whole`` is one token."""
-    model, processor = make_vlm(bpe_tokenizer(texts, 600, whole), patch=PATCH)
+    model, processor = make_vlm(bpe_tokenizer(texts, 600, whole), patch=PATCH, deviation=deviation)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     # Real checkpoints have a video part, and vLLM looks for it.

@@ -1,5 +1,6 @@
 """Learned baselines: they find what the log says and no more, and never see the label that they are asked for."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,14 +10,17 @@ import numpy as np
 import pytest
 from pivot.datasets.predictors import LoggedFailure
 from pivot.training.baselines import (
+    HELD_BACK,
     LEARNED,
     LogFeatures,
     PredictAll,
     action_kind,
     baseline_table,
     best_of,
+    can_be_drawn_by_class,
     fit_boosting,
     fit_transformer,
+    held_back,
     score_guesses,
 )
 
@@ -54,7 +58,7 @@ def test_features_hold_the_log_and_nothing_of_the_label() -> None:
 
 def test_scores_are_those_of_a_count() -> None:
     test = logs(40, 3)
-    table = baseline_table(logs(60, 2), test, [str(each) for each in range(40)], learned=False)
+    table = baseline_table(logs(60, 2), test, [str(each) for each in range(40)], learned=False).shares
     exact = [failure.pivot_step == 5 for failure in test]
     assert table["last step"]["pivot exact"].value == pytest.approx(sum(exact) / 40)
     near = [failure.pivot_step >= 4 for failure in test]
@@ -67,7 +71,7 @@ def test_scores_are_those_of_a_count() -> None:
 @pytest.mark.parametrize("name", list(LEARNED))
 def test_what_the_log_says_is_learned(name: str) -> None:
     train, test = logs(400, 4), logs(150, 5)
-    guesses = LEARNED[name](train, 0)(test)
+    guesses = LEARNED[name].fit(train, 0)(test)
     table = score_guesses(guesses, test, [str(each) for each in range(150)])
     assert table["pivot exact"].value > 0.85
     assert table["mode"].value > 0.9
@@ -101,3 +105,35 @@ def test_odd_training_sides(fit: Callable[[Sequence[LoggedFailure], int], Predic
     guesses = fit(train, 0)(test)
     assert [guess.mode for guess in guesses] == ["timeout", "timeout"]
     assert guesses[1].step == 0
+
+
+@learned
+def test_a_side_too_small_to_learn_from_is_said_and_the_table_stands() -> None:
+    train, test = logs(14, 11), logs(20, 12)
+    assert len({each.pivot_step for each in train}) == 5
+    levels = [str(each) for each in range(20)]
+    table = baseline_table(train, test, levels)
+    assert list(table.not_fitted) == ["gradient boosting"]
+    assert table.not_fitted["gradient boosting"].startswith("14 failures to fit on, it needs 45")
+    assert {"majority", "arithmetic", "transformer"} <= set(table.shares)
+    assert list(baseline_table(train[:1], test, levels).not_fitted) == list(LEARNED)
+    assert not baseline_table(logs(45, 11), test, levels).not_fitted
+
+
+RARE = [replace(each, failure_mode="budget") for each in logs(1, 14)]
+LAST = [replace(each, pivot_step=5) for each in logs(2, 15)]
+
+
+@learned
+@pytest.mark.parametrize(("train", "least"), [(logs(400, 13) + RARE, 0.8), (logs(43, 13) + LAST, 0.15)])
+def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> None:
+    """A mode that one failure has, and more pivots than a tenth of the failures has places."""
+    every = [[each.failure_mode for each in train], [each.pivot_step for each in train]]
+    assert not all(map(can_be_drawn_by_class, every))
+    for labels in every:
+        held = held_back(labels, 0)
+        assert len(held) == math.ceil(HELD_BACK * len(train))
+        assert {labels[place] for place in held} <= {each for k, each in enumerate(labels) if k not in held}
+    test = logs(150, 16)
+    table = score_guesses(fit_boosting(train, 0)(test), test, [str(each) for each in range(150)])
+    assert table["pivot exact"].value > least

@@ -17,6 +17,7 @@ from pivot.training.analyzer import Analyzer
 from pivot.training.evaluate import Choice, Evaluation, evaluate, read_labels, worked_examples
 from pivot.training.guidance_checks import GuidanceJudge
 from pivot.training.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
+from pivot.training.report import no_reliability
 from pivot.training.sources import find_files
 
 TRAIN = Choice(side="train")
@@ -98,6 +99,9 @@ def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:
         last = sum(row["pivot_step"] == row["read_step"] for row in mine) / count
         assert figures["shares"]["pivot, fallback counted"]["value"] == pytest.approx(last)
         assert figures["reliability"] is None
+        assert no_reliability(figures) == "no reply could be read"
+        readable = figures | {"shares": figures["shares"] | {"parsed": {"value": 0.5}}}
+        assert "gives no probabilities" in no_reliability(readable)
         assert {column for row in figures["confusion"]["mode"].values() for column, n in row.items() if n} == {
             "unreadable"
         }
@@ -214,27 +218,6 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(TrainingError, match="has no validation record"):
         read_labels(open_records(str(empty), "sokoban"), Choice())
-
-
-def test_a_dataset_of_the_hub_gives_the_same_rows(
-    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read by the hub's library, from a folder that stands in for a repository."""
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
-    folder = str(small_store / "dataset")
-    files, hub = open_records(folder, "sokoban"), Records(folder, "sokoban", None)
-    for columns in (LABEL_COLUMNS, SHOWN_COLUMNS):
-        theirs = list(hub.rows("train", columns))
-        assert len(theirs) > 5
-        for mine, row in zip(files.rows("train", columns), theirs, strict=True):
-            assert mine | {"images": None} == row | {"images": None}
-            assert [each["bytes"] for each in mine.get("images", ())] == [
-                each["bytes"] for each in row.get("images", ())
-            ]
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(TrainingError, match="is no folder, and the hub gives no such dataset"):
-        next(open_records("nobody/nothing", "sokoban").rows("train", LABEL_COLUMNS))
 
 
 def test_levels_are_canonical(small_store: Path) -> None:

@@ -1,0 +1,88 @@
+"""What ``pivot train sft`` leaves, served by vLLM: the command that measures it over the server reads the same replies.
+
+The run is trained, and measured in process, by the interpreter that PIVOT_TRAINER names (``make test-serving`` does):
+its transformers is a newer one than vLLM's CPU build takes, as it is for a user who trains here and serves there.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.datasets.store import load_store
+from pivot.tests.flow_runs import clean_environment
+from pivot.tests.models.vllm_server import NAME, vllm_server
+
+pytest.importorskip("vllm", reason="needs vLLM; run: make test-serving")
+TRAINER = os.environ.get("PIVOT_TRAINER", "")
+pytestmark = [
+    pytest.mark.serving,
+    pytest.mark.skipif(not TRAINER, reason="needs an interpreter with TRL: PIVOT_TRAINER=.venv/maniskill/bin/python"),
+]
+
+TOLERANCE = 1e-3
+MODEL = "import sys; from pathlib import Path; from pivot.tests.training.small import save_quick_model as save; "
+MODEL += "save(*map(Path, sys.argv[1:]))"
+
+
+def pivot_with(python: str, *arguments: Any) -> str:
+    """Run the command, or code after ``-c``, under an interpreter; return what it shows."""
+    words = ["-m", "pivot", *arguments] if arguments[0] != "-c" else arguments
+    environment = clean_environment() | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [python, *map(str, words)], env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+def readings(folder: Path) -> dict[str, Any]:
+    """The readings of an evaluation, by episode."""
+    lines = (folder / "readings.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["episode_id"]: row for row in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def analyzer(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ``pivot train sft`` whose Analyzer has the shape of the target by heart."""
+    root = tmp_path_factory.mktemp("analyzer")
+    pivot_with(TRAINER, "-c", MODEL, root / "model", small_store / "dataset")
+    how = ("--recipe", "tiny", "--config", "sokoban", "--epochs", "30", "--lr", "0.01")
+    pivot_with(TRAINER, "train", "sft", small_store, "--model", root / "model", *how, "--out", root / "run")
+    return root / "run"
+
+
+def test_the_server_is_measured_as_the_folder_is(small_store: Path, analyzer: Path, tmp_path: Path) -> None:
+    common = ("--config", "sokoban", "--side", "train", "--no-learned", "--max-tokens", "80")
+    pivot_with(TRAINER, "evaluate", "analyzer", analyzer, *common, "--out", tmp_path / "here")
+    with vllm_server(analyzer / "final", tmp_path / "log") as url:
+        server = ("--base-url", url, "--no-cache", "--data", small_store)
+        pivot_with(TRAINER, "evaluate", "analyzer", NAME, *common, *server, "--out", tmp_path / "there")
+    here, there = readings(tmp_path / "here"), readings(tmp_path / "there")
+    assert here.keys() == there.keys() and len(here) == 16
+    readable = [name for name in here if here[name]["problem"] is None]
+    assert len(readable) > 8, [row["reply"] for row in here.values()]
+    worst = 0.0
+    for name, row in here.items():
+        assert there[name]["reply"] == row["reply"]
+        assert (there[name]["step_probability"] is None) == (row["step_probability"] is None) == (name not in readable)
+    for name in readable:
+        pair = [math.log(side[name]["step_probability"]) for side in (here, there)]
+        worst = max(worst, abs(pair[0] - pair[1]))
+    print(f"largest difference of a step's log-probability to transformers: {worst:.1e}")  # noqa: T201 - a figure
+    assert worst < TOLERANCE
+    figures = [json.loads((tmp_path / side / "evaluation.json").read_text()) for side in ("here", "there")]
+    shares = [each["environments"]["sokoban"]["shares"] for each in figures]
+    assert shares[0] == shares[1]
+
+
+@pytest.mark.parametrize("python", [TRAINER, sys.executable], ids=["newer", "older"])
+def test_either_transformers_loads_the_folder(analyzer: Path, python: str, tmp_path: Path) -> None:
+    """As an acting model, too: ``--policy transformers``."""
+    model = ("--policy", "transformers", "--model", analyzer / "final", "--max-tokens", "4")
+    pivot_with(python, "build", "sokoban", "--tasks", "1", "--rollouts", "2", *model, "--out", tmp_path / "store")
+    assert load_store(tmp_path / "store").episodes.collect()["status"].to_list() == ["complete", "complete"]
