@@ -174,7 +174,10 @@ def _group_rates(
     failed = [lost and name not in won for name, lost in zip(ids, ordered["failed"], strict=True)]
     blocks = (
         ordered.select(keys)
-        .with_columns(pl.Series("value", np.round(returns, DECIMALS)), pl.Series("failed", failed, dtype=pl.Boolean))
+        .with_columns(
+            pl.Series("value", np.round(np.asarray(returns, float), DECIMALS)),
+            pl.Series("failed", failed, dtype=pl.Boolean),
+        )
         .with_columns((pl.int_range(pl.len()).over(keys) // GROUP_SIZE).alias("block"))
         .group_by([*keys, "block"])
         .agg(pl.len().alias("size"), pl.col("value").n_unique(), pl.col("failed").all())

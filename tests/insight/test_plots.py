@@ -1,6 +1,7 @@
 """Pictures show what the views say, and equal stores give equal files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -28,8 +29,8 @@ def test_a_store_is_drawn_and_equal_stores_give_equal_files(small_store: Path, t
 
 def test_bars_are_as_high_as_the_views_say(small_store: Path) -> None:
     with connect(small_store) as connection:
-        figure = plots.pivot_histograms(small_store, connection)
-        ladder = plots.return_ladder(small_store, connection)
+        figure: Any = plots.pivot_histograms(small_store, connection)
+        ladder: Any = plots.return_ladder(small_store, connection)
     rows = query(small_store, "SELECT env, sum(failures) FROM modes_by_step GROUP BY env ORDER BY env")[1]
     drawn = {
         axes.get_title(): sum(bar.get_height() for bar in axes.patches) for axes in figure.axes if axes.get_title()
@@ -47,10 +48,12 @@ def test_lifts_are_drawn_with_their_intervals_and_gaps_are_told() -> None:
         ArmRate("lake", "no_hint", 9, 0, 0, Interval(0.25, 0.125, 0.5), Interval(0, 0, 0), 0.5, 0.5),
         ArmRate("lake", "after", 0, 9, 0, None, None, 0.75, 0.5),
     ]
-    (axes,) = [axes for axes in lift_bars(rates).axes if axes.get_title()]
+    lifts: Any = lift_bars(rates)
+    (axes,) = [axes for axes in lifts.axes if axes.get_title()]
     assert [bar.get_height() for bar in axes.patches] == [25.0]
     assert {text.get_text() for text in axes.texts} == {"25.0", "nothing\nleft"}
-    (axes,) = [axes for axes in zero_variance_bars({"lake": 1.0}, rates).axes if axes.get_title()]
+    groups: Any = zero_variance_bars({"lake": 1.0}, rates)
+    (axes,) = [axes for axes in groups.axes if axes.get_title()]
     assert [bar.get_height() for bar in axes.patches] == [100.0, 50.0, 75.0]
     assert zero_variance_bars({"lake": None}, rates) is None
 
