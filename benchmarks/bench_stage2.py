@@ -17,7 +17,7 @@ from typing import Any
 
 ROUNDS = 4
 MOST_TIME, MOST_MEMORY = 1.35, 1.2
-TURNS, PICTURES = 1152, 96
+TURNS, PICTURES = 1152, 288
 ANALYZER_TOKENS = 12
 """One and a half replies of the player; at the paper's sizes, 60 to 512 of a turn."""
 
