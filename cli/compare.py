@@ -10,7 +10,9 @@ import typer
 
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
+from ..training.compare import is_policy_run
 from .console import out, show_table
+from .evaluate_policy import show_runs
 
 _NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
 
@@ -27,10 +29,15 @@ def compare(
     settings) are compared level by level, which gives narrower intervals of the difference. A star says that the
     interval of the difference leaves zero out; among twenty rows one does so by chance.
 
+    Two runs of pivot train rl are compared by how their updates went.
+
     [bold]Example[/]
 
     pivot compare runs/monday runs/tuesday
     """
+    if is_policy_run(old) and is_policy_run(new):
+        show_runs(old, new)
+        return
     if style is Format.PARQUET:
         raise typer.BadParameter(_NO_PARQUET, param_hint="--format")
     comparisons = compare_stores(old, new, seed)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.cli.evaluate_policy import show_runs
 from pivot.errors import TrainingError
+from pivot.tests.cli.command_line import run
 from pivot.training.compare import LAST, compare_runs
 
 
@@ -34,9 +34,8 @@ def test_figures_are_means_over_the_last_updates_that_both_have(tmp_path: Path) 
     assert "kl" not in rows, "a figure that neither has"
 
 
-def test_both_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_runs(_run(tmp_path / "old", [0.5], arm="vanilla_grpo"), _run(tmp_path / "new", [0.75]))
-    shown = capsys.readouterr().out
+def test_both_are_shown(tmp_path: Path) -> None:
+    shown = run("compare", _run(tmp_path / "old", [0.5], arm="vanilla_grpo"), _run(tmp_path / "new", [0.75]))
     assert "setting arm: vanilla_grpo -> mp" in shown
     assert "0.25" in shown
     assert "seconds: rollout" in shown
