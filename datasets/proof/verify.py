@@ -160,7 +160,7 @@ def _count_problems(store: Store, env: str) -> list[str]:
     levels = run.tasks if run.drawn is None else len(set(run.drawn))
     if len(set(keys)) == levels and len(keys) == run.tasks * rollouts:
         return []
-    expected = f"{levels} levels in {run.tasks * rollouts}"
+    expected = f"{levels} levels in {run.tasks * rollouts} episodes"
     return [f"episodes of {env}: {len(set(keys))} levels in {len(keys)} episodes; expected {expected}"]
 
 

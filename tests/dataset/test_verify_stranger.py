@@ -183,7 +183,7 @@ def test_with_the_folder_levels_are_made_again(drawings: Path) -> None:
 def test_stored_levels_are_counted(drawings: Path, tmp_path: Path) -> None:
     patient = Patient(drawings, tmp_path / "copy")
     change_rows(patient.root, "episodes/svg/00000.parquet", lambda rows: rows[:2])
-    assert "episodes of svg: 1 levels in 2 episodes; expected 2 of 2 each" in patient.found()
+    assert "episodes of svg: 1 levels in 2 episodes; expected 2 levels in 4 episodes" in patient.found()
 
 
 def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

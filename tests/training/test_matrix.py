@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.benchmarks.learning.player import FAMILIES
 from pivot.labeling.target import build_target
 from pivot.tests.training import matrix
-from pivot.tests.training.lake import lines_of, torch, weights_in
+from pivot.tests.training.lake import FAMILIES, lines_of, torch, weights_in
 from pivot.training import hindsight, loop
 from pivot.training.contexts import ARMS
 from pivot.training.engines.in_process import InProcessModel
