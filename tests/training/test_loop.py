@@ -56,7 +56,7 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
     assert "update 2 of 2" in told[-1]
     assert result.last["step"] == 2
     for schema in STORE_TABLES:
-        table = pl.read_parquet(out / "rollouts" / schema.name / "frozenlake" / "00002.parquet")
+        table = pl.read_parquet(out / "rollouts" / schema.name / "frozenlake" / "00001.parquet")
         assert table.columns == list(schema.names)
     assert "the Teacher was told" in (out / "samples.txt").read_text(encoding="utf-8")
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
