@@ -13,9 +13,8 @@ from ..insight.probe.rates import arm_rates, refuted_labels
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.report import (
     ARM_HEADER,
-    GROUP_HEADER,
-    LIFT_HEADER,
     arm_tables,
+    arms_of,
     group_rows,
     lift_rows,
     verdict_lines,
@@ -72,10 +71,11 @@ def probe(
     else:
         for env, rows in arm_tables(rates).items():
             show_table(f"{env}: retries that return more, and that reach the goal", ARM_HEADER, rows)
-        show_table("Suffix lift, %", LIFT_HEADER, lift_rows(rates))
-        show_table("Groups whose returns agree (σ = 0), %", GROUP_HEADER, group_rows(groups, rates, "sigma0"))
-        show_table("Groups without a success, %", GROUP_HEADER, group_rows(groups, rates, "all_fail"))
-        if store.run.policy().is_stand_in:
+        show_table("Suffix lift, %", ("environment", "fail", *arms_of(rates)), lift_rows(rates))
+        header = ("environment", "store", *arms_of(rates))
+        show_table("Groups whose returns agree (σ = 0), %", header, group_rows(groups, rates, "sigma0"))
+        show_table("Groups without a success, %", header, group_rows(groups, rates, "all_fail"))
+        if store.run.policy().is_stand_in and any(each.arm in ("self", "teacher") for each in rates):
             out.print("the embedded policy reads no hints: its hinted arms differ from no_hint by chance alone")
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):

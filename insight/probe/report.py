@@ -9,8 +9,11 @@ from .arms import PROBE_ARMS
 from .rates import ArmRate, GroupRates, Refuted
 
 ARM_HEADER = ("arm", "failures", "nothing left", "lift %", "success %")
-LIFT_HEADER = ("environment", "fail", *PROBE_ARMS)
-GROUP_HEADER = ("environment", "store", *PROBE_ARMS)
+
+
+def arms_of(rates: Sequence[ArmRate]) -> list[str]:
+    """Return the arms that were played, in the order of tables: the last columns of the two tables below."""
+    return [name for name in PROBE_ARMS if any(each.arm == name for each in rates)]
 
 
 def percent(interval: Interval | None) -> str:
@@ -38,21 +41,21 @@ def arm_tables(rates: Sequence[ArmRate]) -> dict[str, list[tuple[str | int, ...]
 
 
 def lift_rows(rates: Sequence[ArmRate]) -> list[tuple[str | int, ...]]:
-    """Return the rows of :data:`LIFT_HEADER`: lift rates in percent, as the paper's tables have them."""
+    """Return rows of environment, failures, and the lift rate of every arm in percent, as in the paper's tables."""
     rows: list[tuple[str | int, ...]] = []
     for env, some in groupby(rates, lambda each: each.env):
         arms = {each.arm: each for each in some}
-        lifts = [_share(arms[arm].lift and arms[arm].lift.value) if arm in arms else "" for arm in PROBE_ARMS]  # pyright: ignore[reportOptionalMemberAccess]
+        lifts = [_share(arms[arm].lift and arms[arm].lift.value) if arm in arms else "" for arm in arms_of(rates)]  # pyright: ignore[reportOptionalMemberAccess]
         rows.append((env, max(each.failures + each.nothing_left for each in arms.values()), *lifts))
     return rows
 
 
 def group_rows(groups: Sequence[GroupRates], rates: Sequence[ArmRate], which: str) -> list[tuple[str, ...]]:
-    """Return the rows of :data:`GROUP_HEADER` for ``sigma0`` or ``all_fail``: as stored, and in every arm."""
+    """Return rows of environment, the share ``sigma0`` or ``all_fail`` as it is stored, and in every arm."""
     rows: list[tuple[str, ...]] = []
     for group in groups:
         arms: dict[str, Any] = {each.arm: getattr(each, which) for each in rates if each.env == group.env}
-        cells = [_share(arms[arm]) if arm in arms else "" for arm in PROBE_ARMS]
+        cells = [_share(arms[arm]) if arm in arms else "" for arm in arms_of(rates)]
         rows.append((group.env, _share(getattr(group, which)), *cells))
     return rows
 
