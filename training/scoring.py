@@ -90,7 +90,7 @@ class Scorer:
 
     def _chosen(self, head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the log-probabilities of ``targets``, shape (tokens,); scores are made again for the gradient."""
-        banned = torch.tensor(self.encoder.placeholders, device=hidden.device)
+        banned = torch.tensor(self.encoder.placeholders, dtype=torch.long, device=hidden.device)
 
         def chosen(states: Tensor) -> Tensor:
             scores = head(states).float().index_fill(1, banned, float("-inf"))
