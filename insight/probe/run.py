@@ -18,6 +18,7 @@ from ...rollouts.base import TaskRollouts
 from ...rollouts.loop import Batch, run_batches
 from ...storage import FileRecord
 from .arms import PROBE_ARMS
+from .rates import probe_settings
 from .records import SETTINGS_FILE, ProbeSettings, settings_record
 from .rollback import RollbackPolicy
 from .shard import ShardProbe
@@ -67,6 +68,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
     store = Store.open(root)
     store.run.policy().check()
     with store.storage.lock():
+        _refuse_to_drop(store, settings)
         manifest = store.manifest()
         shards = store.config.shards()
         reporter.start(STAGE, len(shards))
@@ -83,6 +85,19 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
+
+
+def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:
+    """Never drop retries without a word: a model's cost as much as rollouts."""
+    if store.storage.stat(SETTINGS_FILE) is None:
+        return
+    there = probe_settings(store)
+    if set(there.arms) <= set(settings.arms) and there.resamples <= settings.resamples:
+        return
+    raise ConfigError(
+        f"{store.root} holds retries in the arms {', '.join(there.arms)}, {there.resamples} of a failure, some of "
+        "which would be dropped; ask for at least these with --arm and --resamples, or delete its folder probe"
+    )
 
 
 def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardDone]:

@@ -6,6 +6,7 @@ or a run after a kill, only play what is missing. Retries that broke are owed, a
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 from ...datasets.config import PartConfig, Shard
@@ -78,6 +79,7 @@ class ShardProbe:
             )
         return found
 
+    @cached_property
     def _own_hints(self) -> Mapping[str, str]:
         """What the policy's own model writes about each failure, by episode."""
         store, config = self._store, self._store.config
@@ -96,9 +98,7 @@ class ShardProbe:
             return None
         if kind == "teacher":
             return failure.guidance
-        if not hasattr(self, "_hints"):
-            self._hints = self._own_hints()
-        return self._hints.get(failure.episode_id, "")
+        return self._own_hints.get(failure.episode_id, "")
 
     def _plan(self, failure: Failure, arm: str, known: Mapping[str, Retry]) -> None:
         env, hint = self._env, self._hint(failure, arm)

@@ -162,6 +162,13 @@ def test_a_second_run_plays_nothing_and_more_resamples_keep_what_is_there(five: 
     assert probe_problems(Store.open(root)) == []
 
 
+def test_retries_are_never_dropped_without_a_word(five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    with pytest.raises(ConfigError, match="would be dropped; ask for at least these"):
+        probe_store(root, ProbeSettings(arms=("no_hint",)), Silent())
+    assert fingerprint(root) == fingerprint(five)
+
+
 def test_a_stopped_probe_goes_on_to_the_same_bytes(five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
     made = sorted(path for path in (root / "probe").rglob("*.parquet"))
