@@ -176,7 +176,19 @@ _EXPECTED = {
     "less_than_equal": "at most {le}",
     "literal_error": "one of {expected}",
     "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "a text that matches {pattern}",
+    "enum": "one of {expected}",
+    "none_required": "nothing",
+    "path_type": "a path",
 }
+
+
+def expectation(problem: Mapping[str, Any]) -> str:
+    """Say what one error of pydantic's validation expected, in our words."""
+    return _EXPECTED.get(problem["type"], "another value").format(**problem.get("ctx", {}))
 
 
 def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
@@ -190,6 +202,5 @@ def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
         return f"{where}unknown setting {name}; {known}" if where.endswith(": ") else f"unknown {field}; {known}"
     if problem["type"] == "value_error":  # a validator's own words
         return f"{field}: {context['error']}"
-    expected = _EXPECTED.get(problem["type"], problem["msg"]).format(**context)
     value = "nothing" if problem["type"] == "missing" else repr(problem["input"])
-    return f"{field}: found {value}, expected {expected}"
+    return f"{field}: found {value}, expected {expectation(problem)}"

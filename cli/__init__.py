@@ -26,6 +26,7 @@ from .settings_help import settings
 from .stats import stats
 from .train import train
 from .train_rl import rl
+from .usage import usage_message
 from .verify import verify
 
 INTERRUPTED = 130
@@ -68,15 +69,19 @@ def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to go on."""
     try:
         quiet_prefect()
-        app()
+        status = app(prog_name="pivot", standalone_mode=False)
     except PivotError as error:
         show_error(str(error))
         _leave(error.status)
-    except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-        if status == INTERRUPTED:
-            err.print("interrupted; run the same command again to go on where it stopped")
-        _leave(status)
+    except typer.TyperException as error:
+        if message := usage_message(error):
+            show_error(message)
+        _leave(error.exit_code)
+    except SystemExit as leaving:  # of a library
+        status = leaving.code
+    if status == INTERRUPTED:
+        err.print("interrupted; run the same command again to go on where it stopped")
+    _leave(status if isinstance(status, int) else int(status is not None))
 
 
 def _leave(status: int) -> NoReturn:

@@ -8,6 +8,7 @@ import typer
 
 from .. import plugins
 from ..datasets.run import Run
+from ..datasets.store import RUN
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
@@ -104,7 +105,8 @@ def build(
 ) -> None:
     """Roll out environments, label every failure with a proof, and write a dataset that a trainer can load.
 
-    The same command again goes on where it stopped, adds what is missing, or says that all is done.
+    The same command again goes on where it stopped, adds what is missing, or says that all is done; so does --out DIR
+    alone, with the config of the store that is there.
 
     [bold]Examples[/]
 
@@ -117,6 +119,8 @@ def build(
     pivot build frozenlake --out runs/pictures --log actions
 
     pivot build --config runs/first/run.json --out runs/copy
+
+    pivot build --out runs/first --tasks 300
 
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
@@ -149,10 +153,19 @@ def build(
         "log": log,
         "license": license_id,
     }
-    short: dict[str, Any] = {"svg.targets": targets, "svg.scorer": scorer, _backend_setting(backend, envs): backend}
-    short["navigation.task_files"] = [str(path) for path in task_file] if task_file else None
-    named = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    resolved = resolve_config(config, envs or [], tasks, [*(settings or []), *named], changes, solver or [])
+    short: dict[str, tuple[str, Any]] = {
+        "svg.targets": ("--targets", targets),
+        "svg.scorer": ("--scorer", scorer),
+        _backend_setting(backend, envs): ("--backend", backend),
+        "navigation.task_files": ("--task-file", [str(path) for path in task_file] if task_file else None),
+    }
+    flags_of = {
+        f"{name}={json.dumps(value)}": f"{flag} {value if isinstance(value, str) else value[0]}"
+        for name, (flag, value) in short.items()
+        if value is not None
+    }
+    file = config or _begun(out_dir, envs)
+    resolved = resolve_config(file, envs or [], tasks, [*(settings or []), *flags_of], changes, solver or [], flags_of)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
     workers = workers or available_cores()
@@ -176,6 +189,13 @@ def build(
         server.wait()
         result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
     show_result(result)
+
+
+def _begun(out_dir: Path | None, envs: list[str] | None) -> Path | None:
+    """Return the config of the store that a command without environments goes on with; None where none was begun."""
+    if out_dir is None or envs or not (out_dir / RUN).is_file():
+        return None
+    return out_dir / RUN
 
 
 def _backend_setting(backend: str | None, envs: list[str] | None) -> str:

@@ -34,6 +34,8 @@ def peek(
     """
     store = Store.open(root)
     view = find_episode(store, episode) if episode else _any_failure(store, env)
+    if png is not None:
+        write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
     for name, value in view.facts():
         out.print(styled((f"  {name}", "dim")))
@@ -46,7 +48,6 @@ def peek(
     for line in described.splitlines():
         out.print(styled(f"    {line}"))
     if png is not None:
-        write_file(png, encode_png(view.figure()))
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)

@@ -73,6 +73,7 @@ def relabel(
     environments = list(config.environments)
     if solver:
         changes["solvers"] = solver_settings(config.solvers, solver, environments)
+    Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
     with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
     show_result(result)

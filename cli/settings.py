@@ -19,8 +19,11 @@ def resolve_config(
     settings: Sequence[str],
     changes: dict[str, Any],
     solvers: Sequence[str] = (),
+    flags_of: Mapping[str, str] | None = None,
 ) -> RunConfig:
     """Merge config file and options into one checked config.
+
+    ``flags_of`` says which of the ``settings`` were written as a flag of their own, and how.
 
     Raises:
         ConfigError: an option cannot be used, or no environment is named.
@@ -39,7 +42,8 @@ def resolve_config(
     for text in settings:
         name, key, value = parse_setting("--set", text)
         if name not in chosen:
-            raise ConfigError(f"--set {text}: environment {name!r} is not part of this build ({', '.join(names)})")
+            written = (flags_of or {}).get(text, f"--set {text}")
+            raise ConfigError(f"{written}: environment {name!r} is not part of this build ({', '.join(names)})")
         chosen[name]["settings"][key] = value
     for name, run in chosen.items():
         if run["tasks"] is None:

@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ..errors import PivotError, TrainingError
-from ..models.extras import look_for
+from ..models.extras import install_line, look_for
 from ..storage import open_storage
 from ..training.config import SftConfig, make_sft_config, recipe_fields, recipes
 from .console import err, out, show_table
 from .options import option
 
 train = typer.Typer(
-    name="train", help="Train models from a dataset. Needs: pip install 'pivot-vlm[train]'", no_args_is_help=True
+    name="train", help=f"Train models from a dataset. Needs: {escape(install_line('train'))}", no_args_is_help=True
 )
 
 _HOW = "How it trains"

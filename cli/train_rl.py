@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..datasets.config import env_config
 from ..datasets.progress import Silent
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
@@ -173,6 +174,7 @@ def rl(
         "save_every": save_every,
     }
     config = make_rl_config({name: value for name, value in given.items() if value is not None})
+    env_config(config.env, config.settings)  # a mistake there is told before anything is loaded
     for package in ("torch", "transformers", "accelerate", "matplotlib"):
         look_for(package, "train")
     _train(config, out_dir, resume=resume)

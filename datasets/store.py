@@ -66,6 +66,7 @@ class Store:
         storage = open_storage(root)
         run_file = storage.address(RUN)
         if storage.stat(RUN) is None:
+            storage.entries()  # refuses a file, and a folder that may not be read
             what = f"holds no {RUN}" if storage.exists() else "does not exist"
             raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
         if complete and storage.stat(MANIFEST) is None:

@@ -156,6 +156,8 @@ def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], l
 def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
     with _explained(root):
+        if not duckdb.extract_statements(sql):
+            raise ConfigError("the query is empty; give a statement, such as --sql 'from modes'")
         result = connection.execute(sql)
         return [column[0] for column in result.description or []], result.fetchall()
 
@@ -164,7 +166,7 @@ def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> 
     """Run a query like :func:`run_query`; return an Arrow table, for files."""
     with _explained(root):
         result = connection.sql(sql)
-        if result is None:
+        if result is None:  # also of an empty text
             raise ConfigError("the statement has no result to write; give a SELECT")
         return result.to_arrow_table()
 

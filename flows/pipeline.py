@@ -19,7 +19,7 @@ from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
-from ..errors import ReadOnlyError, StoreError
+from ..errors import PivotError, ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
@@ -71,12 +71,18 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
     run = store.run
     run.check()
     tasks = plan(run, reporter)
+    fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
     asking = _asking_anew(run) if refresh else run
-    if run.served:
-        results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
-    else:
-        results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+    try:
+        if run.served:
+            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
+        else:
+            results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+    except PivotError:
+        if fresh and not store.storage.listing(RECEIPTS):
+            store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
+        raise
     return _finish(store, execute, reporter, results, refresh=refresh)
 
 

@@ -97,7 +97,7 @@ class LocalStorage(Storage):
     def entries(self) -> list[str]:
         """Names of files and folders directly under the root."""
         if self.root.exists() and not self.root.is_dir():
-            raise StoreError(f"{self.root} is a file; choose a folder with --out")
+            raise StoreError(f"{self.root} is a file; name a folder")
         try:
             return sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
         except OSError as error:

@@ -256,7 +256,8 @@ def recipe_fields(name: str) -> dict[str, Any]:
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise TrainingError(f"recipe {name} cannot be read: {error}; expected lines such as `lr: 2.0e-6`") from error
+        why = " ".join(str(error).split())  # of YAML it has lines
+        raise TrainingError(f"recipe {name} cannot be read: {why}; expected lines such as `lr: 2.0e-6`") from error
     if not isinstance(fields, dict):
         raise TrainingError(f"recipe {name} holds a {type(fields).__name__}, expected settings such as `lr: 2.0e-6`")
     return fields

@@ -124,7 +124,7 @@ def test_a_wrong_config_file_is_named(tmp_path: Path, text: str, named: str) -> 
 
 def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file")
-    assert "is a file; choose a folder with --out" in str(error_of("build", "sokoban", "--out", tmp_path / "file"))
+    assert "is a file; name a folder" in str(error_of("build", "sokoban", "--out", tmp_path / "file"))
     assert "a file stands where" in str(error_of("build", "sokoban", "--out", tmp_path / "file" / "below"))
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("a cat")

@@ -1,0 +1,240 @@
+"""Wrong commands, by the dozen: one line each that names what is wrong, no traceback, and nothing written."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pivot
+import pytest
+from pivot import cli
+from pivot.tests.flow_runs import CLI, clean_environment, config_of, files_of
+
+NO_STORE = "is no PIVOT store; make one with: pivot build"
+NOT_HERE = r"package '\w+' is not installed; get it with: pip install 'pivot-vlm\["
+"""Where training's packages are missing, that is told instead of what comes after."""
+
+WRONG = [
+    # What to build
+    ("build", "no environment named; give one or more of: frozenlake"),
+    ("build chess --out x", "unknown environment 'chess'; registered: frozenlake"),
+    ("build '' --out x", "unknown environment ''; registered: frozenlake"),
+    ("build sokoban", "no folder given; say where the store goes with --out DIR"),
+    ("build --out empty", "no environment named"),
+    ("build sokoban --nope", "no such option: --nope .*; see: pivot build --help"),
+    ("build sokoban --out", "option '--out' requires an argument"),
+    ("build sokoban --out x --tasks 1e3", "--tasks 1e3: found '1e3'; expected a number, or ENV=N"),
+    ("build sokoban --out x --tasks 0", "environments.sokoban.tasks: found 0, expected more than 0"),
+    ("build sokoban --out x --tasks frozenlake=2", "'frozenlake' is not part of this build"),
+    ("build sokoban --out x --rollouts 0", r"--rollouts: found '0', expected 1 or more; see: pivot build --help"),
+    ("build sokoban --out x --rollouts 999999", "config field rollouts: found 999999, expected at most 10000"),
+    ("build sokoban --out x --seed -1", "--seed: found '-1', expected 0 or more"),
+    ("build sokoban --out x --seed lucky", "--seed: found 'lucky', expected a whole number"),
+    ("build sokoban --out x --workers -1", "--workers: found '-1', expected 0 or more"),
+    ("build sokoban --out x --split level", "config field split: found 'level', expected one of 'task' or 'episode'"),
+    ("build sokoban --out x --log none", "config field log: found 'none', expected one of 'full' or 'actions'"),
+    ("build sokoban --out x --target-vocabulary own", "target_vocabulary: found 'own', expected one of"),
+    ("build sokoban --out x --license 'My Licence'", "license: found 'My Licence', expected a text that matches"),
+    # Settings
+    ("build sokoban --out x --set boxes=2", "--set boxes=2: expected ENV.KEY=VALUE, such as sokoban.boxes=2"),
+    ("build sokoban --out x --set ''", "--set : expected ENV.KEY=VALUE"),
+    ("build sokoban --out x --set sokoban.boxs=2", "unknown setting sokoban.boxs; known: horizon, rows"),
+    ("build sokoban --out x --set sokoban.cell=wide", "setting sokoban.cell: found 'wide', expected a whole number"),
+    ("build sokoban --out x --set sokoban.cell=1e400", "setting sokoban.cell: found inf, expected a finite number"),
+    ("build sokoban --out x --set sokoban.boxes=99", "setting sokoban.boxes: found 99, expected at most 32"),
+    ("build sokoban --out x --set sokoban.rows=3 --set sokoban.cols=3", "a 3x3 room has 1 cells inside its walls"),
+    ("build sokoban --out x --set frozenlake.size=5", "'frozenlake' is not part of this build"),
+    ("build sokoban --out x --scorer pixel", "--scorer pixel: environment 'svg' is not part of this build"),
+    ("build sokoban --out x --solver max_states=3", "--solver max_states=3: expected ENV.KEY=VALUE"),
+    ("build sokoban --out x --solver sokoban.max_states=lots", "sokoban.max_states: found 'lots', expected a whole"),
+    ("build sokoban --out x --solver sokoban.depth=3", "unknown solver setting sokoban.depth; known: max_states"),
+    ("build navigation --out x --set navigation.starts=far", "navigation.starts: found 'far', expected one of"),
+    ("build navigation --out x --backend thor", "name one or more with --task-file FILE"),
+    ("build navigation --out x --backend thor --task-file gone", "task file .*gone cannot be read: No such file"),
+    ("build navigation --out x --backend thor --task-file file", "task file .*file is not JSON"),
+    ("build primitiveskill --out x --set primitiveskill.tasks=juggle", "tasks is 'juggle', expected one or more of"),
+    ("build svg --out x --targets gone", "targets '.*gone' is no folder; expected one with"),
+    ("build svg --out x --targets empty", "has 0 entries, none of them text"),
+    ("build svg --out x --scorer best", "unknown scorer 'best'; known: pixel"),
+    # Who acts and who writes
+    ("build sokoban --out x --policy oracle", "unknown policy 'oracle'; registered: openai"),
+    ("build sokoban --out x --policy openai", "policy openai: model: no model named; give it with --model"),
+    ("build sokoban --out x --model m", "policy 'scripted' is no model and has no use for these settings: model"),
+    ("build sokoban --out x --policy openai --model m --top-p 7", "top_p: found 7.0, expected above 0, at most 1"),
+    ("build sokoban --out x --policy openai --model m --base-url home", "'home' is no address of a server"),
+    ("build sokoban --out x --policy openai --model m --patience -1", "patience_seconds: found -1.0, expected more"),
+    ("build sokoban --out x --teacher human", "unknown writer 'human'; registered: openai"),
+    ("build sokoban --out x --teacher-model m", "teacher 'template' is no model"),
+    # Places and configs
+    ("build sokoban --out file", "file is a file; name a folder"),
+    ("build sokoban --out file/below", "a file stands where"),
+    ("build sokoban --out foreign", "foreign holds 'cat.jpg' but no run.json"),
+    ("build sokoban --out /proc/x", "cannot write to /proc/x: No such file or directory"),
+    ("build sokoban --out STORE", "holds a run with another config: .*it also holds frozenlake"),
+    ("build --config gone --out x", "cannot read config file gone: No such file"),
+    ("build --config empty --out x", "cannot read config file empty: Is a directory"),
+    ("build --config bad.json --out x", "config file bad.json is not valid JSON"),
+    ("build --config list.json --out x", "config file list.json holds a list; expected an object"),
+    ("build --config more.json --out x", "config file more.json: unknown config field colour"),
+    # Stores
+    ("verify", "missing argument 'DIR'; see: pivot verify --help"),
+    ("verify gone", f"gone does not exist, so it {NO_STORE} sokoban --out gone"),
+    ("verify file", "file is a file; name a folder"),
+    ("stats empty", f"empty holds no run.json, so it {NO_STORE}"),
+    ("peek foreign", f"foreign holds no run.json, so it {NO_STORE}"),
+    ("relabel gone", NO_STORE),
+    ("compare STORE gone", NO_STORE),
+    ("compare STORE", "missing argument 'NEW'; see: pivot compare --help"),
+    ("plot gone", NO_STORE),
+    ("probe gone", NO_STORE),
+    ("verify unfinished", "its build did not finish; finish it with: pivot build --config unfinished/run.json"),
+    ("stats poisoned", "poisoned/run.json: solver setting sokoban.max_states: found 'lots', expected a whole number"),
+    ("verify STORE --workers x", "--workers: found 'x', expected a whole number"),
+    ("peek STORE nobody", "holds no episode whose id begins with 'nobody'"),
+    ("peek STORE --env chess", "holds no failure of chess; it holds: sokoban, frozenlake"),
+    ("peek STORE --png gone/x.png", "cannot write gone/x.png: No such file or directory"),
+    ("relabel STORE --split level", "config field split: found 'level'"),
+    ("relabel STORE --solver chess.x=1", "environment 'chess' is not part of this build"),
+    ("relabel STORE --solver sokoban.max_states=lots", "sokoban.max_states: found 'lots', expected a whole number"),
+    ("relabel STORE --teacher human", "unknown writer 'human'"),
+    ("compare STORE STORE --format parquet", "--format: pivot compare gives out a table, CSV or JSON"),
+    ("plot STORE --format gif", "--format: 'gif' is not one of 'png', 'svg'"),
+    ("probe STORE --resamples 0", "--resamples: found '0', expected 1 or more"),
+    ("probe STORE --gamma 7", "setting gamma: found 7.0, expected at most 1.0"),
+    ("probe STORE --show", "was not probed; run: pivot probe"),
+    # Queries
+    ("stats STORE --sql ''", "the query is empty; give a statement"),
+    ("stats STORE --sql ';'", "the query is empty"),
+    ("stats STORE --sql 'selec 1'", "the query failed: Parser Error: .*; views: episodes, steps"),
+    ("stats STORE --sql 'from players'", "Table with name players does not exist!; views: episodes"),
+    ("stats STORE --sql 'select colour from episodes'", "colour"),
+    ("stats STORE --sql \"select 'a'::int\"", "Conversion Error"),
+    ("stats STORE --sql 'create table mine as select 1'", "the query failed: .*read-only"),
+    ("stats STORE --sql \"copy episodes to 'x.csv'\"", "the query may see the store alone, .*--allow-external"),
+    ("stats STORE --sql \"from read_csv('/etc/passwd')\"", "the query may see the store alone"),
+    ("stats STORE --format xml", "--format: 'xml' is not one of 'table', 'csv', 'json', 'parquet'; see: pivot stats"),
+    ("stats STORE --format csv", "--format csv needs --out PATH: a folder"),
+    ("stats STORE --format csv --out file", "file is a file; --out of the summary names a folder"),
+    ("stats STORE --format csv --sql '' --out x.csv", "the query is empty"),
+    ("stats STORE --out x", "say how to write x: --format csv, json or parquet"),
+    # Training and evaluation
+    ("train frob", "no such command 'frob'; see: pivot train --help"),
+    ("train sft", "no dataset given, expected one; give a store or dataset folder first"),
+    ("train sft STORE --out x", "no model given, expected one; give --model, or a --recipe"),
+    ("train sft STORE --model m --recipe gone --out x", "no recipe 'gone', expected a file or one of: "),
+    ("train sft STORE --model m --recipe bad.json --out x", "recipe bad.json cannot be read: while parsing"),
+    ("train sft STORE --model m --lr -1 --out x", "training setting lr: found -1.0, expected more than 0"),
+    ("train sft gone --model m --out x", f"{NOT_HERE}|gone"),
+    ("train rl", "missing argument 'ENV'; see: pivot train rl --help"),
+    ("train rl sokoban --model m", "missing option '--out'"),
+    ("train rl chess --model m --out x", "unknown environment 'chess'; registered: frozenlake"),
+    ("train rl sokoban --model m --out x --set cell=-1", "setting sokoban.cell: found -1, expected 16 or more"),
+    ("train rl sokoban --model m --out x --set frozenlake.size=5", "found a setting of frozenlake, expected one of"),
+    ("train rl sokoban --model m --out x --arm best", "training setting arm: found 'best', expected one of"),
+    ("train rl sokoban --model m --out x --lr fast", "--lr: found 'fast', expected a number"),
+    ("train rl sokoban --model gone --out x", f"{NOT_HERE}|gone"),
+    ("evaluate analyzer", "missing argument 'MODEL'"),
+    ("evaluate analyzer m --data STORE --pictures some", "--pictures some: expected one of shown, blank, exchanged"),
+    ("evaluate analyzer m --data STORE --side test", "--side test: expected one of train, validation"),
+    ("evaluate analyzer gone --data STORE --out x", f"{NOT_HERE}|gone"),
+    ("evaluate baselines gone", f"{NOT_HERE}|gone"),
+    ("evaluate policy gone", f"{NOT_HERE}|gone"),
+    # The rest
+    ("frob", "no such command 'frob'. Did you mean 'probe'\\?; see: pivot --help"),
+    ("settings chess", "unknown plugin 'chess'; registered: frozenlake"),
+    ("cache gone", "no call cache at gone"),
+    ("cache file", "cannot open the call cache file: file is not a database"),
+    ("cache --last x", "--last: found 'x', expected a whole number"),
+    ("doctor extra", r"got unexpected extra argument\(s\) \(extra\)"),
+    ("doctor --base-url home --model m", "base URL 'home' is no address of a server"),
+    ("doctor --base-url http://localhost:1", "no model named; give the name that the server uses with --model"),
+    ("serve-command", "missing argument 'MODEL'"),
+    ("serve-command m --port 0", "--port: found '0', expected 1 or more"),
+]
+"""Commands, and what their message says; ``STORE`` is a finished store."""
+
+PYDANTIC = re.compile(r"Input should|Value error|validation error|pydantic|type=")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that a command can be wrong about; no command changes it."""
+    root = tmp_path_factory.mktemp("wrong")
+    for name in ("empty", "foreign"):
+        (root / name).mkdir()
+    (root / "foreign" / "cat.jpg").touch()
+    (root / "file").write_text("no database, no level, no recipe")
+    (root / "bad.json").write_text("{")
+    (root / "list.json").write_text("[1]")
+    (root / "more.json").write_text('{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}')
+    pivot.build(config_of({"sokoban": 2, "frozenlake": 2}), root / "STORE")
+    shutil.copytree(root / "STORE", root / "unfinished")
+    (root / "unfinished" / "manifest.json").unlink()
+    poisoned = Path(shutil.copytree(root / "STORE", root / "poisoned")) / "run.json"
+    record = json.loads(poisoned.read_text(encoding="utf-8"))
+    record["config"]["solvers"] = {"sokoban": {"max_states": "lots"}}
+    poisoned.write_text(json.dumps(record), encoding="utf-8")
+    return root
+
+
+def _error_of(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command in this process as the console script would, and return its one line of error."""
+    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
+    monkeypatch.setattr(cli, "atexit", SimpleNamespace(register=lambda *_: None))
+    monkeypatch.setattr(sys, "argv", ["pivot", *shlex.split(line)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    shown = capsys.readouterr()
+    assert ended.value.code in (1, 2)
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert not PYDANTIC.search(shown.err)
+    return shown.err
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
+def test_a_wrong_command_gets_one_line(
+    line: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    before = files_of(place)
+    assert re.search(message, _error_of(line, monkeypatch, capsys))
+    assert files_of(place) == before
+
+
+def test_a_folder_that_may_not_be_read_or_written(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = Path(shutil.copytree(place / "STORE", tmp_path / "closed"))
+    closed.chmod(0o000)
+    try:
+        if os.access(closed, os.R_OK):
+            pytest.skip("this user may read everything")
+        for line in (f"stats {closed}", f"build sokoban --out {closed / 'below'}"):
+            assert "Permission denied" in _error_of(line, monkeypatch, capsys)
+    finally:
+        closed.chmod(0o700)
+
+
+@pytest.mark.parametrize("line", ["build sokoban --seed -1", "stats gone", "frob"])
+def test_the_program_says_it_piped_and_at_80_columns(line: str, tmp_path: Path) -> None:
+    command = [*CLI, *shlex.split(line)]
+    piped = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=clean_environment())
+    master, slave = pty.openpty()
+    environment = clean_environment() | {"COLUMNS": "80", "TERM": "xterm"}
+    shown = subprocess.run(command, stdout=slave, stderr=slave, check=False, cwd=tmp_path, env=environment)
+    os.close(slave)
+    screen = re.sub(r"\x1b\[[0-9;]*m", "", os.read(master, 100_000).decode())
+    os.close(master)
+    assert piped.returncode == shown.returncode > 0
+    assert piped.stdout == ""
+    assert piped.stderr.startswith("error: ")
+    assert piped.stderr.count("\n") == 1
+    assert screen.replace("\r\n", "\n") == piped.stderr
