@@ -1,10 +1,11 @@
 """PIVOT: find the step where a failed vision-language agent lost the task, prove it, and train on it.
 
-Three functions are the whole Python interface, and the command line calls the same ones::
+Four functions are the whole Python interface, and the command line calls the same ones::
 
     import pivot
 
     verdict = pivot.certify("sokoban", level, ["right", "up"], horizon=9)   # one episode, in memory
+    verdicts = pivot.certify_batch("sokoban", episodes)                     # many at once
     result = pivot.build(config)                                            # rollouts, labels and dataset on disk
     frames = pivot.load_store("runs/demo")                                  # lazy polars frames over a store
 """
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from .datasets.config import RunConfig
     from .datasets.store import StoreFrames, load_store
     from .flows.api import build
-    from .solvers.api import certify
-    from .solvers.base import Certificate, Verdict
+    from .solvers.api import certify, certify_batch
+    from .solvers.base import Certificate, Unsolved, Verdict
 
 __version__ = "0.1.0"
 
@@ -27,10 +28,12 @@ __all__ = [
     "PivotError",
     "RunConfig",
     "StoreFrames",
+    "Unsolved",
     "Verdict",
     "__version__",
     "build",
     "certify",
+    "certify_batch",
     "load_store",
 ]
 
@@ -38,9 +41,11 @@ _HOMES = {
     "Certificate": "solvers.base",
     "RunConfig": "datasets.config",
     "StoreFrames": "datasets.store",
+    "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
     "build": "flows.api",
     "certify": "solvers.api",
+    "certify_batch": "solvers.api",
     "load_store": "datasets.store",
 }
 

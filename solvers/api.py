@@ -1,11 +1,23 @@
-"""``pivot.certify``: the label of one episode, in memory."""
+"""``pivot.certify`` and ``pivot.certify_batch``: labels of episodes, in memory."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from .. import plugins
 from ..errors import CertifyError, ConfigError
 from .base import Case, Solver, Unsolved, Verdict
+
+TIME_LIMIT = 60.0
+"""Seconds. An answer takes microseconds; a search through the 20 M states of the default cap takes a minute or two."""
+CAP = "max_states"
+"""The setting of a solver that bounds its searches."""
+FARTHEST = 1e9
+"""Metres; a larger number is no distance."""
+FIRST_CAP, GROWTH = 50_000, 4
+"""States of the first search under a time limit, and how much larger the next one may be: at most a third is done
+twice."""
 
 
 def certify(
@@ -16,32 +28,183 @@ def certify(
     *,
     steps: Sequence[Mapping[str, Any]] = (),
     observations: Sequence[str] = (),
+    distances: Sequence[float] = (),
+    time_limit: float | None = TIME_LIMIT,
     **settings: Any,
 ) -> Verdict:
     """Find the pivot step of one failed episode and prove it.
 
     Args:
         env: environment name, such as ``sokoban``.
-        initial_state: level text in the environment's state format (XSB for Sokoban).
-        actions: normalised action names, one a step; ``invalid`` for a reply without a usable action.
+        initial_state: level text in the environment's state format (XSB for Sokoban), or in the symbols of VAGEN's text
+            states.
+        actions: action names, one a turn, in any case; ``invalid`` for a reply without a usable action.
         horizon: ``T_max``, the turn budget; budgets count from it, not from the number of actions.
         steps: the logged ``info`` of each step, for solvers that read the log; exact ones ignore it.
         observations: the text observation before each action, for solvers that read it (primitiveskill).
-        settings: settings of the solver, such as ``max_states``.
+        distances: metres to the target before the first action and after each one; navigation takes them in place of
+            ``initial_state``, which then is empty, and of ``steps``.
+        time_limit: seconds after which a search gives up; None for none. The answer does not depend on it.
+        settings: settings of the solver, such as ``max_states``, the most states that a search meets.
 
     Returns:
         Pivot step, failure mode, certificate, witness plan and the actions that were still safe.
 
     Raises:
-        CertifyError: the episode succeeded, does not fit the level, or the search hit its state cap.
+        CertifyError: an argument is of the wrong type (the message names it), the episode succeeded or does not fit the
+            level, or the search hit a limit.
         PluginError: there is no such solver.
     """
-    kind: type[Solver] = plugins.load("solvers", env)
-    try:
-        checked = plugins.read_settings(kind.config_type, settings, f"setting of solver {env}: ")
-    except ConfigError as error:
-        raise CertifyError(str(error)) from error
-    answer = kind(checked).certify([Case(initial_state, list(actions), horizon, steps, observations)])[0]
+    kind, solver_settings = _solver(env, settings)
+    case = _case(kind, initial_state, actions, horizon, steps, observations, distances)
+    answer = _answers(kind, solver_settings, [case], time_limit)[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     return answer
+
+
+def certify_batch(
+    env: str, episodes: Iterable[Mapping[str, Any]], *, time_limit: float | None = TIME_LIMIT, **settings: Any
+) -> list[Verdict | Unsolved]:
+    """Label many failed episodes of one environment in one call, which is much faster than one by one.
+
+    Args:
+        env: environment name.
+        episodes: mappings with ``initial_state``, ``actions`` and ``horizon``, and where they are needed ``steps``,
+            ``observations`` or ``distances``, as for :func:`certify`; other keys are ignored, so rows of the table
+            ``episodes`` will do.
+        time_limit: seconds for all of them; None for none.
+        settings: settings of the solver.
+
+    Returns:
+        A verdict for each episode, in order, or an :class:`.Unsolved` that says why there is none.
+
+    Raises:
+        CertifyError: an argument or a field of an episode is missing or of the wrong type.
+        PluginError: there is no such solver.
+    """
+    kind, solver_settings = _solver(env, settings)
+    cases: list[Case] = []
+    for number, episode in enumerate(episodes):
+        if not isinstance(episode, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CertifyError(f"episodes[{number}]: found {_shown(episode)}, expected a mapping")
+        try:
+            given = {name: episode[name] for name in ("actions", "horizon")}
+            given |= {name: episode.get(name, ()) for name in ("steps", "observations", "distances")}
+            cases.append(_case(kind, episode.get("initial_state", ""), **given))
+        except KeyError as error:
+            raise CertifyError(f"episodes[{number}]: found no {error.args[0]!r}, expected one") from error
+        except CertifyError as error:
+            raise CertifyError(f"episodes[{number}]: {error}") from error
+    return _answers(kind, solver_settings, cases, time_limit)
+
+
+def _solver(env: str, settings: Mapping[str, Any]) -> tuple[type[Solver], plugins.Settings]:
+    if not isinstance(env, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CertifyError(f"env: found {_shown(env)}, expected the name of an environment")
+    kind: type[Solver] = plugins.load("solvers", env)
+    try:
+        return kind, plugins.read_settings(kind.config_type, settings, f"setting of solver {env}: ")
+    except ConfigError as error:
+        raise CertifyError(str(error)) from error
+
+
+def _case(
+    kind: type[Solver], initial_state: Any, actions: Any, horizon: Any, steps: Any, observations: Any, distances: Any
+) -> Case:
+    """Check the types of an episode and read what is written in another notation."""
+    turns = [kind.read_action(turn) for turn in _texts("actions", actions, "action names, such as ['up', 'left']")]
+    infos = _listed("steps", steps, "mappings, one a step")
+    for number, info in enumerate(infos):
+        if not isinstance(info, Mapping):
+            raise CertifyError(f"steps[{number}]: found {_shown(info)}, expected a mapping, the info of a step")
+    if not isinstance(initial_state, str):
+        raise CertifyError(f"initial_state: found {_shown(initial_state)}, expected a level as text")
+    metres = _metres(distances, len(turns))
+    if metres:
+        if initial_state or infos:
+            raise CertifyError("distances: found beside initial_state or steps, expected one of the two ways")
+        initial_state, infos = kind.read_distance(metres[0]), [{"dist": each} for each in metres[1:]]
+    if not initial_state:
+        raise CertifyError("initial_state: found an empty text, expected a level (or, for navigation, distances)")
+    seen = _texts("observations", observations, "texts, one a step")
+    return Case(kind.read_level(initial_state), turns, _whole("horizon", horizon), infos, seen)
+
+
+def _metres(distances: Any, turns: int) -> list[float]:
+    metres = _listed("distances", distances, "metres")
+    for number, each in enumerate(metres):
+        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 <= each <= FARTHEST:
+            raise CertifyError(f"distances[{number}]: found {_shown(each)}, expected metres, 0 or more")
+    if metres and len(metres) != turns + 1:
+        raise CertifyError(
+            f"distances: found {len(metres)} for {turns} actions, expected {turns + 1}: before the first and after each"
+        )
+    return metres
+
+
+def _listed(name: str, values: Any, what: str) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise CertifyError(f"{name}: found {_shown(values)}, expected a list of {what}")
+    return list(cast(Iterable[Any], values))
+
+
+def _texts(name: str, values: Any, what: str) -> list[str]:
+    listed = _listed(name, values, what)
+    for number, each in enumerate(listed):
+        if not isinstance(each, str):
+            raise CertifyError(f"{name}[{number}]: found {_shown(each)}, expected a text")
+    return listed
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None or whole < 1:
+        raise CertifyError(f"{name}: found {_shown(value)}, expected a whole number of turns, 1 or more")
+    return whole
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return f"{text[:60]}…" if len(text) > 60 else text
+
+
+def _answers(
+    kind: type[Solver], settings: plugins.Settings, cases: list[Case], seconds: float | None
+) -> list[Verdict | Unsolved]:
+    """Label cases; under a time limit with searches that grow while the time allows it."""
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CertifyError(f"time_limit: found {_shown(seconds)}, expected seconds, more than 0, or None")
+    most: int | None = getattr(settings, CAP, None)
+    if seconds is None or most is None:
+        return kind(settings).certify(cases)
+    answers: list[Verdict | Unsolved] = []
+    left, cap, deadline = list(range(len(cases))), min(FIRST_CAP, most), time.monotonic() + seconds
+    while True:
+        began = time.monotonic()
+        made = kind(settings.model_copy(update={CAP: cap})).certify([cases[place] for place in left])
+        answers = answers or made
+        for place, answer in zip(left, made, strict=True):
+            answers[place] = answer
+        left = [place for place in left if _hit_limit(answers[place])]
+        if not left or cap == most:
+            return answers
+        now = time.monotonic()
+        growth = min(GROWTH, (deadline - now) / max(now - began, 1e-9))  # a search takes a time that grows with its cap
+        if growth <= 1:
+            break
+        cap = min(most, int(cap * growth))
+    for place in left:
+        detail = f"no answer after {cap} states and {seconds:g} s; raise time_limit, or None for none"
+        answers[place] = Unsolved("solver_limit", detail)
+    return answers
+
+
+def _hit_limit(answer: Verdict | Unsolved) -> bool:
+    return isinstance(answer, Unsolved) and answer.reason == "solver_limit"
+
+
+__all__ = ["TIME_LIMIT", "certify", "certify_batch"]

@@ -5,6 +5,7 @@ the first action after which the goal cannot be reached within the remaining tur
 ``t* = min({t : Feas(s_{t+1}, T_max - 1 - t) = 0} or {T - 1})``.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import ConfigDict
 
+from ..errors import CertifyError
 from ..plugins import WORD, Plugin, Settings
 from ..records import Stored
 
@@ -146,6 +148,39 @@ class Solver(Plugin, ABC):
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label ``cases``, in order. Never raises for a bad episode: it answers :class:`Unsolved`."""
+
+    # What people write: read by `pivot.certify`, never in a build.
+
+    @classmethod
+    def read_level(cls, text: str) -> str:
+        """Return a level in our state format; a text in no other known notation stays as it is."""
+        return text
+
+    @classmethod
+    def read_action(cls, text: str) -> str:
+        """Return an action as our logs have it, whatever its case.
+
+        Raises:
+            CertifyError: these are several actions of one turn, where a turn has one.
+        """
+        word = "".join(text.split()).casefold()
+        parts = [part for part in re.split(r"[|,;]+", word) if part]
+        if len(parts) > 1 and all(part in cls.actions for part in parts):
+            raise CertifyError(
+                f"actions: found {len(parts)} actions in the turn {text!r}, expected one; a turn of {cls.name} is one "
+                "action, so list each as a turn of its own, with a horizon that counts them so"
+            )
+        return text if text in cls.actions else word
+
+    @classmethod
+    def read_distance(cls, metres: float) -> str:
+        """Return a level of which only the distance to the goal is known.
+
+        Raises:
+            CertifyError: the solver needs the level itself.
+        """
+        del metres
+        raise CertifyError(f"distances: the solver of {cls.name} needs the level; give initial_state")
 
     def needed(self, raw: float) -> float | None:
         """Return what a measured amount takes, in the unit of the certificate; None where the measure decides nothing.

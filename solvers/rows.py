@@ -3,7 +3,7 @@
 Shared by the exact solvers, whose four actions are always up, down, left, right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .base import Case, Certificate, Unsolved, Verdict
 
@@ -41,6 +41,15 @@ def bad_episode(case: Case) -> Unsolved | None:
         step, action = next((step, action) for step, action in enumerate(actions) if action not in CODES)
         detail = f"unknown action {action!r} at step {step}; use one of {', '.join(CODES)}"
     return Unsolved("bad_episode", detail)
+
+
+def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
+    """Return a level in our symbols when all of its own are among ``symbols`` and one of them is a player's."""
+    cells = set("".join(text.split()))
+    if not cells <= symbols.keys() or not cells & set(players):
+        return text
+    rows = ("".join(line.split()) for line in text.strip().splitlines())
+    return "\n".join("".join(symbols[cell] for cell in row) for row in rows)
 
 
 def verdict(row: Sequence[int], witness: tuple[str, ...], horizon: int, unit: str) -> Verdict:

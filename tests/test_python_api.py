@@ -1,4 +1,4 @@
-"""The Python interface: three functions, cheap to import, and errors that say what to do."""
+"""The Python interface: four functions, cheap to import, and errors that say what to do."""
 
 import subprocess
 import sys
@@ -42,8 +42,8 @@ def test_the_command_line_does_not_wait_for_prefect() -> None:
 def test_every_public_name_is_there_and_documented() -> None:
     for name in pivot.__all__:
         assert getattr(pivot, name) is not None
-    assert {"certify", "build", "load_store"} <= set(pivot.__all__)
-    for function in (pivot.certify, pivot.build, pivot.load_store):
+    assert {"certify", "certify_batch", "build", "load_store"} <= set(pivot.__all__)
+    for function in (pivot.certify, pivot.certify_batch, pivot.build, pivot.load_store):
         assert function.__doc__
         assert "Raises:" in function.__doc__
     with pytest.raises(AttributeError, match="no attribute 'certfy'"):

@@ -17,8 +17,23 @@ from numpy.typing import NDArray
 from ...errors import LevelError
 from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
-from ..rows import ACTIONS, CODES, INVALID, LABELLED, PIVOT, PLAN_END, SOLVED, STATUS, bad_episode, verdict
+from ..rows import (
+    ACTIONS,
+    CODES,
+    INVALID,
+    LABELLED,
+    PIVOT,
+    PLAN_END,
+    SOLVED,
+    STATUS,
+    bad_episode,
+    translated,
+    verdict,
+)
 from . import kernel
+
+VAGEN = {"P": "S", "_": "F", "O": "H", "G": "G"}
+"""Player, ice, hole and goal in the text states of VAGEN; the player's place is read as the start."""
 
 _POSITION = re.compile(r"@ (\d{1,6}) (\d{1,6})")
 
@@ -121,6 +136,11 @@ class FrozenLakeSolver(ExactSolver):
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "moves"
     config_type: ClassVar[type[Settings]] = SolverSettings
+
+    @classmethod
+    def read_level(cls, text: str) -> str:
+        """Read the symbols of VAGEN's and RAGEN's text states, too; see the base class."""
+        return translated(text, VAGEN, "P")
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`."""

@@ -10,6 +10,7 @@ the reference, with the pivot that it gives; where the target could still be rea
 is the witness.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -29,6 +30,8 @@ ROUNDING = 1e-6
 """Steps that the quotient may exceed a whole number by, so that float noise adds no turn."""
 DECIMALS = 9
 """A gain in metres is rounded to this before it is compared: 1.9 - 1.8 is a little less than 0.1 in binary."""
+FARTHEST = 1e9
+"""Metres beyond which a number is no distance; the largest whole numbers fit in no float."""
 LOG_TOLERANCE = 0.01
 """How far a logged distance may be from the one that an embedded room gives, metres: logs may have two decimals."""
 
@@ -63,6 +66,12 @@ class NavigationSolver(Solver):
     unit: ClassVar[CertificateUnit] = "turns"
     config_type: ClassVar[type[Settings]] = NavigationSettings
     settings: NavigationSettings
+
+    @classmethod
+    def read_distance(cls, metres: float) -> str:
+        """Return a state that holds two places so far apart and no room; see the base class."""
+        places = {name: {"position": {"x": x, "z": 0.0}} for name, x in (("agent", 0.0), ("target", float(metres)))}
+        return json.dumps({"backend": "log", **places})
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`; reads ``dist``, ``moved`` and ``last_action_success`` of the logged steps.
@@ -245,7 +254,7 @@ def _distances(start: float, steps: Sequence[Mapping[str, Any]]) -> list[float]:
         if value is None:
             distances.append(distances[-1])
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or FARTHEST < value < math.inf:
             raise CertifyError(f"dist of step {t} is {value!r}; expected metres, or nothing where it was not measured")
         distances.append(float(value) if math.isfinite(value) else distances[-1])
     return distances

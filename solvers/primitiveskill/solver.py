@@ -44,6 +44,11 @@ class PrimitiveSkillSolver(Solver):
     unit: ClassVar[CertificateUnit] = "stages"
     config_type: ClassVar[type[Settings]] = SolverSettings
 
+    @classmethod
+    def read_action(cls, text: str) -> str:
+        """Return a turn without spaces, in lower case; it may hold two primitives with a | between them."""
+        return "".join(text.split()).casefold()
+
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`; reads ``legal`` and ``remaining_stages`` of every logged step."""
         return [_label(case) for case in cases]

@@ -16,12 +16,27 @@ from pydantic import Field
 from ...errors import LevelError
 from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, SolverSettings, Unsolved, Verdict
-from ..rows import ACTIONS, CODES, INVALID, LABELLED, PIVOT, PLAN_END, SOLVED, STATUS, bad_episode, verdict
+from ..rows import (
+    ACTIONS,
+    CODES,
+    INVALID,
+    LABELLED,
+    PIVOT,
+    PLAN_END,
+    SOLVED,
+    STATUS,
+    bad_episode,
+    translated,
+    verdict,
+)
 from . import kernel
 from .board import parse_levels
 from .layout import CODE, OK
 from .levels import MAX_STATES, SokobanDistances, sample_level
 from .text import SokobanLevel, clean_text, parse_level, parse_room
+
+VAGEN = {"#": "#", "_": " ", "O": ".", "√": "*", "X": "$", "P": "@", "S": "+"}
+"""Wall, floor, target, box on a target, box, player, player on a target, in the text states of VAGEN."""
 
 
 class SokobanSettings(SolverSettings):
@@ -42,6 +57,11 @@ class SokobanSolver(ExactSolver):
     unit: ClassVar[CertificateUnit] = "moves"
     config_type: ClassVar[type[Settings]] = SokobanSettings
     settings: SokobanSettings
+
+    @classmethod
+    def read_level(cls, text: str) -> str:
+        """Read the symbols of VAGEN's and RAGEN's text states, too; see the base class."""
+        return translated(text, VAGEN, "PS")
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """See :meth:`Solver.certify`."""
