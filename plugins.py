@@ -92,6 +92,11 @@ def names(group: str) -> list[str]:
     return list(_entry_points(group))
 
 
+def is_ours(group: str, name: str) -> bool:
+    """Whether a registered plugin is part of PIVOT itself."""
+    return _entry_points(group)[name].module.partition(".")[0] == __package__
+
+
 @cache
 def load(group: str, name: str) -> Any:
     """Import, check and return what is registered as ``name`` in ``group``: a class, for prompts and domains an object.

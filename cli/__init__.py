@@ -22,7 +22,7 @@ from .plot import plot
 from .probe import probe
 from .relabel import relabel
 from .serving import serve_command
-from .settings_help import settings
+from .settings_help import WithSettings, settings
 from .stats import stats
 from .train import train
 from .train_rl import rl
@@ -41,10 +41,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
+app.command(cls=WithSettings)(build)
+for command in (verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
-train.command()(rl)
+train.command(cls=WithSettings)(rl)
 app.add_typer(train)
 evaluation.command()(policy)
 app.add_typer(evaluation, name="evaluate")

@@ -1,15 +1,19 @@
 """``pivot settings``: what can be set of a plugin, from its declared settings."""
 
 import json
-from typing import Annotated
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
+from rich.markup import escape
+from typer.core import TyperCommand
 
 from .. import plugins
 from ..errors import PluginError
-from ..plugins import Settings
 from .console import out, show_table
 
 _FLAGS = {
@@ -51,33 +55,75 @@ def settings(
 
 def _show(group: str, name: str, flag: str) -> None:
     member, kind = plugins.GROUPS[group].member, plugins.load(group, name).config_type
-    rows = settings_rows(kind)
+    rows = [[key, *(cell.replace("``", "") for cell in row)] for key, *row in settings_rows(kind)]
     if rows:
         show_table(f"{member} {name}: {flag.format(name=name)}", ["key", "type", "default", "what it is"], rows)
     else:
         out.print(f"{member} {name} has no settings")
 
 
-def settings_rows(kind: type[Settings]) -> list[list[str]]:
+def settings_rows(kind: type[BaseModel]) -> list[list[str]]:
     """Return key, type, default and help of every setting."""
     return [
-        [
-            key,
-            _type(field),
-            _default(field),
-            " ".join((field.description or "").split()),
-        ]
+        [key, type_text(field), default_text(field), " ".join((field.description or "").split())]
         for key, field in kind.model_fields.items()
     ]
 
 
-def _type(field: FieldInfo) -> str:
-    kind = field.annotation
-    return (
-        kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind).replace("typing.", "")
-    )
+def type_text(field: FieldInfo) -> str:
+    """Name what a setting may be: its type in words, and its limits."""
+    limits = {type(limit): limit for limit in field.metadata}
+    low, high = limits.get(Ge), limits.get(Le)
+    if low is not None and high is not None:
+        return f"{_words(field.annotation)}, {low.ge} to {high.le}"
+    signs = ((Gt, "gt", ">"), (Ge, "ge", ">="), (Lt, "lt", "<"), (Le, "le", "<="))
+    bounds = [f"{sign} {getattr(limits[kind], name)}" for kind, name, sign in signs if kind in limits]
+    return " ".join([_words(field.annotation), *bounds])
 
 
-def _default(field: FieldInfo) -> str:
+def _words(kind: Any) -> str:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return " or ".join(map(str, parts))
+    if origin in (Union, UnionType):
+        named = [_words(part) for part in parts if part is not NoneType]
+        return " or ".join([*named, *(["null"] if NoneType in parts else [])])
+    if origin in (tuple, list):
+        return f"list of {_words(parts[0])}"
+    if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return "object"
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+_NAMES: dict[Any, str] = {str: "text", bool: "true or false", int: "int", float: "float", dict: "object"}
+
+
+def default_text(field: FieldInfo) -> str:
+    """Return the default of a setting as JSON."""
     default = field.get_default(call_default_factory=True)
     return "needed" if default is PydanticUndefined else json.dumps(to_jsonable_python(default))
+
+
+def settings_epilog() -> str:
+    """Return a paragraph an environment with its keys, types and defaults, for the help of a command with ``--set``."""
+    paragraphs = [
+        "[bold]Settings of environments[/] (--set ENV.KEY=VALUE) with type and default; pivot settings ENV says more:"
+    ]
+    for name in plugins.names("environments"):
+        try:
+            fields = plugins.load("environments", name).config_type.model_fields
+        except PluginError:
+            paragraphs.append(f"[bold]{name}[/]: cannot be loaded; pivot doctor says why")
+            continue
+        keys = [f"{key} ({type_text(field)}; {default_text(field)})" for key, field in fields.items()]
+        paragraphs.append(f"[bold]{name}[/]: {escape(', '.join(keys))}")
+    return "\n\n".join(paragraphs)
+
+
+class WithSettings(TyperCommand):
+    """A command whose help ends with the settings of all environments, from their declared types."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """Show the help; only then are the environments asked."""
+        self.epilog = settings_epilog()
+        super().format_help(ctx, formatter)

@@ -39,9 +39,10 @@ from ..solvers.base import Solver
 class PartConfig(BaseModel):
     """A policy or teacher by its registered name, with its settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
+    """The registered name, such as ``scripted`` or ``openai``."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What decides the answers: model, revision, sampling. Part of ids and receipts."""
     service: dict[str, Any] = Field(default_factory=dict)
@@ -69,9 +70,10 @@ class PartConfig(BaseModel):
 class EnvRun(BaseModel):
     """How much of one environment is rolled out, and with which settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tasks: int = Field(gt=0, le=10_000_000)
+    """Levels."""
     settings: dict[str, Any]
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
@@ -95,18 +97,25 @@ class EnvRun(BaseModel):
 class RunConfig(BaseModel):
     """Everything that decides a store's bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     environments: dict[str, EnvRun] = Field(min_length=1)
+    """By name, in the order of the store."""
     rollouts: int = Field(default=GROUP_SIZE, gt=0, le=10_000)
+    """Episodes a level; eight make a group."""
     seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of levels and of scripted policies."""
     policy: PartConfig = PartConfig(name="scripted")
+    """Who acts."""
     teacher: PartConfig = PartConfig(name="template")
+    """Who writes guidance."""
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
     defaults otherwise. They decide labels alone: episodes stay what they are."""
     split: Literal["task", "episode"] = "task"
+    """``task``: a level is on one side only; ``episode``: exactly a tenth of the episodes, whatever their level."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the validation side."""
     include_infeasible: bool = False
     """Whether records that were infeasible before any action enter the training set (spec section 1)."""
     target_vocabulary: Vocabulary = "certificate"
@@ -120,6 +129,7 @@ class RunConfig(BaseModel):
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)
+    """Counted up by `pivot relabel`."""
 
     @field_validator("environments")
     @classmethod

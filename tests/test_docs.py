@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from pivot.cli import app
+from pivot.cli import app, config_docs
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,13 +22,20 @@ def _shell_lines(page: Path) -> list[str]:
     return [line for block in _blocks(page, "console") for line in block.splitlines() if line.strip()]
 
 
-def test_the_readme_example_prints_what_its_comment_says() -> None:
-    example = next(block for block in _blocks(ROOT / "README.md", "python") if "pivot.certify" in block)
+CERTIFIED = [block for page in PAGES for block in _blocks(page, "python") if "pivot.certify" in block]
+
+
+@pytest.mark.parametrize("example", CERTIFIED, ids=range(len(CERTIFIED)))
+def test_an_example_prints_what_its_comments_say(example: str) -> None:
     promised = re.findall(r"\)\s+# (.+)$", example, flags=re.MULTILINE)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
+        exec(compile(example, "example", "exec"), {})
     assert printed.getvalue().strip().splitlines() == promised
+
+
+def test_the_configuration_page_is_up_to_date() -> None:
+    assert config_docs.page() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"), "run: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot import cli, plugins
+from pivot.cli.settings_help import default_text, type_text
 from pivot.errors import ConfigError, PivotError, PluginError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
@@ -52,12 +53,28 @@ def test_the_first_help_lists_the_commands_and_how_to_start() -> None:
 
 def test_settings_are_listed_with_type_default_and_help() -> None:
     shown = run("settings", "frozenlake")
-    assert re.search(r"size +│ int +│ 4 +│", shown)
+    assert re.search(r"size +│ int, 2 to 64 +│ 4 +│", shown)
     assert "--set frozenlake.KEY=VALUE" in shown
     assert "solver frozenlake" in shown
     assert "--policy openai, --teacher openai" in run("settings", "openai")
     assert "environments │ frozenlake" in run("settings")
     assert str(error_of("settings", "chess")).startswith("unknown plugin 'chess'; registered: frozenlake")
+
+
+@pytest.mark.parametrize("command", [("build",), ("train", "rl")])
+def test_help_lists_the_settings_of_every_environment(command: tuple[str, ...]) -> None:
+    shown = " ".join(run(*command, "--help").split())
+    for name in plugins.names("environments"):
+        for key, field in plugins.load("environments", name).config_type.model_fields.items():
+            assert f"{key} ({type_text(field)}; {default_text(field)})" in shown, (name, key)
+
+
+def test_a_broken_environment_does_not_take_the_help_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(group: str, name: str) -> object:
+        raise PluginError(f"{group} {name} failed to import")
+
+    monkeypatch.setattr(plugins, "load", broken)
+    assert "sokoban: cannot be loaded; pivot doctor says why" in " ".join(run("build", "--help").split())
 
 
 def test_version() -> None:

@@ -1,0 +1,87 @@
+"""``docs/configuration.md``, made from the config types so that it cannot rot.
+
+``python -m pivot.cli.config_docs docs/configuration.md`` writes the page anew; a test holds the committed page against
+it. Only PIVOT's own plugins are in it.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from .. import plugins
+from ..datasets.config import EnvRun, PartConfig, RunConfig
+from ..models.service import default_cache
+from ..training.config import RlConfig, SftConfig
+from .settings_help import settings_rows
+
+_HEAD = """# Configuration
+
+<!-- This page is made by: make docs -->
+
+Everything that can be set, with its type and default, from the types in the code. A run's resolved config stands in
+`run.json` of its store, under `config`, and can be fed back: `pivot build --config DIR/run.json --out COPY`. On the
+command line:
+
+| what | option | example |
+|---|---|---|
+| setting of an environment | `--set ENV.KEY=VALUE` | `--set sokoban.boxes=2` |
+| setting of a solver | `--solver ENV.KEY=VALUE` | `--solver navigation.threshold=1.0` |
+| field of a run | an option of its own | `--rollouts 8`, `--seed 1`, `--split episode` |
+| option or service of a model | an option of its own | `--model NAME`, `--base-url URL` |
+
+Values are JSON or text. `pivot settings NAME` shows the same of what is installed, third-party plugins included.
+"""
+
+
+def page() -> str:
+    """Return the whole page, Markdown."""
+    parts = [_HEAD, "## A run\n", "`config` of `run.json`; from Python the first argument of `pivot.build`.\n"]
+    parts += [_table(RunConfig), "An entry of `environments`:\n", _table(EnvRun)]
+    parts += ["`policy` and `teacher`:\n", _table(PartConfig), "## Environments\n"]
+    for name in _ours("environments"):
+        parts += [f"### {name}\n", f"`--set {name}.KEY=VALUE`\n", _table(_settings("environments", name))]
+        solver = _settings("solvers", name)
+        if solver.model_fields:
+            parts += [f"Its solver, `--solver {name}.KEY=VALUE`:\n", _table(solver)]
+    parts += ["## Models, policies, writers\n", "What decides the answers, `options` of a part:\n"]
+    for group in ("models", "policies", "writers"):
+        for name in _ours(group):
+            parts += _part(f"{plugins.GROUPS[group].member} {name}", _settings(group, name))
+    parts += ["How a model is reached, `service` of a part; it decides no byte:\n"]
+    for name in _ours("models"):
+        parts += _part(f"model {name}", plugins.load("models", name).service_type)
+    parts += ["## Training\n", "### Stage I\n", "`pivot train sft`, and the keys of a recipe.\n", _table(SftConfig)]
+    parts += ["### Stage II\n", "`pivot train rl`.\n", _table(RlConfig)]
+    return "\n".join(parts)
+
+
+def _part(title: str, kind: type[BaseModel]) -> Iterable[str]:
+    return [f"### {title}\n", _table(kind)] if kind.model_fields else []
+
+
+def _ours(group: str) -> list[str]:
+    return [name for name in plugins.names(group) if plugins.is_ours(group, name)]
+
+
+def _settings(group: str, name: str) -> type[BaseModel]:
+    return plugins.load(group, name).config_type
+
+
+def _table(kind: type[BaseModel]) -> str:
+    rows = (
+        [f"`{key}`", type_, default if default == "needed" else f"`{_of_anyone(default)}`", text.replace("``", "`")]
+        for key, type_, default, text in settings_rows(kind)
+    )
+    lines = [["key", "type", "default", "meaning"], ["---"] * 4, *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def _of_anyone(default: str) -> str:
+    """Return a default without this machine's folders."""
+    return default.replace(default_cache(), "~/.cache/pivot/calls.sqlite")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
