@@ -21,6 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..datasets.progress import STAGE_NAMES, Lines
+
 
 def visible(text: str) -> str:
     """Return a text whose control characters are written out: ends of lines, escape sequences, marks of direction."""
@@ -56,18 +58,9 @@ def _lines(text: str) -> Text:
 out = PlainConsole(highlight=False)
 err = PlainConsole(stderr=True, highlight=False)
 
-STAGE_NAMES = {
-    "plan": "making levels",
-    "rollout": "rolling out",
-    "label": "labelling",
-    "export": "exporting",
-    "verify": "verifying",
-    "probe": "playing again",
-}
-
 
 class ProgressBars:
-    """One bar a stage, counted in episodes; on a terminal only, elsewhere one line a stage."""
+    """One bar a stage, counted in episodes; on a terminal only, elsewhere a line every 5 % or minute."""
 
     def __init__(self) -> None:
         self._bars = Progress(
@@ -80,35 +73,43 @@ class ProgressBars:
             console=err,
         )
         self._live = err.is_terminal
+        self._lines = Lines(lambda line: err.print(line, soft_wrap=True), STAGE_NAMES)
         self._ids: dict[str, TaskID] = {}
 
     def __enter__(self) -> "ProgressBars":
         if self._live:
             self._bars.start()
+        else:
+            self._lines.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._bars.stop()
+        else:
+            self._lines.__exit__()
 
     def start(self, stage: str, total: int) -> None:
         """Show a new bar."""
-        name = STAGE_NAMES.get(stage, stage)
         if self._live:
-            self._ids[stage] = self._bars.add_task(name, total=total)
+            self._ids[stage] = self._bars.add_task(STAGE_NAMES.get(stage, stage), total=total)
         else:
-            err.print(f"{name}: {total} episodes")
+            self._lines.start(stage, total)
 
     def advance(self, stage: str, amount: int) -> None:
         """Move the bar on."""
         if self._live:
             self._bars.advance(self._ids[stage], amount)
+        else:
+            self._lines.advance(stage, amount)
 
     def finish(self, stage: str) -> None:
         """Fill the bar."""
         if self._live:
             bar = self._ids[stage]
             self._bars.update(bar, completed=self._bars.tasks[bar].total)
+        else:
+            self._lines.finish(stage)
 
 
 NARROW = 10

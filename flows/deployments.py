@@ -14,7 +14,7 @@ from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..identity import derive_seed
 from .engines.local import WorkerPool, available_cores, worker_pool
-from .engines.prefect import FlowLog, execute_as_tasks
+from .engines.prefect import execute_as_tasks, flow_log
 from .pipeline import BuildResult, build_store
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
@@ -39,9 +39,11 @@ def build_dataset(config: dict[str, Any], out: str, workers: int = 0, refresh: b
 
 
 def _build(config: RunConfig, out: Path, workers: int, refresh: bool) -> dict[str, Any]:
-    reporter = _reporter.get() or FlowLog()
-    ready = _pool.get()
-    with nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool:
+    shown, ready = _reporter.get(), _pool.get()
+    with (
+        nullcontext(shown) if shown else flow_log() as reporter,
+        nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool,
+    ):
         result = build_store(out, config, execute_as_tasks(pool), reporter, refresh=refresh)
     create_table_artifact(
         key="pivot-build",

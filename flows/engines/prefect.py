@@ -13,26 +13,15 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import as_completed
 
+from ...datasets.progress import STAGE_NAMES, Lines
 from ..stages import ShardResult
 from .local import Call, Execute, WorkerPool, finished
 
 
-class FlowLog:
-    """Reports to the flow run's log."""
-
-    def __init__(self) -> None:
-        self._log = get_run_logger()
-
-    def start(self, stage: str, total: int) -> None:
-        """Log that a stage begins."""
-        self._log.info("%s: %d episodes", stage, total)
-
-    def advance(self, stage: str, amount: int) -> None:
-        """Say nothing: Prefect shows the finished tasks."""
-
-    def finish(self, stage: str) -> None:
-        """Log that a stage is over."""
-        self._log.info("%s: done", stage)
+def flow_log() -> Lines:
+    """Return what reports to the flow run's log."""
+    log = get_run_logger()
+    return Lines(lambda line: log.info("%s", line), STAGE_NAMES)
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)

@@ -1,0 +1,60 @@
+"""Progress in lines: every 5 % or minute, and never a page of them."""
+
+import re
+import threading
+
+import pytest
+from pivot.datasets import progress
+from pivot.datasets.progress import Lines
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_every_twentieth_and_every_minute() -> None:
+    said: list[str] = []
+    clock = Clock()
+    lines = Lines(said.append, {"rollout": "rolling out"}, clock)
+    lines.start("rollout", 1000)
+    for _ in range(1000):
+        clock.now += 0.6
+        lines.advance("rollout", 1)
+    lines.finish("rollout")
+    assert said[0] == "rolling out: 1000 episodes"
+    assert said[1] == "rolling out: 50 of 1000 episodes (5 %) after 0:30, about 9:30 left"
+    assert [re.findall(r"\((\d+) %\)", line) for line in said[1:]] == [[str(share)] for share in range(5, 100, 5)]
+    said.clear()
+    lines.start("label", 100)
+    for _ in range(200):
+        clock.now += 1
+        lines.tick()
+    assert said == ["label: 100 episodes", *(f"label: 0 of 100 episodes (0 %) after {n}:00" for n in (1, 2, 3))]
+    lines.finish("label")
+    clock.now += 1000
+    lines.tick()
+    assert len(said) == 4
+
+
+def test_a_quick_stage_is_one_line() -> None:
+    said: list[str] = []
+    lines = Lines(said.append, {}, Clock())
+    lines.start("export", 40)
+    for _ in range(40):
+        lines.advance("export", 1)
+    lines.finish("export")
+    assert said == ["export: 40 episodes"]
+
+
+def test_it_speaks_while_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = threading.Event()
+    monkeypatch.setattr(progress, "SILENCE", 0.0)
+    with Lines(lambda line: heard.set() if " of 8 episodes" in line else None, {}) as lines:
+        lines.start("rollout", 8)
+        assert heard.wait(10)
