@@ -29,6 +29,8 @@ class Stored:
     """True for an integer of 64 bits; one of 32 otherwise."""
     json: bool = False
     """True for data of any shape, stored as canonical JSON."""
+    later: bool = False
+    """True for a column that older stores lack: they are read as if it held nulls."""
 
 
 @dataclass(frozen=True, slots=True)

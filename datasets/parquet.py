@@ -72,7 +72,11 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
     with _opened(storage, name, schema) as file:
-        return file.read(columns=list(columns) if columns is not None else None)
+        table = file.read(columns=list(columns) if columns is not None else None)
+    for column in schema.columns:
+        if column.later and column.name not in table.column_names and (columns is None or column.name in columns):
+            table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
+    return table
 
 
 def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
@@ -102,14 +106,14 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
 
 
 def check_columns(address: str, schema: TableSchema, found: pa.Schema) -> None:
-    """Raise StoreError unless every declared column is there with its type; more columns are allowed."""
-    missing = [name for name in schema.names if name not in found.names]
+    """Raise StoreError unless every declared column is there with its type; more are allowed, later ones may lack."""
+    missing = [column.name for column in schema.columns if column.name not in found.names and not column.later]
     if missing:
         raise StoreError(
             f"{address} lacks column{'s' * (len(missing) > 1)} {', '.join(missing)} of table {schema.name}; "
             "it was written by another program or version: delete it and run the same build again"
         )
-    for column in schema.columns:
+    for column in (column for column in schema.columns if column.name in found.names):
         actual = found.field(column.name).type
         if actual != column.type:
             raise StoreError(

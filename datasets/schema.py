@@ -44,12 +44,15 @@ class Column:
     doc: str
     labels: tuple[str, ...] | None = None
     """Class names, for a Hugging Face ``ClassLabel`` stored as int64."""
+    later: bool = False
+    """Whether older stores lack it; they are read as if it held nulls."""
 
 
 def columns_of(record: type) -> tuple[Column, ...]:
     """Return the columns of a record's table."""
     return tuple(
-        Column(each.name, arrow_type(each.type, each.stored), each.stored.doc) for each in stored_fields(record)
+        Column(each.name, arrow_type(each.type, each.stored), each.stored.doc, later=each.stored.later)
+        for each in stored_fields(record)
     )
 
 

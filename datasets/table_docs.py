@@ -41,7 +41,9 @@ _FOLDERS = {
 _BASE_VIEWS = {
     "episodes": "The table `episodes`, all shards.",
     "steps": "The table `steps`, all shards.",
-    "prompts": "The table `prompts`, all shards: Student, Analyzer and teacher prompts.",
+    "frames": "The table `frames`, all shards, every frame once.",
+    "prompts": "The table `prompts`, all shards, every prompt once: those of Student, Analyzer and teacher.",
+    "calls": "The table `calls`, all shards: requests to a policy, and to a teacher for the current labels.",
     "labels": "The table `labels` in its current version, all shards.",
 }
 

@@ -21,14 +21,22 @@ import pyarrow.dataset as arrow_dataset
 from ..errors import ConfigError, StoreError
 from ..storage.base import storage_error
 from .derived_views import DERIVED
-from .schema import EPISODES, LABELS, PROMPTS, STEPS, TableSchema
+from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
 
-VIEWS = ("episodes", "steps", "prompts", "labels", *DERIVED)
+_BASE: dict[str, TableSchema] = {
+    "episodes": EPISODES,
+    "steps": STEPS,
+    "frames": FRAMES,
+    "prompts": PROMPTS,
+    "calls": CALLS,
+    "labels": LABELS,
+}
+_KEYS = {"frames": "frame_id", "prompts": "prompt_hash"}
+"""Tables that hold a row once a shard, and its key: their views hold it once, so that a join multiplies nothing."""
+
+VIEWS = (*_BASE, *DERIVED)
 """Public view names, in the order of creation."""
-
-
-_BASE: dict[str, TableSchema] = {"episodes": EPISODES, "steps": STEPS, "prompts": PROMPTS, "labels": LABELS}
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -41,15 +49,19 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 
 
 def _sources(store: Store) -> dict[str, str]:
-    return {
-        "episodes": _parquet(f"{EPISODES.name}/*/*.parquet"),
-        "steps": _parquet(f"{STEPS.name}/*/*.parquet"),
+    version = f"-labels-v{store.config.label_version}"
+
+    def table(schema: TableSchema) -> str:
+        if schema not in (PROMPTS, CALLS):
+            return _parquet(f"{schema.name}/*/*.parquet")
         # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
-        "prompts": _parquet(
-            f"{PROMPTS.name}/*/?????.parquet", f"{PROMPTS.name}/*/?????-labels-v{store.config.label_version}.parquet"
-        ),
-        "labels": _parquet(f"{store.labels_folder()}/*/*.parquet"),
-    }
+        names = [f"{schema.name}/*/?????.parquet"]
+        if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
+            names.append(f"{schema.name}/*/?????{version}.parquet")
+        return _parquet(*names)
+
+    labels = {"labels": _parquet(f"{store.labels_folder()}/*/*.parquet")}
+    return {name: table(schema) for name, schema in _BASE.items() if schema is not LABELS} | labels
 
 
 def _parquet(*patterns: str) -> str:
@@ -59,8 +71,17 @@ def _parquet(*patterns: str) -> str:
 def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
     """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
     for name, source in sources.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_rows_of(name, source)}")
     _derive_views(connection)
+
+
+def _rows_of(name: str, source: str) -> str:
+    """Return the query of a base view."""
+    key = _KEYS.get(name)
+    if key is None:
+        return f"SELECT * FROM {source}"
+    others = ", ".join(f"any_value({column}) AS {column}" for column in _BASE[name].names if column != key)
+    return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
 
 
 def _derive_views(connection: duckdb.DuckDBPyConnection) -> None:
@@ -130,7 +151,8 @@ def connect(root: Path, *, external: bool = False) -> Iterator[duckdb.DuckDBPyCo
     with duckdb.connect(config={} if external else CLOSED) as connection:
         for name, schema in _BASE.items():
             paths = [str(store.storage.local_path(file)) for file in store.files(schema)]
-            connection.register(name, arrow_dataset.dataset(paths, schema=schema.arrow, format="parquet"))
+            connection.register(f"{name}_files", arrow_dataset.dataset(paths, schema=schema.arrow, format="parquet"))
+            connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
         _derive_views(connection)
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
         if not external:

@@ -194,6 +194,18 @@ class Step:
         Stored("What the score is made of, such as DINO and DreamSim apart, JSON; null where nothing was scored."),
     ] = None
     snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
+    state: Annotated[
+        str | None,
+        Stored("State text before the action, where the certificate is exact; null elsewhere.", later=True),
+    ] = None
+    need: Annotated[
+        int | None,
+        Stored(
+            "Fewest turns to success from there, by the measure of the certificate; null where they are more than the "
+            "horizon or unknown.",
+            later=True,
+        ),
+    ] = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,6 +246,14 @@ class Episode:
     error: Annotated[str | None, Stored("What went wrong, for status `error`.")] = None
     policy: Annotated[str, Stored("Policy name; `scripted` is an embedded stand-in for a model.")]
     policy_config: Annotated[str, Stored("Model, revision and sampling of the policy, JSON.")]
+    optimal_start: Annotated[
+        int | None,
+        Stored(
+            "Fewest turns to success from the start, where the certificate is exact; null where they are more than the "
+            "horizon or unknown.",
+            later=True,
+        ),
+    ] = None
     steps: list[Step] = field(default_factory=list)
 
     def append(self, step: Step) -> None:

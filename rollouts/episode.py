@@ -34,6 +34,7 @@ from .base import (
 )
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id, turn_seed
+from .measure import Measure, Measured
 from .parser import ParsedReply, parse_reply
 from .prompts.render import PromptCache
 
@@ -86,6 +87,7 @@ class TaskRun:
             "policy": policy.name,
             "policy_config": canonical_json(self._policy_config),
         }
+        self._measure = Measure(self.profile.name, task.initial_state, config.horizon)
         self._history_in_prompt = not prompt.frame_only
         self._prompts = PromptCache(prompt, self.profile, task)
         self._frames = FrameBook()
@@ -104,7 +106,12 @@ class TaskRun:
         )
 
     def _begin(self, sample: int) -> Episode:
-        episode = Episode(episode_id=self.id_of(sample), sample_idx=sample, **self._shared)
+        episode = Episode(
+            episode_id=self.id_of(sample),
+            sample_idx=sample,
+            optimal_start=self._measure.optimal_start,
+            **self._shared,
+        )
         self._episodes[sample], self._calls[sample] = episode, []
         return episode
 
@@ -134,7 +141,7 @@ class TaskRun:
         """Append the steps of the episode; return why it ended and whether it succeeded."""
         limit = self.policy.episode_seconds
         deadline = None if limit is None else asyncio.get_running_loop().time() + limit
-        frame_id, info = await call(env, self._reset, env)
+        frame_id, info, before = await call(env, self._reset, env)
         history: list[HistoryEntry] = []
         for t in range(episode.horizon):
             observation = str(info.get("observation_text", ""))
@@ -142,7 +149,9 @@ class TaskRun:
             reply, text, parsed = await self._ask(env, episode, t, prompt, deadline)
             name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
             payload = parsed.action.payload if parsed.action is not None else None
-            next_frame_id, (reward, terminated, truncated, info) = await call(env, self._step, env, name, payload)
+            next_frame_id, (reward, terminated, truncated, info), after = await call(
+                env, self._step, env, name, payload
+            )
             stored = _stored_info(judged(info, parsed.action_valid))
             episode.append(
                 Step(
@@ -166,6 +175,8 @@ class TaskRun:
                     info=stored,
                     submission_outcome=info.get("submission_outcome"),
                     score_parts=info.get("score_parts"),
+                    state=before.state,
+                    need=before.need,
                 )
             )
             if terminated or truncated:
@@ -173,22 +184,25 @@ class TaskRun:
                 return _stop_reason(success, terminated), success
             if self._history_in_prompt:
                 history.append(HistoryEntry(t + 1, name, frame_id))
-            frame_id = next_frame_id
+            frame_id, before = next_frame_id, after
         raise RuntimeError(
             f"the environment neither terminated nor truncated within its horizon of {episode.horizon} turns"
         )
 
-    def _reset(self, env: PivotEnv) -> tuple[str, dict[str, Any]]:
-        """Start the level; return the id of the first frame and the environment's ``info``."""
+    def _reset(self, env: PivotEnv) -> tuple[str, dict[str, Any], Measured]:
+        """Start the level; return the id of the first frame, the environment's ``info`` and the state."""
         frame, info = env.reset(options={"state": self.task.initial_state, "instruction": self.task.instruction})
-        return self._frames.id_of(env, frame), info
+        return self._frames.id_of(env, frame), info, self._state_of(env)
 
     def _step(
         self, env: PivotEnv, name: str, payload: str | None
-    ) -> tuple[str, tuple[Any, bool, bool, dict[str, Any]]]:
-        """Take a turn; return the id of the frame after it and the rest of what the environment says."""
+    ) -> tuple[str, tuple[Any, bool, bool, dict[str, Any]], Measured]:
+        """Take a turn; return the id of the frame after it, the rest of what the environment says, and the state."""
         frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
-        return self._frames.id_of(env, frame), (reward, terminated, truncated, info)
+        return self._frames.id_of(env, frame), (reward, terminated, truncated, info), self._state_of(env)
+
+    def _state_of(self, env: PivotEnv) -> Measured:
+        return self._measure.of(env.state_text()) if self._measure.exact else Measured()
 
     async def _ask(
         self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None

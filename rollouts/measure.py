@@ -1,0 +1,58 @@
+"""What the states of a level take to be won, by the measure of its certificates, for the columns that say so.
+
+Known where the solver of an environment is exact; a level that its search cannot hold is left unmeasured.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import plugins
+from ..errors import PivotError
+from ..solvers.base import DistanceMap, ExactSolver
+
+MOST_STATES = 500_000
+"""States of the search for the distances of a level: a few tenths of a second, and some 50 MB."""
+CAP = "max_states"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A state as its columns have it; nulls where nothing is known."""
+
+    state: str | None = None
+    need: int | None = None
+
+
+class Measure:
+    """The distances of one level, searched when they are first asked for."""
+
+    def __init__(self, env: str, initial_state: str, horizon: int) -> None:
+        """Measure a level of an environment up to its turn budget."""
+        self._env, self._initial_state, self._horizon = env, initial_state, horizon
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the environment has an exact solver."""
+        return self._env in plugins.names("solvers") and issubclass(plugins.load("solvers", self._env), ExactSolver)
+
+    @cached_property
+    def _map(self) -> DistanceMap | None:
+        kind: type[ExactSolver] = plugins.load("solvers", self._env)
+        cap = {CAP: MOST_STATES} if CAP in kind.config_type.model_fields else {}
+        try:
+            return kind(**cap).distance_map(self._initial_state, depth_limit=self._horizon)
+        except PivotError:
+            return None
+
+    def of(self, state: str) -> Measured:
+        """Return a state text with the fewest turns to success from it, None where those are more than the horizon."""
+        try:
+            need = None if self._map is None else self._map.distance(state)
+        except PivotError:
+            need = None
+        return Measured(state, need if need is not None and need <= self._horizon else None)
+
+    @cached_property
+    def optimal_start(self) -> int | None:
+        """The fewest turns from the start of the level."""
+        return self.of(self._initial_state).need if self.exact else None
