@@ -123,7 +123,7 @@ def settings_epilog() -> str:
 class WithSettings(TyperCommand):
     """A command whose help ends with the settings of all environments, from their declared types."""
 
-    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show the help; only then are the environments asked."""
         self.epilog = settings_epilog()
         super().format_help(ctx, formatter)

@@ -40,7 +40,7 @@ class Measure:
         kind: type[ExactSolver] = plugins.load("solvers", self._env)
         cap = {CAP: MOST_STATES} if CAP in kind.config_type.model_fields else {}
         try:
-            return kind(**cap).distance_map(self._initial_state, depth_limit=self._horizon)
+            return kind(kind.config_type(**cap)).distance_map(self._initial_state, depth_limit=self._horizon)
         except PivotError:
             return None
 

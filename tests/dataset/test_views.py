@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot.datasets.derived_views import DERIVED
-from pivot.datasets.schema import ALL_TABLES, EPISODES, LABELS, PROMPTS, STEPS
+from pivot.datasets.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.table_docs import reference, with_reference
 from pivot.datasets.views import VIEWS, create_views, query
 from pivot.records import from_row
@@ -32,7 +32,7 @@ class Planted:
     def __init__(self, episodes: Rows, labels: Rows = ()) -> None:
         self._connection = duckdb.connect()
         tables = {"episodes": EPISODES.table(episodes), "labels": LABELS.table(labels)}
-        tables |= {"steps": STEPS.table([]), "prompts": PROMPTS.table([])}
+        tables |= {schema.name: schema.table([]) for schema in (STEPS, FRAMES, PROMPTS, CALLS)}
         for name, table in tables.items():
             self._connection.register(f"arrow_{name}", table)
             self._connection.execute(f"CREATE TABLE planted_{name} AS SELECT * FROM arrow_{name}")
@@ -267,12 +267,17 @@ def test_every_view_and_its_columns_are_documented(columns: dict[str, list[str]]
             assert list(view.columns) == columns[name]
     assert set(columns["groups"]) < set(DERIVED["blocks"].columns)
     assert columns["failures"] == [*LABELS.names, *EPISODES.names[1:]]
-    for view, schema in {"episodes": EPISODES, "steps": STEPS, "prompts": PROMPTS, "labels": LABELS}.items():
-        assert columns[view] == list(schema.names)
+    for schema in (EPISODES, STEPS, FRAMES, PROMPTS, CALLS, LABELS):
+        assert columns[schema.name] == list(schema.names)
 
 
-def test_the_python_example_runs(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert '"runs/demo"' in example
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=("pivot", "duckdb", "polars", "pandas"))
+def test_a_python_example_runs(example: str, small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "pandas" in example:
+        pytest.importorskip("pandas")
+    assert "runs/demo" in example
     exec(compile(example.replace("runs/demo", str(small_store)), PAGE.name, "exec"), {})
-    assert "deadlock" in capsys.readouterr().out
+    assert "sokoban" in (shown := capsys.readouterr().out) or "deadlock" in shown
