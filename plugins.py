@@ -6,12 +6,16 @@ that names group, package and mend. An error inside a plugin's own constructor i
 traceback.
 """
 
+import os
 import re
+import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -84,7 +88,47 @@ GROUPS = {
 
 @cache
 def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in sorted(entry_points(group=f"pivot.{group}"), key=lambda point: point.name)}
+    return {point.name: point for point in sorted(_registered(group), key=lambda point: point.name)}
+
+
+def _registered(group: str) -> list[EntryPoint]:
+    """Return every entry point of a group once; an editable install may list its own twice."""
+    return list({(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}.values())
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"{point.value}, from {point.dist.name if point.dist else 'an unknown distribution'}"
+
+
+def blamed(error: BaseException) -> str | None:
+    """Say in one line what went wrong inside a third party's plugin; None for an error of our own.
+
+    The innermost frame that is a plugin's or ours decides. Frames of other processes are known by the text that their
+    pool sent along.
+    """
+    ours = f"{Path(__file__).parent}{os.sep}"
+    text = "".join(traceback.format_exception(error))
+    for block in text.split("Traceback (most recent call last)")[1:]:
+        for path, line in reversed(re.findall(r'^ *File "(.+?)", line (\d+)', block, flags=re.MULTILINE)):
+            if owner := _owner(path):
+                what = " ".join(f"{type(error).__name__}: {error}".split())
+                return f"{owner} failed with {what} at {path}:{line}; fix or uninstall that package"
+            if path.startswith(ours) and "site-packages" not in path.removeprefix(ours):
+                break
+    return None
+
+
+def _owner(path: str) -> str | None:
+    """Name the third party's plugin that a source file belongs to."""
+    for group, kind in GROUPS.items():
+        for point in _registered(group):
+            module = sys.modules.get(point.module.partition(".")[0])
+            if module is None or module.__name__ == __package__:
+                continue
+            places = [*(f"{place}{os.sep}" for place in getattr(module, "__path__", ())), module.__file__]
+            if any(place and (path == place or path.startswith(place)) for place in places):
+                return f"{kind.member} {point.name!r} ({_origin(point)})"
+    return None
 
 
 def names(group: str) -> list[str]:
@@ -109,7 +153,11 @@ def load(group: str, name: str) -> Any:
         registered = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
         raise PluginError(f"unknown {member} {name!r}; registered: {registered}")
     point = points[name]
-    origin = f"{member} {name!r} ({point.value}, from {point.dist.name if point.dist else 'an unknown distribution'})"
+    origin = f"{member} {name!r} ({_origin(point)})"
+    if twice := [each for each in _registered(group) if each.name == name and each.value != point.value]:
+        raise PluginError(
+            f"{origin} is registered a second time ({_origin(twice[0])}), expected each name once; uninstall one"
+        )
     try:
         part = point.load()
     except Exception as error:

@@ -10,6 +10,7 @@ import typer
 from .. import __version__
 from ..errors import PivotError
 from ..flows.engines.server import quiet_prefect
+from ..plugins import blamed
 from .build import build
 from .cache import cache
 from .compare import compare
@@ -28,6 +29,9 @@ from .train import train
 from .train_rl import rl
 from .usage import usage_message
 from .verify import verify
+
+TRACEBACK = "PIVOT_TRACEBACK"
+"""Environment variable that lets an error inside a plugin show as it is."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -78,6 +82,12 @@ def main() -> None:
         if message := usage_message(error):
             show_error(message)
         _leave(error.exit_code)
+    except Exception as error:
+        told = None if os.environ.get(TRACEBACK) else blamed(error)
+        if told is None:
+            raise  # a defect of ours: the traceback is what a report needs
+        show_error(f"{told}; {TRACEBACK}=1 shows where in full")
+        _leave(1)
     except SystemExit as leaving:  # of a library
         status = leaving.code
     if status == INTERRUPTED:

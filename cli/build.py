@@ -39,6 +39,7 @@ def build(
     teacher: Annotated[
         str | None, option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
     ] = None,
+    policy_settings: flags.PolicySettings = None,
     model: flags.Model = None,
     base_url: flags.BaseUrl = None,
     revision: flags.Revision = None,
@@ -97,6 +98,10 @@ def build(
         list[str] | None, option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
     ] = None,
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    shard_size: Annotated[
+        int | None,
+        option("Levels a shard: a file of every table, and the unit of resuming (default 16).", "--shard-size", min=1),
+    ] = None,
     config: Annotated[
         Path | None, option("Take the config from a run.json; other options override it.", "--config")
     ] = None,
@@ -146,12 +151,13 @@ def build(
     changes = {
         "rollouts": rollouts,
         "seed": seed,
-        "policy": flags.Change(policy, flags.given(options), flags.given(service)),
+        "policy": flags.Change(policy, flags.given(options), flags.given(service), flags.own(policy_settings)),
         "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
         "split": split,
         "target_vocabulary": target_vocabulary,
         "log": log,
         "license": license_id,
+        "tasks_per_shard": shard_size,
     }
     short: dict[str, tuple[str, Any]] = {
         "svg.targets": ("--targets", targets),

@@ -17,7 +17,7 @@ from .. import __version__, plugins
 from ..errors import ConfigError, PluginError
 from ..flows.engines.local import available_cores
 from ..models.address import bare_url
-from ..models.extras import install_line
+from ..models.extras import install_line, installed
 from .console import out, show_table, styled
 from .server_check import check_server
 
@@ -31,6 +31,9 @@ OPTIONAL = (
     ("trl", "trl", "training", install_line("train")),
     ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
     ("mani_skill", "mani_skill", "primitiveskill in ManiSkill", install_line("maniskill")),
+    ("dreamsim", "dreamsim", "the paper's scorer of svg", install_line("perceptual")),
+    ("matplotlib", "matplotlib", "pivot plot, reports", install_line("plots")),
+    ("sklearn", "scikit-learn", "learned baselines of pivot evaluate", install_line("train")),
 )
 """Module, distribution, what it is for, how to get it."""
 
@@ -97,8 +100,10 @@ def _plugins() -> tuple[list[list[str | Text]], bool]:
     for group in plugins.GROUPS:
         for name in plugins.names(group):
             try:
-                plugins.load(group, name)
-                rows.append([group, name, OK, ""])
+                part = plugins.load(group, name)
+                lacks = [package for package in getattr(part, "packages", ()) if not installed(package)]
+                fix = f"needs {', '.join(lacks)}: {install_line(part.extra)}" if lacks else ""
+                rows.append([group, name, MISSING if lacks else OK, fix])
             except PluginError as error:
                 rows.append([group, name, BROKEN, str(error)])
                 broken = True

@@ -4,8 +4,9 @@ Model, revision and sampling decide replies: they go into the options of a part 
 limits, cache and prices go into its service settings, which decide no byte and may differ from run to run.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +63,14 @@ NoCache = Annotated[bool, _flag("--no-cache", "Neither read nor fill the call ca
 PriceIn = Annotated[float | None, _flag("--price-in", "Price of a million prompt tokens, to count cost.", _SERVICE)]
 PriceOut = Annotated[float | None, _flag("--price-out", "Price of a million reply tokens.", _SERVICE)]
 
+PolicySettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy-set",
+        help="Setting KEY=VALUE of a policy that is no model (see `pivot settings NAME`); may be given again.",
+    ),
+]
+
 _TEACHER = "Model that writes guidance (teachers openai, transformers, vllm)"
 TeacherModel = Annotated[
     str | None, _flag("--teacher-model", "Model: its name on the server, or a folder or hub id.", _TEACHER)
@@ -73,6 +82,24 @@ TeacherBaseUrl = Annotated[
 TeacherRevision = Annotated[
     str | None, _flag("--teacher-revision", "Revision of the model, kept beside every label.", _TEACHER)
 ]
+
+
+def own(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts; the value is JSON, or a text.
+
+    Raises:
+        ConfigError: one is written otherwise.
+    """
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise ConfigError(f"--policy-set {text}: expected KEY=VALUE; see: pivot settings POLICY")
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    return values
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +114,8 @@ class Change:
     name: str | None
     options: Mapping[str, Any]
     service: Mapping[str, Any]
+    own: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings of a policy that is no model."""
 
     def apply(self, key: str, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part as plain data; another name starts afresh, the same one keeps what a config file says of it.
@@ -99,6 +128,8 @@ class Change:
             ConfigError: model settings for a part that is no model; PluginError: the part is unknown.
         """
         part: dict[str, Any] = dict(before) if self.name in (None, before["name"]) else {"name": self.name}
+        if self.own:
+            part["options"] = {**part.get("options", {}), **self.own}
         if not (self.options or self.service):
             return part
         if part["name"] not in plugins.names("models"):
@@ -116,7 +147,7 @@ class Change:
 class TeacherChange(Change):
     """What the command line says about the teacher; where it says nothing, a server is reached as the policy's is."""
 
-    shared: Mapping[str, Any]
+    shared: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Service settings of the policy."""
 
     def apply(self, key: str, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,4 +168,4 @@ def teacher_change(
 ) -> TeacherChange:
     """Collect what the command line says about the teacher; ``shared`` are the policy's service settings."""
     options = given({"model": model, "revision": revision})
-    return TeacherChange(name, options, given({"base_url": base_url}), given(shared))
+    return TeacherChange(name, options, given({"base_url": base_url}), shared=given(shared))

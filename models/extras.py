@@ -16,13 +16,18 @@ def install_line(extra: str) -> str:
     return f"pip install 'pivot-vlm[{extra}]'"
 
 
+def installed(module: str) -> bool:
+    """Whether a module is there, without importing it."""
+    return find_spec(module) is not None
+
+
 def look_for(module: str, extra: str) -> None:
     """See whether ``module`` is installed, without importing it: PyTorch takes seconds.
 
     Raises:
         PluginError: it is not; the message holds the install line.
     """
-    if find_spec(module) is None:
+    if not installed(module):
         raise PluginError(f"package {module!r} is not installed; get it with: {install_line(extra)}")
 
 

@@ -1,8 +1,11 @@
 """Plugins are found by name, and a broken one says whose it is and why."""
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -49,6 +52,39 @@ def test_a_third_party_environment_is_found(registered: list[EntryPoint]) -> Non
     registered += [point("pivot.environments.svg:SvgEnv"), point("json:dumps", "another")]
     assert plugins.names("environments") == ["another", "toy"]
     assert plugins.load("environments", "toy").profile.name == "svg"
+
+
+def test_a_name_registered_twice_is_reported(registered: list[EntryPoint]) -> None:
+    registered += [point("pivot.environments.svg:SvgEnv"), point("json:dumps")]
+    with pytest.raises(
+        PluginError, match=r"environment 'toy' .* is registered a second time \(.*\), expected each name"
+    ):
+        plugins.load("environments", "toy")
+    registered[1:] = registered[:1]  # an editable install lists its own twice
+    plugins._entry_points.cache_clear()
+    assert plugins.load("environments", "toy").profile.name == "svg"
+
+
+def test_an_error_inside_a_plugin_is_one_line_with_its_name(
+    registered: list[EntryPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toys.py").write_text("import json\n\n\ndef broken(text):\n    return json.loads(text)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    toys = import_module("toys")
+    registered.append(point("toys:Toy"))
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        toys.broken("{")
+    told = plugins.blamed(caught.value)
+    assert told is not None
+    assert told.startswith("environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: ")
+    assert told.endswith("toys.py:5; fix or uninstall that package")
+    assert "\n" not in told
+    with ProcessPoolExecutor(1) as pool, pytest.raises(ValueError, match="Expecting") as caught:
+        pool.submit(toys.broken, "{").result()
+    assert plugins.blamed(caught.value) == told
+    with pytest.raises(KeyError) as ours:
+        plugins.is_ours("environments", "nobody")
+    assert plugins.blamed(ours.value) is None
 
 
 class _Modes(SokobanSolver):

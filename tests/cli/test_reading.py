@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -240,6 +241,17 @@ def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     assert "ready: pivot build" in shown
     assert "broken" not in shown
     assert files_of(tmp_path) == []
+
+
+def test_doctor_calls_no_model_ok_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["pivot.cli.doctor"]
+    monkeypatch.setattr(module, "installed", lambda package: package != "vllm")
+    monkeypatch.setattr(module, "_SELF_TESTS", {})
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("doctor")
+    assert re.search(r"models +│ vllm +│ missing +│ needs vllm: pip install 'pivot-vlm\[vllm\]'", shown)
+    assert re.search(r"models +│ transformers +│ ok", shown)
+    assert re.search(r"dreamsim.*│ (ok|missing) .*scorer of svg", shown)
 
 
 def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

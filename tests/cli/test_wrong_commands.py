@@ -63,6 +63,10 @@ WRONG = [
     ("build svg --out x --targets empty", "has 0 entries, none of them text"),
     ("build svg --out x --scorer best", "unknown scorer 'best'; known: pixel"),
     # Who acts and who writes
+    ("build sokoban --out x --policy-set habits", "--policy-set habits: expected KEY=VALUE; see: pivot settings"),
+    ("build sokoban --out x --policy-set habits=3", "policy scripted: habits: found 3, expected an object"),
+    ("build sokoban --out x --policy-set skill=3", "policy scripted: unknown setting skill; known: habits"),
+    ("build sokoban --out x --shard-size 0", "--shard-size: found '0', expected 1 or more"),
     ("build sokoban --out x --policy oracle", "unknown policy 'oracle'; registered: openai"),
     ("build sokoban --out x --policy openai", "policy openai: model: no model named; give it with --model"),
     ("build sokoban --out x --model m", "policy 'scripted' is no model and has no use for these settings: model"),
