@@ -15,6 +15,7 @@ from .build import build
 from .cache import cache
 from .compare import compare
 from .console import err, show_error
+from .deploy import deploy
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
@@ -46,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(build)
-for command in (verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
+for command in (verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command(cls=WithSettings)(rl)

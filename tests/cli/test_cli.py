@@ -16,7 +16,7 @@ from pivot.tests.flow_runs import clean_environment, config_of, error_lines, fil
 from pivot.tests.flow_runs import pivot as command
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
-COMMANDS = ("build", "verify", "stats", "peek", "relabel", "settings", "doctor", "cache")
+COMMANDS = ("build", "verify", "stats", "peek", "relabel", "settings", "doctor", "cache", "deploy")
 REGISTERED = ", ".join(plugins.names("environments"))
 
 
@@ -75,6 +75,14 @@ def test_a_broken_environment_does_not_take_the_help_with_it(monkeypatch: pytest
 
     monkeypatch.setattr(plugins, "load", broken)
     assert "sokoban: cannot be loaded; pivot doctor says why" in " ".join(run("build", "--help").split())
+
+
+def test_deploy_writes_the_file_and_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run("deploy")
+    assert "  prefect deploy --all\n" in shown
+    assert "nightly" in (tmp_path / "prefect.yaml").read_text(encoding="utf-8")
+    assert str(error_of("deploy")) == "prefect.yaml exists; remove it, or name another file with --to"
 
 
 def test_version() -> None:

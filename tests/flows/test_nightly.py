@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pivot
@@ -20,6 +21,7 @@ from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
+from pivot.flows.deployments import ON_FAILURE, nightly, tell_failure
 from pivot.identity import derive_seed
 from pivot.tests.flow_runs import assert_whole, clean_environment, config_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
@@ -59,6 +61,18 @@ def test_the_deployment_builds_the_default_run_every_night() -> None:
     assert {name: run.tasks for name, run in config.environments.items()} == {"sokoban": 180, "frozenlake": 216}
     assert deployment["schedules"] == [{"cron": "0 2 * * *", "timezone": "UTC", "active": True}]
     assert deployment["entrypoint"] == "pivot.flows.deployments.nightly"
+    assert (nightly.retries, nightly.timeout_seconds, nightly.flow_run_name) == (2, 12 * 3600, "nightly {out}")
+
+
+def test_a_failure_starts_the_operators_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "tell"
+    program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {tmp_path}/told\n')
+    program.chmod(0o700)
+    monkeypatch.setenv(ON_FAILURE, str(program))
+    tell_failure(None, SimpleNamespace(name="nightly runs"), SimpleNamespace(message="2 problems found"))
+    assert (tmp_path / "told").read_text() == "nightly runs: 2 problems found"
+    assert tell_failure in nightly.on_failure_hooks
+    assert tell_failure in nightly.on_crashed_hooks
 
 
 class Server:
@@ -159,7 +173,10 @@ def test_a_worker_builds_the_store_of_the_scheduled_date(server: Server, tmp_pat
     run = server.get(f"deployments/{known['id']}/create_flow_run", {"state": scheduled})
     log = server.prefect([f"{work} --run-once"], cwd=tmp_path)  # a worker that does not stay
 
-    state = server.get(f"flow_runs/{run['id']}")["state"]
+    after = server.get(f"flow_runs/{run['id']}")
+    assert after["name"] == "nightly runs/nightly"
+    assert "nanobind" not in log
+    state = after["state"]
     assert state["type"] == "COMPLETED", f"{state}\n{log}"
     root = tmp_path / "runs" / "nightly" / "2026-01-05"
     config = Store.open(root).config
