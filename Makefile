@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-kills test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
+.PHONY: help install dev demo lock lint kernels test test-long test-plants test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -52,7 +52,7 @@ kernels: $(VENV)/.dev
 
 test: $(VENV)/.dev  ## lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not docs and not train and not serving and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
@@ -60,6 +60,9 @@ test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 
 test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one at a time, for verify to find (half an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
+
+test-docs: $(VENV)/.dev  ## run every command and snippet of README and docs with the wheel alone (about five minutes)
+	$(BIN)/pytest $(ANY_FOLDER) tests/test_walk.py
 
 test-mutants: $(VENV)/.dev  ## plant some 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)

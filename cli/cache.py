@@ -29,6 +29,9 @@ def cache(
     pivot cache --last 3
     """
     path = file or Path(default_cache())
+    if file is None and not path.exists():
+        out.print(f"no answers are kept yet ({path}); builds with a model's policy or teacher keep them")
+        return
     if not path.is_file():
         raise ConfigError(f"no call cache at {path}; builds with a model's policy or teacher make one")
     calls = CallCache(path)

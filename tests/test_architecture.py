@@ -38,7 +38,7 @@ LAYERS = (
 ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "intervals", "messages", "processes", "records"}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
-    *("py.typed", "datasets/card_template.md", "training/card_template.md"),
+    *("py.typed", "prefect.yaml", "datasets/card_template.md", "training/card_template.md"),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
 )
 """Files beside modules that the wheel holds."""
