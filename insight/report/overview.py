@@ -1,0 +1,54 @@
+"""The store as a whole: what it is, the tables of ``pivot stats``, and the pictures of ``pivot plot``."""
+
+from pathlib import Path
+from typing import Any
+
+from ...datasets.store import Store
+from ...datasets.views import connect, run_query
+from ...errors import PluginError
+from ..plots import save_plots
+from ..stats import SUMMARY, in_order
+from .contents import FORMAT
+from .plain import plain
+
+TITLES = {
+    "return_ladder": "Returns within groups",
+    "modes": "Failure modes",
+    "pivot_steps": "Pivot step",
+    "slack": "Slack at the pivot",
+    "lift": "Lift of the rollback probe",
+    "zero_variance": "Zero-variance groups after a retry",
+}
+
+
+def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the page and its pictures, by path.
+
+    Raises:
+        StoreError: a file of the store is missing or torn.
+    """
+    tables = []
+    with connect(root) as connection:
+        for each in SUMMARY:
+            names, rows = in_order(*run_query(root, connection, each.shown))
+            if rows or not each.often_empty:
+                tables.append({"view": each.view, "title": each.title, "columns": names, "rows": plain(rows)})
+    try:
+        pictures, problem = {f"plots/{name}": data for name, data in save_plots(root, "svg").items()}, None
+    except PluginError as error:
+        pictures, problem = {}, str(error)
+    config = store.config
+    record = {
+        "format": FORMAT,
+        "run_id": store.run.run_id,
+        "policy": {"name": config.policy.name, "stand_in": store.run.policy().is_stand_in},
+        "writer": {"name": config.teacher.name, "stand_in": store.run.writer().is_stand_in},
+        "label_version": config.label_version,
+        "seed": str(config.seed),
+        "environments": {name: run.tasks for name, run in config.environments.items()},
+        "rollouts": config.rollouts,
+        "tables": tables,
+        "plots": [{"src": path, "title": TITLES.get(Path(path).stem, Path(path).stem)} for path in pictures],
+        "problem": problem,
+    }
+    return record, pictures
