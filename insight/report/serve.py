@@ -156,7 +156,7 @@ class LiveSite:
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD; everything else is refused by the base class."""
 
-    server: "ViewServer"
+    server: "ViewServer"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
     server_version = "pivot"
     sys_version = ""

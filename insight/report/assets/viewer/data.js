@@ -147,16 +147,22 @@ window.Pivot = (() => {
     const passes = searched(params);
     const counts = FACETS.map(() => new Map());
     const rows = [];
+    const add = (i, each) => counts[i].set(each, (counts[i].get(each) ?? 0) + 1);
     for (let number = 0; number < size; number += 1) {
       if (!passes(number)) continue;
-      const values = FACETS.map((facet) => facet.of(number));
-      const misses = values.map((each, i) => (picks[i].size > 0 && !picks[i].has(each) ? i : -1)).filter((i) => i >= 0);
-      if (misses.length === 0) {
+      let misses = 0;
+      let missed = 0;
+      for (let i = 0; i < FACETS.length; i += 1) {
+        if (picks[i].size > 0 && !picks[i].has(FACETS[i].of(number))) {
+          misses += 1;
+          missed = i;
+        }
+      }
+      if (misses === 0) {
         rows.push(number);
-        values.forEach((each, i) => counts[i].set(each, (counts[i].get(each) ?? 0) + 1));
-      } else if (misses.length === 1) {
-        const [i] = misses;
-        counts[i].set(values[i], (counts[i].get(values[i]) ?? 0) + 1);
+        for (let i = 0; i < FACETS.length; i += 1) add(i, FACETS[i].of(number));
+      } else if (misses === 1) {
+        add(missed, FACETS[missed].of(number));
       }
     }
     const order = SORTS[params.get("sort") ?? ""]?.[1];
