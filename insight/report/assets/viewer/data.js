@@ -115,7 +115,7 @@ window.Pivot = (() => {
     { name: "outcome", title: "Outcome", of: (n) => value("outcome", n) },
     { name: "mode", title: "Failure mode", of: (n) => value("mode", n) },
     { name: "label", title: "Label", of: label },
-    { name: "step", title: "Pivot step", of: (n) => (columns.pivot[n] === null ? "" : String(columns.pivot[n])) },
+    { name: "pivot", title: "Pivot step", of: (n) => (columns.pivot[n] === null ? "" : String(columns.pivot[n])) },
   ];
   const SORTS = {
     "": ["as stored", null],

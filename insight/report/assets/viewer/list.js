@@ -14,7 +14,7 @@
     const values = new Set([...counts.keys(), ...picked]);
     const entries = [...values].filter((value) => value !== "" || facet.name === "mode")
       .map((value) => [value, counts.get(value) ?? 0]);
-    if (facet.name === "step") entries.sort((a, b) => a[0] - b[0]);
+    if (facet.name === "pivot") entries.sort((a, b) => a[0] - b[0]);
     else entries.sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
     const shown = entries.filter(([value]) => value !== "");
     if (shown.length === 0) return null;
