@@ -1,5 +1,6 @@
 """The store as a whole: what it is, the tables of ``pivot stats``, and the pictures of ``pivot plot``."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ TITLES = {
     "lift": "Lift of the rollback probe",
     "zero_variance": "Zero-variance groups after a retry",
 }
+
+_SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
 
 
 def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -48,7 +51,15 @@ def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]
         "environments": {name: run.tasks for name, run in config.environments.items()},
         "rollouts": config.rollouts,
         "tables": tables,
-        "plots": [{"src": path, "title": TITLES.get(Path(path).stem, Path(path).stem)} for path in pictures],
+        "plots": [_plot(path, data) for path, data in pictures.items()],
         "problem": problem,
     }
     return record, pictures
+
+
+def _plot(path: str, picture: bytes) -> dict[str, Any]:
+    """Describe a picture; with its size, so that the page does not jump when it comes."""
+    name = Path(path).stem
+    match = _SIZE.search(picture)
+    size = {} if match is None else {match[1].decode(): float(match[2]), match[3].decode(): float(match[4])}
+    return {"src": path, "title": TITLES.get(name, name)} | size

@@ -3,6 +3,7 @@
 import http.client
 import json
 import shutil
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -413,8 +414,23 @@ def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path
     assert said == [body.decode().rstrip("\n")]
 
 
+def test_the_command_serves_until_it_is_stopped(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def stop(server: ViewServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ViewServer, "serve_forever", stop)
+    monkeypatch.setattr(webbrowser, "open", asked.append)
+    said = run("view", small_store, "--limit", "3")
+    assert said.startswith(f"6 episodes at {asked[0]} until Ctrl-C")
+    assert asked[0].startswith("http://127.0.0.1:")
+    run("view", small_store, "--no-open")
+    assert len(asked) == 1
+
+
 def test_a_port_in_use_is_said(server: ViewServer, small_store: Path) -> None:
-    message = str(error_of("view", small_store, "--port", server.server_port, "--no-open"))
+    message = str(error_of("view", small_store, "--port", str(server.server_port), "--no-open"))
     assert f"port {server.server_port} of 127.0.0.1 cannot be used" in message
     assert "--port" in message
 

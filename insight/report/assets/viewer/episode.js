@@ -58,7 +58,7 @@
 
   function Pair({ title, kind, before, after, action, note, names }) {
     return html`<section class=${`pair ${kind}`} aria-label=${title}>
-      <h3>${title}</h3>
+      <h2>${title}</h2>
       <div class="two">
         <figure><${Frame} frame=${before} alt=${names[0]} eager /><figcaption>${names[0]}</figcaption></figure>
         <div class="arrow"><code><${Text}>${action}<//></code><span aria-hidden="true">→</span></div>
@@ -90,13 +90,13 @@
     const place = at - pivot;
     const title = "What still worked at the pivot";
     if (place < 0) {
-      return html`<section class="pair plan waiting"><h3>${title}</h3>
+      return html`<section class="pair plan waiting"><h2>${title}</h2>
         <p class="note">Until step ${pivot} the two are one. Then ${witness.actions.length} actions would have reached the goal.</p></section>`;
     }
     const plan = html`<ol class="plan-actions">${witness.actions.map((action, i) => html`
       <li class=${i === place ? "current" : i < place ? "done" : ""}><${Text}>${action}<//></li>`)}</ol>`;
     if (!witness.frames) {
-      return html`<section class="pair plan"><h3>${title}</h3>${plan}
+      return html`<section class="pair plan"><h2>${title}</h2>${plan}
         <p class="note">${witness.problem ? html`<${Text}>${witness.problem}<//>` : `${witness.actions.length} actions reach the goal; this environment's pictures are not drawn again.`}</p></section>`;
     }
     if (place >= witness.actions.length) {
@@ -167,6 +167,7 @@
   function Provenance({ page, number, params }) {
     const { episode, label, steps } = page;
     const at = steps[Math.min(opening(page), steps.length - 1)];
+    const where = pivotOf(page) === null ? "first" : "t*";
     return html`<section class="card"><h2>Level</h2>
         <p><${Text}>${episode.instruction}<//></p>
         <${Block} text=${page.level} label="Level" />
@@ -181,7 +182,7 @@
           ["solver", label && `${label.solver} ${label.solver_version}`], ["solver settings", label?.solver_config],
           ["writer", label?.teacher], ["writer settings", label?.teacher_config],
           ["label version", label?.label_version], ["analyzer prompt", label?.prompt_hash], ["writer's prompt", label?.teacher_prompt_hash],
-          ["student prompt at t*", at?.prompt_hash], ["frame at t*", at?.frame_id],
+          [`student prompt, ${where}`, at?.prompt_hash], [`frame, ${where}`, at?.frame_id],
         ]} />
       </section>`;
   }

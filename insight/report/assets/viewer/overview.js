@@ -31,7 +31,8 @@
       ]} /></section>
       ${record.problem && html`<p class="none"><${Text}>${`No pictures: ${record.problem}`}<//></p>`}
       <div class="tables">${record.tables.map((table) => html`<${Table} key=${table.view} table=${table} />`)}</div>
-      <div class="plots">${record.plots.map((plot) => html`<figure class="plot"><img src=${plot.src} alt=${plot.title} loading="lazy" /></figure>`)}</div>
+      <div class="plots">${record.plots.map((plot) => html`<figure class="plot" tabindex="0" aria-label=${plot.title}>
+        <img src=${plot.src} alt=${plot.title} width=${plot.width} height=${plot.height} loading="lazy" /></figure>`)}</div>
     </main>`;
   }
 
