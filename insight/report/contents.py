@@ -19,6 +19,9 @@ FORMAT = 1
 CHUNK = 8
 """Pages that are loaded at once: the rollouts of a level, mostly."""
 
+MOST_GUIDANCE = 1000
+"""Characters of guidance that are listed and searched at once; pages have all of it."""
+
 _EPISODE_COLUMNS = [
     *("episode_id", "env", "task_id", "eval_set", "sample_idx", "num_steps", "horizon", "episode_return"),
     *("status", "failed", "stop_reason", "policy", "instruction"),
@@ -129,7 +132,7 @@ def _row(episode: dict[str, Any], label: dict[str, Any] | None) -> dict[str, Any
         "pivot": label["pivot_step"],
         "accepted": label["accepted"],
         "proved": label["proved"],
-        "guidance": label["failure_reason"] or "",
+        "guidance": (label["failure_reason"] or "")[:MOST_GUIDANCE],
     }
 
 

@@ -30,6 +30,9 @@ SUFFIXES = {"png": "png", "jpeg": "jpg", "webp": "webp"}
 MOST_LEVEL_TEXT = 20_000
 """Characters of a level text that are shown."""
 
+MOST_PROBLEM = 300
+"""Characters of a reason why something cannot be worked out."""
+
 _STEP_COLUMNS = [name for name in STEPS.names if name not in ("response_token_ids", "response_logprobs", "snapshot")]
 _JSON_OF_EPISODE = ("env_config", "policy_config")
 _JSON_OF_STEP = ("info", "payload", "score_parts")
@@ -135,7 +138,7 @@ class ShardPages:
             values, problem = self._distances(solver, episode, limit)
         elif all(isinstance(info, Mapping) for info in episode.infos):
             values = solver.needs(episode.case())
-        record = {"unit": solver.unit, "kind": solver.kind, "limit": limit, "problem": problem}
+        record = {"unit": solver.unit, "kind": solver.kind, "limit": limit, "problem": _short(problem)}
         return record | {"values": None if values is None else plain(list(values))}
 
     def _distances(
@@ -169,7 +172,7 @@ class ShardPages:
                 return record, {}
             pictures = replayer.pictures_of_plan(episode, pivot, plan)
         except (DisagreementError, PivotError) as error:
-            return record | {"problem": f"the plan cannot be drawn: {error}"}, {}
+            return record | {"problem": _short(f"the plan cannot be drawn: {error}")}, {}
         if pivot >= len(steps) or pictures[0].frame_id != steps[pivot]["frame_id"]:
             return record | {"problem": "the plan cannot be drawn: the pictures of this level are others now"}, {}
         frames, drawn = [], {}
@@ -180,6 +183,11 @@ class ShardPages:
                 drawn[path] = each.image
             frames.append({"id": each.frame_id, "src": path})
         return record | {"frames": frames}, drawn
+
+
+def _short(problem: str | None) -> str | None:
+    """Cut what may quote a whole reply."""
+    return problem if problem is None or len(problem) <= MOST_PROBLEM else problem[:MOST_PROBLEM] + " …"
 
 
 def _with_json(row: Record, columns: Sequence[str]) -> Record:

@@ -70,7 +70,7 @@
         <span class="key budget">turns left</span>
         ${values && html`<span class="key need">${unit} needed${page.need.kind === "lower_bound" ? " at least" : ""}</span>`}
         ${plan > 0 && html`<span class="key plan">with the plan that still worked</span>`}
-        ${out.length > 0 && html`<span class="key out">${page.need.limit ? `out of reach, or more than ${page.need.limit}` : "out of reach"}</span>`}
+        ${out.length > 0 && html`<span class="key out">${page.need.values && page.need.limit ? `out of reach, or more than ${page.need.limit}` : "out of reach"}</span>`}
       </figcaption>
       ${page.need.problem && html`<p class="none"><${Pivot.Text}>${page.need.problem}<//></p>`}
     </figure>`;

@@ -4,6 +4,7 @@
 
 window.Pivot = (() => {
   const PAGES_KEPT = 40;
+  const AT_ONCE = 8;
   const loads = new Map();
   const arrivals = new Map();
 
@@ -75,25 +76,26 @@ window.Pivot = (() => {
     return haystacks[number];
   }
 
+  const chunkName = (place) => `pages/${Math.floor((place * chunk) / 1000)}/${place}`;
+
   async function page(number) {
-    const start = Math.floor(number / chunk);
-    const pages = await load(`pages/${Math.floor((start * chunk) / 1000)}/${start}`);
-    return pages[number - start * chunk];
+    const place = Math.floor(number / chunk);
+    return (await load(chunkName(place)))[number - place * chunk];
   }
 
   const jsonOf = (number) => `episodes/${Math.floor(number / 1000)}/${number}.json`;
 
   // What the search in replies reads: loaded once, when it is first asked for.
   async function readReplies(progress) {
-    if (deep.running) return;
+    if (deep.running || deep.loaded === size) return;
     deep.running = true;
-    const after = deep.loaded;
+    const places = Math.ceil(size / chunk);
     try {
-      for (let number = after; number < size; number += chunk) {
-        const some = await Promise.all([...Array(Math.min(chunk, size - number)).keys()].map((i) => page(number + i)));
-        for (const each of some) deep.texts.push(textOf(each));
-        deep.loaded = number + some.length;
-        if (number % (chunk * 16) === 0) progress();
+      for (let place = Math.floor(deep.loaded / chunk); place < places; place += AT_ONCE) {
+        const some = [...Array(Math.min(AT_ONCE, places - place)).keys()].map((i) => load(chunkName(place + i)));
+        for (const pages of await Promise.all(some)) for (const each of pages) deep.texts.push(textOf(each));
+        deep.loaded = deep.texts.length;
+        if (place % (8 * AT_ONCE) === 0) progress();
       }
     } finally {
       deep.running = false;

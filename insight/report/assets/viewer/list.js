@@ -99,7 +99,7 @@
     const replies = params.get("replies") === "1";
     const reading = replies && Pivot.deep.loaded < Pivot.size;
     useEffect(() => {
-      if (replies && params.get("q")) Pivot.readReplies(refresh);
+      if (replies && params.get("q")) Pivot.readReplies(refresh).catch(() => {}); // the share that was read stays shown
     }, [replies, params.get("q")]);
     return html`<div class="search">
       <input id="search" type="search" placeholder="Search   /" aria-label="Search in episodes" value=${params.get("q") ?? ""}
