@@ -17,6 +17,7 @@ from .console import err, show_error
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
@@ -49,6 +50,9 @@ train.command()(rl)
 app.add_typer(train)
 evaluation.command()(policy)
 app.add_typer(evaluation, name="evaluate")
+for group in (app, train, evaluation):
+    for registered in group.registered_commands:
+        registered.help = unwrapped(registered.callback)
 
 
 def _show_version(wanted: bool) -> None:
