@@ -22,12 +22,14 @@ from .peek import peek
 from .plot import plot
 from .probe import probe
 from .relabel import relabel
+from .report import report
 from .serving import serve_command
 from .settings_help import settings
 from .stats import stats
 from .train import train
 from .train_rl import rl
 from .verify import verify
+from .view import view
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -41,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
+for command in (build, verify, stats, compare, probe, plot, report, view, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command()(rl)
