@@ -19,10 +19,12 @@ from .deploy import deploy
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
 from .relabel import relabel
+from .report import report
 from .serving import serve_command
 from .settings_help import WithSettings, settings
 from .stats import stats
@@ -30,6 +32,7 @@ from .train import train
 from .train_rl import rl
 from .usage import usage_message
 from .verify import verify
+from .view import view
 
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
@@ -47,13 +50,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(build)
-for command in (verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache, deploy):
+for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command(cls=WithSettings)(rl)
 app.add_typer(train)
 evaluation.command()(policy)
 app.add_typer(evaluation, name="evaluate")
+for group in (app, train, evaluation):
+    for registered in group.registered_commands:
+        registered.help = unwrapped(registered.callback)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,7 +4,7 @@ import json
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import duckdb
 import typer
@@ -13,7 +13,7 @@ from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
-from ..insight.stats import SUMMARY, Format, csv_text, json_rows, save_result, save_summary, summary_json
+from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary, summary_json
 from .console import out, show_table, visible
 from .options import StorePath
 
@@ -97,7 +97,7 @@ def _save(root: Path, connection: duckdb.DuckDBPyConnection, sql: str | None, st
 
 
 def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, style: Format) -> None:
-    names, rows = _by_number(*run_query(root, connection, sql))
+    names, rows = in_order(*run_query(root, connection, sql))
     if style is Format.CSV:
         if sys.stdout.isatty():  # a terminal obeys what a file only keeps
             rows = [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
@@ -108,18 +108,9 @@ def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, st
         show_table("", names, rows)
 
 
-def _by_number(names: list[str], rows: list[tuple[Any, ...]]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Put the columns of a pivot table, whose names are numbers, into their order: DuckDB has 10 before 2."""
-    places = [place for place, name in enumerate(names) if name.isdecimal()]
-    order = list(range(len(names)))
-    for place, source in zip(places, sorted(places, key=lambda each: int(names[each])), strict=True):
-        order[place] = source
-    return [names[place] for place in order], [tuple(row[place] for place in order) for row in rows]
-
-
 def _show_summary(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
     for each in SUMMARY:
-        names, rows = _by_number(*run_query(root, connection, each.shown))
+        names, rows = in_order(*run_query(root, connection, each.shown))
         if rows or not each.often_empty:
             show_table(each.title, names, rows) if rows else out.print(f"{each.title}: none")
 

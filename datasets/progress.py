@@ -114,5 +114,6 @@ STAGE_NAMES = {
     "export": "exporting",
     "verify": "verifying",
     "probe": "playing again",
+    "report": "writing pages",
 }
 """What stages are called before people."""
