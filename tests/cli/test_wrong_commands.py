@@ -112,6 +112,12 @@ WRONG = [
     ("probe STORE --resamples 0", "--resamples: found '0', expected 1 or more"),
     ("probe STORE --gamma 7", "setting gamma: found 7.0, expected at most 1.0"),
     ("probe STORE --show", "was not probed; run: pivot probe"),
+    ("report gone", NO_STORE),
+    ("report STORE --out file", "file is a file; name a folder"),
+    ("report STORE --limit 0", "--limit: found '0', expected 1 or more"),
+    ("view gone", NO_STORE),
+    ("view STORE --port 0x", "--port: found '0x', expected a whole number"),
+    ("deploy --to file", "file exists; remove it, or name another file with --to"),
     # Queries
     ("stats STORE --sql ''", "the query is empty; give a statement"),
     ("stats STORE --sql ';'", "the query is empty"),
