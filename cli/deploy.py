@@ -28,7 +28,7 @@ def deploy(
     """
     if target.exists():
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
-    text = files(__package__.partition(".")[0]).joinpath(FILE).read_text(encoding="utf-8")
+    text = files(__name__.partition(".")[0]).joinpath(FILE).read_text(encoding="utf-8")
     write_file(target, text.encode())
     out.print(f"wrote {target}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():

@@ -86,12 +86,12 @@ HALF_A_DAY = 12 * 3600.0
 """Seconds after which a nightly build counts as hanging."""
 
 
-def tell_failure(flow: Any, run: Any, state: Any) -> None:
+def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
     """Start the operator's program for a run that failed or crashed."""
     del flow
     program = os.environ.get(ON_FAILURE)
     if program:
-        subprocess.run([program, str(run.name), str(state.message)], check=False, timeout=60)
+        subprocess.run([program, str(flow_run.name), str(state.message)], check=False, timeout=60)
 
 
 @flow(
