@@ -1,7 +1,6 @@
 """Plain requests to a model server, for what the chat interface of policies has no words for."""
 
 import json
-import os
 import time
 import urllib.error
 import urllib.request
@@ -10,7 +9,7 @@ from typing import Any
 
 from ...errors import ServerGoneError, TrainingError
 from ...messages import cut_reply
-from ...models.address import KEY_VARIABLE, authorization, bare_url, censored, secrets_of
+from ...models.address import api_key, authorization, bare_url, censored, secrets_of
 
 PATIENCE_SECONDS = 180.0
 """How long a server may answer nothing before the run stops, to be gone on with."""
@@ -34,14 +33,17 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
     """
     base, until = bare_url(url), time.monotonic() + patience
     data = b"" if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(base + path, data=data, method="POST", headers=_headers(base))  # noqa: S310
+    address, question, query = base.partition("?")
+    request = urllib.request.Request(  # noqa: S310 - http or https
+        f"{address}{path}{question}{query}", data=data, method="POST", headers=_headers(base)
+    )
     while True:
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - http or https
                 raw = answer.read()
             return json.loads(raw) if raw.strip() else None
         except urllib.error.HTTPError as error:
-            said = censored(cut_reply(error.read().decode(errors="replace"), 300), secrets_of(base))
+            said = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
             reason = f"status {error.code}: {said}"
             if error.code not in _TRY_AGAIN:
                 raise TrainingError(f"{base}{path} refuses a request ({reason})") from error
@@ -56,6 +58,6 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
 
 
 def _headers(base: str) -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE)
+    key = api_key()
     login = authorization(base) or (f"Bearer {key}" if key else None)
     return {"Content-Type": "application/json"} | ({"Authorization": login} if login else {})
