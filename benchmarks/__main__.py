@@ -22,6 +22,7 @@ MODULES = (
     "bench_svg",
     "bench_serving",
     "bench_pipeline",
+    "bench_stats",
 )
 IN_ENVIRONMENTS = ("bench_training", "bench_stage2")
 """Run by name, where PyTorch is installed: ``make bench`` does."""
