@@ -2,8 +2,8 @@
 
 The rows of a small build are drawn again and again under new ids, some errors, some rejected, in shards of the default
 size: the files are as many, as wide and as compressible as real ones, and nothing is rendered. Steps, prompts, frames
-and calls, which no summary reads, are one file under many names. Every side runs in a process of its own, so that the
-kernel tells its peak memory. "Reading" is what comes before the first query: for us opening the store, for pandas
+and calls, which no summary reads, are one file under many names. Every side runs in a process of its own, which tells
+its peak memory. "Reading" is what comes before the first query: for us opening the store, for pandas
 ``read_parquet`` of the six columns that it needs.
 """
 
@@ -42,10 +42,10 @@ def rows() -> list[dict[str, Any]]:
         runs = {name: {"tasks": 16, "settings": {}} for name in ENVIRONMENTS}
         pivot.build({"environments": runs}, Path(folder) / "small")
         root = make_store(Path(folder) / "store", Store.open(Path(folder) / "small"), MILLION).root
-        ours, pandas = (_measured("-c", code, str(root)) for code in (_OURS, _PANDAS))
+        ours, pandas = (_measured(code, root) for code in (_OURS, _PANDAS))
         if ours["result"] != pandas["result"]:
             raise AssertionError(f"views say {ours['result']}, pandas says {pandas['result']}")
-        command = _measured("-m", "pivot", "stats", str(root))
+        command = _measured(_COMMAND, root)
     reading = pandas["reading"] + pandas["query"], ours["reading"] + ours["query"]
     note = f"at most {SECONDS_REQUIRED:.0f} s; 1 M episodes in default shards; peak {ours['peak']:.0f} MB against "
     return [
@@ -120,19 +120,28 @@ print(json.dumps({"reading": reading, "query": median(seconds), "result": result
 """
 
 
-def _measured(*arguments: str) -> dict[str, Any]:
+_COMMAND = """
+import json, runpy, sys
+sys.argv = ["pivot", "stats", sys.argv[1]]
+try:
+    runpy.run_module("pivot", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    assert not ended.code
+print(json.dumps({}))
+"""
+_PEAK = """
+import re
+print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+"""
+"""What ``getrusage`` says of a child counts the memory of the process that started it."""
+
+
+def _measured(code: str, root: Path) -> dict[str, Any]:
     """Run Python; return what it printed as JSON, with its seconds and peak megabytes."""
     start = perf_counter()
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=output)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, arguments)
-        output.seek(0)
-        text = output.read().decode()
-    measured = {"seconds": perf_counter() - start, "peak": usage.ru_maxrss / 1024}
-    return measured | (json.loads(text) if text.startswith("{") else {})
+    result = subprocess.run([sys.executable, "-c", code + _PEAK, str(root)], stdout=subprocess.PIPE, check=True)
+    *_, printed, peak = result.stdout.decode().splitlines()
+    return json.loads(printed) | {"seconds": perf_counter() - start, "peak": int(peak) / 1024}
 
 
 class Template:

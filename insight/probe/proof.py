@@ -4,6 +4,7 @@ The replies of the policy are taken as they are stored; everything around them i
 the logged actions, the new actions are given to a new environment, and rewards, end, returns, lift and success follow.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -19,6 +20,7 @@ from ...environments.base import PivotEnv, Task
 from ...errors import StoreError
 from ...records import from_row
 from ...rollouts.base import judged
+from ...rollouts.loop import run_batches
 from .arms import PROBE_ARMS
 from .rates import probe_settings
 from .records import (
@@ -32,6 +34,8 @@ from .records import (
     probe_file,
     suffix_return,
 )
+from .rollback import rollback_policy
+from .shard import ShardProbe
 
 
 def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
@@ -45,9 +49,10 @@ def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
     manifest = store.manifest()
     present = set(store.storage.listing(FOLDER))
     listed = {name for name in manifest if name.startswith(f"{FOLDER}/")}
-    problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
     if SETTINGS_FILE not in listed:
-        return problems
+        unfinished = f"the file is not in manifest.json: a probe did not finish; run: pivot probe {store.root}"
+        return [f"{name}: {unfinished}" for name in sorted(present)]
+    problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
     expected = {SETTINGS_FILE, *map(probe_file, store.config.shards())}
     problems += [f"{name}: a file that a probe does not make" for name in sorted(listed - expected)]
     for shard in store.config.shards():
@@ -89,6 +94,32 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     finally:
         if live is not None:
             live.close()
+    if current and live is not None and not problems and config == env.config and store.run.policy().is_stand_in:
+        problems += [f"{name} {text}" for text in _unplayed_problems(store, shard, settings, current)]
+    return problems
+
+
+def _unplayed_problems(store: Store, shard: Shard, settings: ProbeSettings, rows: Sequence[Retry]) -> list[str]:
+    """Make those retries of an embedded policy again that the rows say could not be played.
+
+    What a model gave cannot be asked for again: the broken retries of a served policy stay owed, and are counted.
+    """
+    done = {row.retry_id: row for row in rows if row.status in (RetryStatus.DONE, RetryStatus.NO_SUFFIX)}
+    policy = rollback_policy(store)
+    work = ShardProbe(store, shard, settings, policy, done)
+    asyncio.run(run_batches(work.batches(), policy, lambda _, records: work.receive(records) and None))
+    stored = {row.retry_id: row for row in rows}
+    problems: list[str] = []
+    for row in work.rows:
+        other = stored.get(row.retry_id)
+        if other is None:
+            problems.append(f"{row.retry_id}: the retry of {row.episode_id} in arm {row.arm} is there under another id")
+            continue
+        different = [each.name for each in fields(Retry) if getattr(row, each.name) != getattr(other, each.name)]
+        problems += [
+            f"{row.retry_id}: its {each} is {getattr(other, each)!r}, made again it is {getattr(row, each)!r}"
+            for each in different[:1]
+        ]
     return problems
 
 
