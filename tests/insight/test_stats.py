@@ -41,7 +41,7 @@ def _views(root: Path) -> dict[str, list[dict[str, Any]]]:
     return {view: [dict(zip(names, row, strict=True)) for row in rows] for view, (names, rows) in results.items()}
 
 
-def _same(found: list[dict[str, Any]], wanted: pd.DataFrame, keys: list[str]) -> None:
+def _same(found: list[dict[str, Any]], wanted: Any, keys: list[str]) -> None:
     """Compare the columns of ``wanted``, a frame indexed by ``keys``, row by row."""
     frame = pd.DataFrame(found).set_index(keys).sort_index()
     wanted = wanted.sort_index()
@@ -56,7 +56,8 @@ def test_every_summary_is_that_of_pandas(
 ) -> None:
     monkeypatch.setattr(views, "_EPISODES_AT_ONCE", at_once)
     found = _views(big)
-    episodes, lost = frames
+    episodes: Any = frames[0]
+    lost: Any = frames[1]
     complete = episodes[episodes.status == "complete"].sort_values(["group_id", "sample_idx"])
     assert len(complete) < len(episodes) == EPISODES
 
@@ -88,7 +89,7 @@ def test_every_summary_is_that_of_pandas(
     broke = episodes[episodes.status != "complete"].groupby(["env", "status", "stop_reason"])
     _same(found["incomplete"], broke.agg(episodes=("env", "size")), ["env", "status", "stop_reason"])
 
-    def shares(keys: list[str], of: pd.DataFrame, **more: Any) -> pd.DataFrame:
+    def shares(keys: list[str], of: Any, **more: Any) -> pd.DataFrame:
         table = of.groupby(keys).agg(failures=("env", "size"), **more)
         table["share"] = table.failures / of.groupby("env").size().reindex(table.index, level="env")
         return table
