@@ -13,6 +13,7 @@ from typing import Any
 
 from ...datasets.config import RunConfig, Shard
 from ...datasets.progress import Reporter
+from ...datasets.schema import LABELS
 from ...datasets.store import Store
 from ...errors import ConfigError
 from ...rollouts.base import TaskRollouts
@@ -57,7 +58,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
     Args:
         root: the store; its policy plays.
         settings: arms, resamples, discount.
-        reporter: is told how far the work has come, in retries.
+        reporter: is told how far the work has come, in failures.
         stream: runs the shards of a policy that needs no model; by default one after the other in this process.
 
     Raises:
@@ -77,15 +78,20 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         if SETTINGS_FILE in store.manifest() and not same:
             store.write_manifest(manifest)  # which would otherwise name files that a kill left in another state
         shards = store.config.shards()
-        reporter.start(STAGE, len(shards))
+        failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
+        reporter.start(STAGE, sum(failures.values()))
+
+        def told(shard: Shard) -> None:
+            reporter.advance(STAGE, failures[shard])
+
         if store.run.served:
-            done = _in_one_loop(store, settings, shards, reporter)
+            done = _in_one_loop(store, settings, shards, told)
         else:
             done = []
             arguments = [(root, store.config, settings, shard) for shard in shards]
             for each in (stream or _one_by_one)(probe_shard, arguments):
                 done.append(each)
-                reporter.advance(STAGE, 1)
+                told(each.shard)
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
@@ -128,7 +134,9 @@ def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: S
     return ShardDone(shard, work.write(), len(work.rows), work.pending)
 
 
-def _in_one_loop(store: Store, settings: ProbeSettings, shards: Sequence[Shard], reporter: Reporter) -> list[ShardDone]:
+def _in_one_loop(
+    store: Store, settings: ProbeSettings, shards: Sequence[Shard], told: Callable[[Shard], None]
+) -> list[ShardDone]:
     policy = rollback_policy(store)
     done: list[ShardDone] = []
     opened: list[ShardProbe] = []
@@ -139,7 +147,7 @@ def _in_one_loop(store: Store, settings: ProbeSettings, shards: Sequence[Shard],
 
     def finish(work: ShardProbe) -> None:
         done.append(ShardDone(work.shard, work.write(), len(work.rows), work.pending))
-        reporter.advance(STAGE, 1)
+        told(work.shard)
 
     def batches() -> Iterator[Batch]:
         for shard in shards:
