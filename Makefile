@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo lock lint kernels test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-kills test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
+.PHONY: help install dev demo lock lint kernels browser test test-long test-plants test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -50,9 +50,13 @@ lint: $(VENV)/.dev  ## ruff and types, over source and tests
 kernels: $(VENV)/.dev
 	@$(BIN)/python -m pivot.tests.compile_kernels
 
-test: $(VENV)/.dev  ## lint and all tests that end within minutes
+# The tests of the viewer drive a browser; a machine on which it cannot be installed skips them and says why.
+browser:
+	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
+
+test: $(VENV)/.dev browser  ## lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
@@ -78,6 +82,16 @@ test-train:  ## a trainer's view with TRL, and models in process; installs PyTor
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
 	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m "train and not long"
+
+# verl asks for an older OmegaConf than others do, and for accelerators' packages that its losses do without.
+test-engines:  ## the losses of Stage II against those of verl; installs PyTorch and verl (2 GB)
+	$(PYTHON) -m venv $(VENV)/engines
+	$(VENV)/engines/bin/pip install --quiet $(TORCH) -e '.[dev,train]' $(VERL_NEEDS)
+	$(VENV)/engines/bin/pip install --quiet --no-deps $(VERL)
+	$(VENV)/engines/bin/pytest $(ANY_FOLDER) -m engines tests/training/test_verl.py
+
+VERL ?= verl==0.9.1
+VERL_NEEDS := tensordict hydra-core codetiming ray
 
 test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
 	$(PYTHON) -m venv $(VENV)/train

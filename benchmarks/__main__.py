@@ -23,6 +23,7 @@ MODULES = (
     "bench_serving",
     "bench_pipeline",
     "bench_stats",
+    "bench_analyzer",
 )
 IN_ENVIRONMENTS = ("bench_training", "bench_stage2")
 """Run by name, where PyTorch is installed: ``make bench`` does."""

@@ -37,7 +37,7 @@ CPU_REQUIRED = 0.003  # seconds a request
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: share of slots busy and requests a second between the first and the last 64, and cost."""
+    """One run: share of slots busy and requests a second between the first and the last of its slots, and cost."""
 
     busy: float
     per_second: float
@@ -49,9 +49,9 @@ def rows() -> list[dict[str, Any]]:
     """Return the rows: busy slots, throughput and processor time, ours against the bare loop."""
     with latency_server(SLOTS, LATENCY) as server:
         _ours(server, 4)  # compiles, imports, connects
-        bare = [_bare(server)]
+        bare = [bare_loop(server)]
         ours = [_ours(server, TASKS)]
-        bare.append(_bare(server))
+        bare.append(bare_loop(server))
     busy = mean(run.busy for run in ours), mean(run.busy for run in bare)
     throughput = mean(run.per_second for run in ours), mean(run.per_second for run in bare)
     cpu = mean(run.cpu for run in ours), mean(run.cpu for run in bare)
@@ -87,11 +87,12 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-def _measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measured:
+def measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measured:
     """Judge a run from the server's count; ``ends`` are the times at which its episodes (or requests) ended."""
+    slots = server.slots
     changes = server.changes()
     starts = [when for when, change in changes if change > 0]
-    first, last = starts[SLOTS - 1], sorted(ends)[-SLOTS - 1]
+    first, last = starts[slots - 1], sorted(ends)[-slots - 1]
     area, busy, before = 0.0, 0, first
     answered = 0
     for when, change in changes:
@@ -101,7 +102,7 @@ def _measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measu
             answered += change < 0
         busy += change
     area += busy * (last - before) if before < last else 0.0
-    return Measured(area / (SLOTS * (last - first)), answered / (last - first), cpu / len(starts))
+    return Measured(area / (slots * (last - first)), answered / (last - first), cpu / len(starts))
 
 
 class _Clock(Silent):
@@ -136,10 +137,11 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
     if len(clock.ends) <= 2 * SLOTS:
         server.changes()
         return Measured(0.0, 0.0, 0.0)
-    return _measured(server, clock.ends, cpu)
+    return measured(server, clock.ends, cpu)
 
 
-def _bare(server: LatencyServer) -> Measured:
+def bare_loop(server: LatencyServer) -> Measured:
+    """Measure the least that can be done with the SDK: one coroutine a slot, one ready-made request with a picture."""
     frame, _ = SokobanEnv().reset(seed=0)
     url = "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
     content: list[Any] = [
@@ -164,8 +166,8 @@ def _bare(server: LatencyServer) -> Measured:
     async def run() -> None:
         async with openai.AsyncOpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
             numbers = iter(range(BARE_REQUESTS))
-            await asyncio.gather(*(ask(client, numbers) for _ in range(SLOTS)))
+            await asyncio.gather(*(ask(client, numbers) for _ in range(server.slots)))
 
     started = time.process_time()
     asyncio.run(run())
-    return _measured(server, ends, time.process_time() - started)
+    return measured(server, ends, time.process_time() - started)

@@ -1,8 +1,8 @@
 """A chat server of fixed latency and a fixed number of slots, in a process of its own, that counts its busy slots.
 
-An embedded stand-in for a model: every request holds a slot for the same time and gets one of four moves. Requests
-beyond the slots wait in line, as they do in vLLM. It is written on bare protocols, so that it takes little of the
-processor that client and server share here.
+An embedded stand-in for a model: every request holds a slot for the same time and gets one of a few answers, by default
+a move. Requests beyond the slots wait in line, as they do in vLLM. It is written on bare protocols, so that it takes
+little of the processor that client and server share here.
 """
 
 import asyncio
@@ -10,24 +10,32 @@ import json
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 MODEL = "fixed-latency"
 
-_MOVES = ("up", "down", "left", "right")
+Answer = tuple[str, Sequence[str]]
+_DIRECTIONS = ("up", "down", "left", "right")
 
 
-def _completion(move: str) -> bytes:
-    message = {"role": "assistant", "content": f"<think>I shall try {move} now.</think><action>{move}</action>"}
+def _completion(text: str, tokens: Sequence[str]) -> bytes:
+    """Return an answer; with log-probabilities where its tokens are given."""
+    logprobs = {"content": [{"token": token, "logprob": -0.25, "bytes": None, "top_logprobs": []} for token in tokens]}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+        "logprobs": logprobs if tokens else None,
+    }
     body = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
         "model": MODEL,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "choices": [choice],
         "usage": {"prompt_tokens": 320, "completion_tokens": 20, "total_tokens": 340},
     }
     return _http(json.dumps(body).encode())
@@ -37,13 +45,14 @@ def _http(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-_ANSWERS = [_completion(move) for move in _MOVES]
+MOVES = tuple((f"<think>I shall try {move} now.</think><action>{move}</action>", ()) for move in _DIRECTIONS)
+"""Answers of a player: a text each, and its tokens where log-probabilities go with it."""
 _MODELS = _http(json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode())
 
 
 class _Slots:
-    def __init__(self, slots: int, latency: float) -> None:
-        self.free, self.latency = slots, latency
+    def __init__(self, slots: int, latency: float, answers: Sequence[bytes]) -> None:
+        self.free, self.latency, self.answers = slots, latency, answers
         self.waiting: deque[_Client] = deque()
         self.changes: list[tuple[float, int]] = []
         """When a slot was taken (+1) or freed (-1), on the clock that all processes of the machine share."""
@@ -63,7 +72,7 @@ class _Slots:
     def _done(self, client: "_Client") -> None:
         self.changes.append((time.monotonic(), -1))
         self.answered += 1
-        client.answer(_ANSWERS[self.answered * 2654435761 % 2**32 >> 30])
+        client.answer(self.answers[(self.answered * 2654435761 % 2**32 >> 16) % len(self.answers)])
         if self.waiting:
             self._take(self.waiting.popleft())
         else:
@@ -98,8 +107,8 @@ class _Client(asyncio.Protocol):
             self.transport.write(raw)
 
 
-async def _serve(connection: Any, slots: int, latency: float) -> None:
-    state = _Slots(slots, latency)
+async def _serve(connection: Any, slots: int, latency: float, answers: Sequence[Answer]) -> None:
+    state = _Slots(slots, latency, [_completion(*answer) for answer in answers])
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Client(state), "127.0.0.1", 0, backlog=1024)
     connection.send(server.sockets[0].getsockname()[1])
@@ -108,8 +117,8 @@ async def _serve(connection: Any, slots: int, latency: float) -> None:
         state.changes = []
 
 
-def _run(connection: Any, slots: int, latency: float) -> None:
-    asyncio.run(_serve(connection, slots, latency))
+def _run(connection: Any, slots: int, latency: float, answers: Sequence[Answer]) -> None:
+    asyncio.run(_serve(connection, slots, latency, answers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +136,12 @@ class LatencyServer:
 
 
 @contextmanager
-def latency_server(slots: int, latency: float) -> Iterator[LatencyServer]:
-    """Run a server; ``latency`` in seconds."""
+def latency_server(slots: int, latency: float, answers: Sequence[Answer] = MOVES) -> Iterator[LatencyServer]:
+    """Run a server that gives one of ``answers`` each time; ``latency`` in seconds."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs, slots, latency), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_run, args=(theirs, slots, latency, answers), daemon=True
+    )
     process.start()
     try:
         yield LatencyServer(f"http://127.0.0.1:{ours.recv()}/v1", slots, ours)

@@ -17,16 +17,19 @@ from .console import err, show_error
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
 from .relabel import relabel
+from .report import report
 from .serving import serve_command
 from .settings_help import settings
 from .stats import stats
 from .train import train
 from .train_rl import rl
 from .verify import verify
+from .view import view
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -40,13 +43,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (build, verify, stats, compare, probe, plot, peek, relabel, settings, doctor, cache):
+for command in (build, verify, stats, compare, probe, plot, report, view, peek, relabel, settings, doctor, cache):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command()(rl)
 app.add_typer(train)
 evaluation.command()(policy)
 app.add_typer(evaluation, name="evaluate")
+for group in (app, train, evaluation):
+    for registered in group.registered_commands:
+        registered.help = unwrapped(registered.callback)
 
 
 def _show_version(wanted: bool) -> None:

@@ -63,6 +63,7 @@ STAGE_NAMES = {
     "export": "exporting",
     "verify": "verifying",
     "probe": "playing again",
+    "report": "writing pages",
 }
 
 

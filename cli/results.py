@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import typer
+
 from ..datasets.config import RunConfig
 from ..datasets.run import Run
 from ..datasets.store import Store
@@ -10,6 +12,9 @@ from ..datasets.usage import USAGE_HEADER, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from .console import err, out, percent, show_table, styled
+
+OWED = 3
+"""Exit status of a command that came to its end and owes episodes or answers."""
 
 
 def show_plan(config: RunConfig, root: Path, workers: int) -> None:
@@ -34,14 +39,18 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
 
 
 def show_result(result: BuildResult) -> None:
-    """Print the summary table and the next commands."""
+    """Print the summary table and the next commands.
+
+    Raises:
+        typer.Exit: something is owed; its status is ``OWED``.
+    """
     rows = []
     for name, counts in result.environments.items():
         rows.append(
             [
                 name,
                 counts["episodes"],
-                percent(counts["succeeded"], counts["episodes"]),
+                percent(counts["succeeded"], counts["succeeded"] + counts["failed"]),
                 counts["failed"],
                 counts["accepted"],
                 counts["rejected"],
@@ -60,7 +69,10 @@ def show_result(result: BuildResult) -> None:
         if counts["unproved"]:
             out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
     if result.owed:
-        out.print(f"{result.owed} episodes ended in an error and are owed: run the same command again to make them")
+        out.print(
+            f"{result.owed} episodes ended in an error, count in no share and are owed: run the same command again to "
+            "make them"
+        )
     if result.unanswered:
         out.print(
             f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
@@ -76,3 +88,5 @@ def show_result(result: BuildResult) -> None:
     out.print("\nnext:")
     for command, purpose in hints.items():
         out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True)
+    if result.owed or result.unanswered:
+        raise typer.Exit(OWED)

@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import PivotError
 from ..images import encode_png, frame_id
 from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
-from ..models.openai.connection import connect
-from ..models.openai.wire import data_url
+from ..models.openai.model import OpenAIModel
+from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
 
 SECONDS = 60.0
@@ -57,24 +56,28 @@ def check_server(base_url: str | None, model: str) -> list[Finding]:
         ConfigError: ``base_url`` is no address.
     """
     service = Service(cache="") if base_url is None else Service(base_url=base_url, cache="")
-    return asyncio.run(_Checker(service, model).run())
+    return asyncio.run(Checker(service, model).run())
 
 
 class _FailedError(Exception):
     """One request failed; the text says how."""
 
 
-class _Checker:
+class Checker:
+    """Asks one server, a request after the other."""
+
     def __init__(self, service: Service, model: str) -> None:
+        """Check ``model`` at the address of ``service``."""
         self._service = service
         self._model = model
+        self._served = OpenAIModel(model, None, service)
         self._sdk = need("openai", "openai")
         self._secrets = secrets_of(service.base_url)
-        self._client: Any = None
+        self._names: list[str] = []
         self._text_tokens: int | None = None
 
     async def run(self) -> list[Finding]:
-        self._client = connect(self._service)
+        """Return the findings, up to the first that makes the rest pointless."""
         found: list[Finding] = []
         steps: list[tuple[Callable[[], Awaitable[Finding]], bool]] = [
             (self._reachable, True),
@@ -90,7 +93,7 @@ class _Checker:
                 if needed and found[-1].state == "broken":
                     break
         finally:
-            await self._client.close()
+            await self._served.aclose()
         return found
 
     async def _safely(self, work: Awaitable[Any]) -> Any:
@@ -102,30 +105,34 @@ class _Checker:
             raise _FailedError(f"no answer within {SECONDS:g} s") from None
         except self._sdk.APIStatusError as error:
             raise _FailedError(f"status {error.status_code}: {self._shown(error.message)}") from error
-        except (self._sdk.APIError, PivotError, ValueError, AttributeError, TypeError) as error:
+        except GarbledAnswerError as error:
+            raise _FailedError(self._shown(str(error))) from error
+        except self._sdk.APIError as error:
             cause = error.__cause__ or error
             raise _FailedError(self._shown(f"{type(cause).__name__}: {cause}")) from error
 
     def _shown(self, text: str) -> str:
-        return censored(cut_reply(" ".join(text.split()), 200), self._secrets)
+        return cut_reply(censored(" ".join(text.split()), self._secrets), 200)
 
-    async def _ask(self, content: list[dict[str, Any]], **fields: Any) -> Any:
-        """Ask one question; return the SDK's completion."""
-        messages: Any = [{"role": "user", "content": content}]
-        settings = {"max_tokens": 8, "temperature": 1.0, "seed": 1} | fields
-        answer = await self._safely(
-            self._client.chat.completions.create(model=self._model, messages=messages, **settings)
-        )
-        if not getattr(answer, "choices", None):
-            raise _FailedError("a chat completion without choices")
-        return answer
+    async def _ask(self, content: list[dict[str, Any]], **fields: Any) -> WireAnswer:
+        """Ask one question.
+
+        Raises:
+            _FailedError: there is no answer, or none that is a chat completion.
+        """
+        body = {"model": self._model, "messages": [{"role": "user", "content": content}]}
+        body |= {"max_tokens": 8, "temperature": 1.0, "seed": 1} | fields
+        return await self._safely(self._answer(body))
+
+    async def _answer(self, body: dict[str, Any]) -> WireAnswer:
+        return read_answer(await self._served.send(json.dumps(body).encode()))
 
     # The checks, in order
 
     async def _reachable(self) -> Finding:
         url = self._service.base_url
         try:
-            await self._safely(self._client.models.list())
+            self._names = await self._safely(self._served.models())
         except _FailedError as failed:
             text = str(failed)
             if text.startswith(("status 401", "status 403")):
@@ -138,10 +145,9 @@ class _Checker:
         return Finding("reachable", "ok", url)
 
     async def _present(self) -> Finding:
-        names = [row.id for row in (await self._safely(self._client.models.list())).data]
-        if self._model in names:
+        if self._model in self._names:
             return Finding("model present", "ok", self._model)
-        shown = ", ".join(names[:5]) or "none"
+        shown = self._shown(", ".join(self._names[:5])) or "none"
         return Finding("model present", "broken", f"the server has: {shown}", "give one of these with --model")
 
     async def _text(self) -> Finding:
@@ -149,7 +155,7 @@ class _Checker:
             answer = await self._ask([_said("Say yes.")])
         except _FailedError as failed:
             return Finding("text answered", "broken", str(failed), "look at the server's log")
-        self._text_tokens = answer.usage.prompt_tokens if answer.usage else None
+        self._text_tokens = answer.prompt_tokens
         return Finding("text answered", "ok", f"{_tokens(answer)} reply tokens")
 
     async def _pictures(self) -> Finding:
@@ -163,11 +169,11 @@ class _Checker:
                 str(failed),
                 "serve a vision-language model, with pictures allowed (vLLM: --limit-mm-per-prompt)",
             )
-        if answer.usage is None or self._text_tokens is None:
+        if answer.prompt_tokens is None or self._text_tokens is None:
             return Finding(
                 "pictures seen", "missing", "accepted, but the server counts no tokens", "look at some replies yourself"
             )
-        extra = answer.usage.prompt_tokens - self._text_tokens
+        extra = answer.prompt_tokens - self._text_tokens
         if extra <= 2:
             return Finding(
                 "pictures seen",
@@ -183,8 +189,7 @@ class _Checker:
             answer = await self._ask([_said("Say yes.")], logprobs=True)
         except _FailedError as failed:
             return Finding("log-probabilities", "missing", str(failed), advice)
-        logprobs = answer.choices[0].logprobs
-        given = [] if logprobs is None else [item.logprob for item in logprobs.content or []]
+        given = answer.logprobs
         if not given:
             return Finding("log-probabilities", "missing", "the answer has none", advice)
         if min(given) < -1e4 or max(given) > 1e-6:
@@ -199,10 +204,10 @@ class _Checker:
 
     async def _token_ids(self) -> bool:
         try:
-            answer = await self._ask([_said("Say yes.")], extra_body={"return_token_ids": True})
+            answer = await self._ask([_said("Say yes.")], return_token_ids=True)
         except _FailedError:
             return False
-        return bool((answer.choices[0].model_extra or {}).get("token_ids"))
+        return bool(answer.token_ids)
 
     async def _structured(self) -> Finding:
         advice = (
@@ -215,7 +220,7 @@ class _Checker:
             )
         except _FailedError as failed:
             return Finding("structured output", "missing", str(failed), advice)
-        text = answer.choices[0].message.content or ""
+        text = answer.text
         try:
             kept = json.loads(text).keys() == {"colour"}
         except (ValueError, AttributeError):
@@ -229,8 +234,8 @@ def _said(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _tokens(answer: Any) -> int | str:
-    return answer.usage.completion_tokens if answer.usage else "?"
+def _tokens(answer: WireAnswer) -> int | str:
+    return "?" if answer.completion_tokens is None else answer.completion_tokens
 
 
 def _test_picture() -> EncodedFrame:

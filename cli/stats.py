@@ -13,7 +13,7 @@ from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
-from ..insight.stats import SUMMARY, Format, csv_text, json_rows, save_result, save_summary, summary_json
+from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary, summary_json
 from .console import out, show_table, visible
 from .options import StorePath
 
@@ -111,7 +111,7 @@ def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, st
 
 def _show_summary(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
     for each in SUMMARY:
-        names, rows = run_query(root, connection, each.shown)
+        names, rows = in_order(*run_query(root, connection, each.shown))
         if rows or not each.often_empty:
             show_table(each.title, names, rows) if rows else out.print(f"{each.title}: none")
 

@@ -174,7 +174,7 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
     rows = []
     for env in store.config.environments:
         row, sides = counts[env], rows_of[env]
-        rate = _percent(row["succeeded"], row["episodes"])
+        rate = _percent(row["succeeded"], row["succeeded"] + row["failed"])
         rows.append(
             [env, row["tasks"], row["episodes"], rate, row["failed"], row["accepted"] or 0, row["rejected"] or 0]
             + [sides[side] for side in SIDES]

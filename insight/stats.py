@@ -112,6 +112,12 @@ SUMMARY = (
 """What ``pivot stats`` shows, in order."""
 
 
+def in_order(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Return a table whose columns that are named by numbers, such as steps, stand in the order of these."""
+    places = sorted(range(len(names)), key=lambda place: int(names[place]) if names[place].isdecimal() else -1)
+    return [names[place] for place in places], [[row[place] for place in places] for row in rows]
+
+
 def json_ready(value: Any) -> Any:
     """Return a cell as JSON has it: bytes as hexadecimal digits, a float that is no number as null."""
     if isinstance(value, dict):

@@ -20,6 +20,7 @@ from ..environments.base import Frame, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
+from ..messages import EncodedFrame
 from ..rollouts.base import INFO_KEYS, judged
 
 if TYPE_CHECKING:  # a draft holds the replays, so the module of episodes and drafts imports this one
@@ -84,6 +85,22 @@ class Replayer:
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
         return self._guarded(self._state_after, episode, steps)
+
+    @property
+    def draws_here(self) -> bool:
+        """Whether pictures are drawn in this process, each time the same."""
+        return not self._env.blocks and self._env.config.repeats_exactly
+
+    def states(self, episode: "FailedEpisode") -> list[str]:
+        """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
+        return self._guarded(self._states, episode)
+
+    def pictures_of_plan(self, episode: "FailedEpisode", steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
+        """Return what is seen after the first ``steps`` actions, and after each action of a plan from there.
+
+        The errors are those of :meth:`state_after`.
+        """
+        return self._guarded(self._pictures_of_plan, episode, steps, plan)
 
     def close(self) -> None:
         """Close the environment."""
@@ -155,6 +172,27 @@ class Replayer:
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
         return self._env.state_text()
+
+    def _states(self, episode: "FailedEpisode") -> list[str]:
+        self._start(episode.initial_state)
+        texts = [self._env.state_text()]
+        for t, action in enumerate(episode.actions):
+            self._step(t, action, episode.payloads[t])
+            texts.append(self._env.state_text())
+        return texts
+
+    def _pictures_of_plan(self, episode: "FailedEpisode", steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
+        self._state_after(episode, steps)
+        pictures = [self._picture()]
+        for t, action in enumerate(plan, steps):
+            self._step(t, action, None)
+            pictures.append(self._picture())
+        return pictures
+
+    def _picture(self) -> EncodedFrame:
+        frame = cast(Frame, self._env.render())
+        height, width = frame.shape[:2]
+        return EncodedFrame(frame_id(frame), width, height, *self._env.encode_frame(frame))
 
     def _start(self, state: str, instruction: str | None = None) -> Frame:
         try:

@@ -1,4 +1,4 @@
-"""Where a model server is, and who asks: addresses are stored, credentials never are.
+"""Where a model server is, and who asks: addresses are stored, with their query, credentials never are.
 
 The key comes from ``OPENAI_API_KEY``. A name and password inside a base URL (``https://me:secret@host/v1``) are taken
 out of it before anything is stored, hashed or logged; they stay in the environment of this process and of the worker
@@ -8,7 +8,8 @@ processes that it starts, and are sent to that address only.
 import base64
 import json
 import os
-from urllib.parse import unquote, urlsplit, urlunsplit
+import re
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from ..errors import ConfigError
 
@@ -16,13 +17,17 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 _LOGIN_VARIABLE = "PIVOT_SERVER_LOGINS"
 """JSON object from base URL to ``name:password``; set by this process for its workers."""
+_SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
+"""Last words of query parameters that are credentials, such as ``api-key``."""
 
 
 def bare_url(url: str) -> str:
-    """Return ``url`` without name, password, query and fragment; a login in it is remembered for this process only.
+    """Return ``url`` without name, password and fragment; a login in it is remembered for this process only.
+
+    Its query stays, such as Azure's ``api-version``, and goes with every request (:func:`split_query`).
 
     Raises:
-        ConfigError: no address of a web server.
+        ConfigError: no address of a web server, or one with a key in its query.
     """
     refusal = ConfigError(
         f"base URL {str(url).rpartition('@')[2]!r} is no address of a server; expected something like "
@@ -38,12 +43,40 @@ def bare_url(url: str) -> str:
         raise refusal
     bare_host = f"[{host}]" if ":" in host else host
     place = bare_host if port is None else f"{bare_host}:{port}"
-    bare = urlunsplit((scheme, place, parts.path.rstrip("/"), "", ""))
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    for name, _ in query:
+        if re.split(r"[-_.]", name.lower())[-1].endswith(_SECRET_WORDS):
+            raise ConfigError(
+                f"base URL of {place} has a key in its query ({name}=...), where it would be stored; give it as "
+                f"{KEY_VARIABLE} instead"
+            )
+    bare = urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
     if parts.username is not None or parts.password is not None:
         logins = _logins()
         logins[bare] = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         os.environ[_LOGIN_VARIABLE] = json.dumps(logins)
     return bare
+
+
+def split_query(url: str) -> tuple[str, dict[str, str]]:
+    """Return a bare base URL without its query, to which paths can be added, and the query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), dict(parse_qsl(parts.query))
+
+
+def api_key() -> str | None:
+    """Return the key of this process; None without one.
+
+    Raises:
+        ConfigError: it cannot be sent.
+    """
+    key = os.environ.get(KEY_VARIABLE)
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ConfigError(
+            f"{KEY_VARIABLE} holds a line end, a space or a character that no key has (of {len(key)} characters); set "
+            "it to the key alone"
+        )
+    return key or None
 
 
 def _logins() -> dict[str, str]:

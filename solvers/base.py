@@ -155,6 +155,15 @@ class Solver(Plugin, ABC):
         del raw
         return None
 
+    def needs(self, case: Case) -> Sequence[float | None] | None:
+        """Return the needed amount at ``s_0 .. s_T`` by the measure of the certificate, read from the log.
+
+        For people who look at an episode, a success too. An exact solver is asked for the distance of each state
+        instead; None where the measure is no amount that could be held against the turns left, or the log has none.
+        """
+        del case
+        return None
+
     @property
     def config(self) -> dict[str, Any]:
         """The settings that decide the verdicts, as stored beside every label."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from pivot import plugins
+from pivot.insight.report.site import ASSETS
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -40,6 +41,7 @@ OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
     *("py.typed", "datasets/card_template.md", "training/card_template.md"),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
+    *(f"insight/report/assets/{name}" for name in ASSETS),
 )
 """Files beside modules that the wheel holds."""
 MAX_LINES = 500

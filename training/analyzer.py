@@ -9,8 +9,10 @@ import asyncio
 import hashlib
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from .. import plugins
@@ -36,7 +38,8 @@ ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_rang
 """Why a reply could not be read; ``unanswered`` when there was none."""
 
 READ_AHEAD = 8
-"""Cases that wait for a place at least, so that a slow read leaves none empty; a collage takes up to 1 MB."""
+"""Cases that are read at once, since a change of threads costs more than a read, and that wait for a place at least, so
+that a slow read leaves none empty; a collage takes up to 1 MB."""
 
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
@@ -224,16 +227,17 @@ class Analyzer:
     async def _read_all(self, cases: Iterator[AnalyzerCase], on_reading: Callable[[Reading], None]) -> list[Reading]:
         model = self.backend.connect()
         readings: dict[int, Reading] = {}
-        taking, taken = asyncio.Lock(), 0
+        numbered = enumerate(cases)
+        taking, taken = asyncio.Lock(), deque[tuple[int, AnalyzerCase]]()
 
         async def work() -> None:
-            nonlocal taken
             while True:
                 async with taking:
-                    case = await asyncio.to_thread(next, cases, None)
-                    number, taken = taken, taken + 1
-                if case is None:
-                    return
+                    if not taken:
+                        taken.extend(await asyncio.to_thread(lambda: list(islice(numbered, READ_AHEAD))))
+                    if not taken:
+                        return
+                    number, case = taken.popleft()
                 readings[number] = await self.read(model, case)
                 on_reading(readings[number])
 

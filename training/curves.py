@@ -56,6 +56,8 @@ _PANELS = {
     "Analyzer against the solver": (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
     "distance and clipping": (("kl", "KL to the start"), ("clip_share", "share clipped")),
 }
+_SHARES = (0, 1, 3)
+"""Places of the panels that hold shares."""
 
 
 def draw_curves(storage: Storage, title: str) -> None:
@@ -88,7 +90,8 @@ def draw_curves(storage: Storage, title: str) -> None:
             axes.legend(frameon=False, fontsize=8)
         else:
             axes.text(0.5, 0.5, "nothing to show in this arm", ha="center", transform=axes.transAxes, color="grey")
-    panels[0].set_ylim(-0.03, 1.03)
+    for place in _SHARES:
+        panels[place].set_ylim(-0.03, 1.03)
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=100)
     storage.write_bytes(CURVES_PICTURE, encoded.getvalue())

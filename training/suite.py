@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..datasets.config import make_config
+from ..datasets.inputs import ROLLOUT
+from ..datasets.store import Store
 from ..errors import TrainingError
 from ..identity import digest
 from ..storage import open_storage
@@ -55,14 +58,33 @@ def suite_config(log: str, levels: Mapping[str, int] = LEVELS) -> dict[str, Any]
 def build_suite(root: Path, build: Build, levels: Mapping[str, int] = LEVELS) -> dict[str, Records]:
     """Build both stores below ``root``, or go on with them; return their records by log.
 
+    Nothing is played twice: the second store begins with the rollouts of the first.
+
     Raises:
         PivotError: a store cannot be built.
     """
-    stores = {}
+    stores: dict[str, Records] = {}
     for log in LOGS:
-        build(suite_config(log, levels), root / log)
+        config = suite_config(log, levels)
+        if stores:
+            _begin_with_rollouts(Store.open(root / LOGS[0]), Store(root / log, make_config(config)))
+        build(config, root / log)
         stores[log] = open_records(str(root / log), ALL)
     return stores
+
+
+def _begin_with_rollouts(source: Store, target: Store) -> None:
+    """Leave a store as its build would after the rollouts, unless it was begun before."""
+    if target.storage.exists():
+        return
+    target.write_run()
+    for shard in target.config.shards():
+        receipt = source.receipt(ROLLOUT, shard)
+        if receipt is None:
+            continue  # the build plays this shard
+        for name in receipt.files:
+            target.storage.write_bytes(name, source.storage.read_bytes(name))
+        receipt.write(target.storage, target.receipt_file(ROLLOUT, shard))
 
 
 def suite_choice(pictures: Any = "shown", failures: int = FAILURES) -> Choice:

@@ -8,6 +8,7 @@ by an expert until it succeeds in 50 to 65 % of its episodes, saves it, and trai
 import argparse
 import json
 import random
+from collections import deque
 from collections.abc import Iterator
 from math import log
 from pathlib import Path
@@ -43,10 +44,17 @@ LEVELS = 40
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 LOW, HIGH = 0.50, 0.65
 """Success at which teaching stops."""
-LESSONS = 1600
-"""Most lessons, of 32 replies each."""
-UNDERSTOOD = 0.9 * log(4) / 6
-"""Nats a token, below those of a player that knows the six tokens of a reply and guesses which of four moves it is."""
+CARELESS = 0.5
+"""How often the expert makes any of the four moves. A player of a careful one would reach the same success by telling
+some pictures apart and others not at all, and whether those are told apart later is a matter of its first weights."""
+LESSONS, REPLIES = 2400, 32
+"""Most lessons, and replies in each."""
+_RIGHT, _WRONG = 1 - CARELESS * 3 / 4, CARELESS / 4
+UNDERSTOOD = 1.04 * -(_RIGHT * log(_RIGHT) + 3 * _WRONG * log(_WRONG)) / 6
+"""Nats a token over some lessons, a little above those of a player that knows the six tokens of a reply and how often
+the expert makes each of the four moves in every picture: nobody can know more."""
+LOOKED_BACK = 30
+"""Lessons over which they are averaged."""
 GOAL, WITHIN = 0.85, 60
 SMOOTHED = 3
 """Updates over which success is averaged."""
@@ -136,17 +144,18 @@ def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH)
     scorer = Scorer(encoder)
     taught = list(lessons(levels, scorer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    draw, seen = random.Random(seed), []
+    draw, losses, seen = random.Random(seed), deque[float](maxlen=LOOKED_BACK), list[float]()
     for step in range(1, LESSONS + 1):
         rows = []
-        for prompt, action in draw.choices(taught, k=32):
+        for prompt, best in draw.choices(taught, k=REPLIES):
+            action = draw.choice(list(MOVES)) if draw.random() < CARELESS else best
             rows.append(Row(prompt, tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))))
         optimizer.zero_grad()
         loss = -scorer(model, rows).mean()
         loss.backward()
         optimizer.step()
-        # Pictures are understood all of a sudden: from there on it is looked at often.
-        if loss.item() < UNDERSTOOD and step % 3 == 0:
+        losses.append(loss.item())
+        if sum(losses) / LOOKED_BACK < UNDERSTOOD and len(losses) == LOOKED_BACK and step % 10 == 0:
             success = success_of(levels, model.eval(), encoder, seed, levels.train, 3)
             seen.append(round(success, 2))
             if low <= success <= high:

@@ -1,14 +1,19 @@
-"""The SDK's client as we use it: one connection a request in flight, no retries of its own, answers of bounded size."""
+"""The SDK's client as we use it: one connection a request in flight, no retries of its own, answers of bounded size.
 
+Redirects are not followed: a request that is sent again elsewhere would arrive without its body, or with our key.
+"""
+
+import contextlib
 import math
-import os
 import time
-from collections.abc import AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
 
-from ..address import KEY_VARIABLE, authorization
+from ...errors import PivotError
+from ..address import api_key, authorization, split_query
 from ..extras import need
 from ..service import Service
 from .wire import ANSWER_LIMIT_BYTES
@@ -28,9 +33,11 @@ def connect(service: Service) -> Any:
 
     Raises:
         PluginError: the extra is not installed.
+        ConfigError: the key cannot be sent.
     """
     sdk, http = need("openai", "openai"), need("httpx2", "openai")
     login = authorization(service.base_url)
+    base_url, query = split_query(service.base_url)
     # Uncompressed: short answers cost more to unpack than to send.
     headers = {"Accept-Encoding": "identity"} | ({"Authorization": login} if login else {})
     connections = service.max_concurrency + _SPARE_CONNECTIONS
@@ -41,11 +48,13 @@ def connect(service: Service) -> Any:
     client = client_type(
         limits=http.Limits(max_connections=connections, max_keepalive_connections=connections),
         timeout=timeout,
+        follow_redirects=False,
         event_hooks={"response": [_bounding_hook(http)]},
     )
     return sdk.AsyncOpenAI(
-        api_key=os.environ.get(KEY_VARIABLE) or NO_KEY,
-        base_url=service.base_url,
+        api_key=api_key() or NO_KEY,
+        base_url=base_url,
+        default_query=query,
         max_retries=0,
         timeout=timeout,
         default_headers=headers,
@@ -53,30 +62,57 @@ def connect(service: Service) -> Any:
     )
 
 
+@contextlib.contextmanager
+def transport_errors(sdk: Any) -> Iterator[None]:
+    """Give whatever goes wrong below HTTP one type, ``APIConnectionError``: the SDK lets errors of aiohttp through.
+
+    A block's own ``asyncio.timeout`` is not touched, nor what we refuse ourselves.
+    """
+    try:
+        yield
+    except (sdk.APIError, PivotError, TimeoutError):
+        raise
+    except Exception as error:
+        raise sdk.APIConnectionError(message=str(error), request=None) from error
+
+
 def _bounding_hook(http: Any) -> Any:
-    """Return a hook that limits how much of an answer is read, however long the server makes it."""
+    """Return a hook that unpacks an answer and limits how much of it is read, however long the server makes it."""
 
     class BoundedStream(http.AsyncByteStream):
-        """Passes a stream on up to the limit."""
+        """Passes a stream on up to the limit, which counts unpacked bytes."""
 
-        def __init__(self, stream: Any) -> None:
+        def __init__(self, stream: Any, encoding: str) -> None:
             self._stream = stream
+            self._unpacker = None if encoding == "identity" else zlib.decompressobj(_ANY_HEADER)
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             size = 0
-            async for chunk in self._stream:
+            async for packed in self._stream:
+                chunk = packed if self._unpacker is None else self._unpacker.decompress(packed, ANSWER_LIMIT_BYTES + 1)
                 size += len(chunk)
                 if size > ANSWER_LIMIT_BYTES:
                     raise http.RemoteProtocolError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
                 yield chunk
+            if self._unpacker is not None and not self._unpacker.eof:
+                raise http.RemoteProtocolError("a packed answer that is cut off")
 
         async def aclose(self) -> None:
             await self._stream.aclose()
 
     async def bound(response: Any) -> None:
-        response.stream = BoundedStream(response.stream)
+        encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+        if encoding not in _ENCODINGS:
+            raise http.RemoteProtocolError(f"an answer packed as {encoding[:40]!r}, which was not asked for")
+        response.stream = BoundedStream(response.stream, encoding)
 
     return bound
+
+
+_ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
+"""What is understood, though nothing but the first is asked for."""
+_ANY_HEADER = 32 + zlib.MAX_WBITS
+"""For zlib: find out yourself whether it is gzip or deflate."""
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:

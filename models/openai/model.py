@@ -8,17 +8,18 @@ retries are off, so that ``attempts`` in the ``calls`` table counts what was sen
 
 import asyncio
 import time
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from ...errors import ConfigError, PolicyError, ServerGoneError
 from ...messages import cut_reply
-from ..address import KEY_VARIABLE, censored, secrets_of
+from ..address import KEY_VARIABLE, censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
 from ..pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
 from ..service import Service
-from .connection import connect, retry_after
+from .connection import connect, retry_after, transport_errors
 from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
@@ -36,6 +37,7 @@ FIRST_CONTACT_SECONDS = 10.0
 
 _TRY_AGAIN = frozenset({429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CROWDED = frozenset({429, 503})
 """Statuses by which a server says that it has too much to do."""
 
@@ -148,7 +150,7 @@ class OpenAIModel(ChatModel):
             started = time.monotonic()
             try:
                 async with asyncio.timeout(self.service.request_seconds):
-                    raw = await self._send(self._encoder.body(request, LEVELS[level]))
+                    raw = await self.send(self._encoder.body(request, LEVELS[level]))
                 answer = read_answer(raw)
             except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
                 if not isinstance(error, GarbledAnswerError):
@@ -173,9 +175,15 @@ class OpenAIModel(ChatModel):
                 self.limit.answered()
             return answer, seconds
 
-    async def _send(self, body: bytes) -> bytes:
-        response = await self._connected().post(CHAT, cast_to=self._http.Response, content=body)
-        return response.content
+    async def send(self, body: bytes) -> bytes:
+        """Send a request's body once, as it is; return the body of the answer.
+
+        Raises:
+            openai.APIError: what went wrong, on the wire or above.
+        """
+        with transport_errors(self._sdk):
+            response = await self._connected().post(CHAT, cast_to=self._http.Response, content=body)
+            return response.content
 
     def _failed(self, reason: str, retry_after: float | None = None) -> _TryAgainError:
         self._breaker.failed(reason, retry_after or 0.0)
@@ -187,7 +195,7 @@ class OpenAIModel(ChatModel):
             return f"no whole answer within {self.service.request_seconds:g} s"
         cause = error.__cause__ if isinstance(error, self._sdk.APIConnectionError) else error
         shown = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-        return censored(cut_reply(shown, ERROR_BYTES), self._secrets)
+        return cut_reply(censored(shown, self._secrets), ERROR_BYTES)
 
     def _judged(self, error: Any, asked_in: int) -> Exception:
         """Return what an error status means for the request."""
@@ -202,23 +210,30 @@ class OpenAIModel(ChatModel):
             if status in _CROWDED:
                 self.limit.complained(asked_in, CROWDED)
             return self._failed(reason, retry_after(error.response.headers))
-        if status in (401, 403):
-            return ConfigError(f"{where} refuses the credentials ({reason}); set {KEY_VARIABLE} to a key that it takes")
-        if status in _SETUP_IS_WRONG:
-            return ConfigError(
-                f"{where}{CHAT} is not there for model {self.model!r} ({reason}); check --base-url (it usually ends in "
-                "/v1) and --model"
-            )
+        if status in _SETUP_IS_WRONG or status in _REDIRECTS:
+            return self._wrong_setup(status, reason, error.response.headers)
         self._refused += 1
         if self._breaker.answers == 0 and self._refused >= FEWEST_REFUSALS:
             return ConfigError(f"{where} refused the first {self._refused} requests and answered none ({reason})")
         return PolicyError(f"{where} refused the request ({reason})", {"attempts": 1})
 
+    def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
+        where = self.service.base_url
+        if status in (401, 403):
+            return ConfigError(f"{where} refuses the credentials ({reason}); set {KEY_VARIABLE} to a key that it takes")
+        if status in _REDIRECTS:
+            there = cut_reply(censored(headers.get("location", "nowhere"), self._secrets), ERROR_BYTES)
+            return ConfigError(f"{where} sends its visitors to {there!r} (status {status}); give that with --base-url")
+        return ConfigError(
+            f"{where}{CHAT} is not there for model {self.model!r} ({reason}); check --base-url (it usually ends in "
+            "/v1) and --model"
+        )
+
     def _quoted(self, error: Any) -> str:
         body = error.body
         message = body.get("message") if isinstance(body, dict) else None
         text = message if isinstance(message, str) else str(error.message)
-        return censored(cut_reply(" ".join(text.split()), ERROR_BYTES), self._secrets)
+        return cut_reply(censored(" ".join(text.split()), self._secrets), ERROR_BYTES)
 
     # First contact
 
@@ -270,7 +285,8 @@ class OpenAIModel(ChatModel):
         Raises:
             GarbledAnswerError: something else answers at the address; the SDK's errors otherwise.
         """
-        response = await self._connected().get(MODELS, cast_to=self._http.Response)
+        with transport_errors(self._sdk):
+            response = await self._connected().get(MODELS, cast_to=self._http.Response)
         try:
             rows = response.json()["data"]
             return [str(row["id"]) for row in rows]
@@ -279,7 +295,7 @@ class OpenAIModel(ChatModel):
 
     async def _look_below(self) -> None:
         """Say so when the interface is at ``/v1`` of the given address."""
-        below = f"{self.service.base_url}/v1"
+        below = f"{split_query(self.service.base_url)[0]}/v1"
         try:
             async with asyncio.timeout(FIRST_CONTACT_SECONDS):
                 response = await self._connected().get(f"{below}{MODELS}", cast_to=self._http.Response)

@@ -198,8 +198,11 @@ def _logprobs(value: Any) -> tuple[float, ...] | None:
     if not isinstance(content, list) or not content:
         return None
     numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
-    whole = all(isinstance(item, int | float) and math.isfinite(item) for item in numbers)
-    return tuple(float(item) for item in numbers if item is not None) if whole else None
+    try:
+        floats = tuple(float(item) for item in numbers if isinstance(item, int | float))
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return floats if len(floats) == len(numbers) and all(map(math.isfinite, floats)) else None
 
 
 def _tokens(value: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -75,6 +75,14 @@ class NavigationSolver(Solver):
         """Return the least number of turns that a distance of ``raw`` metres takes."""
         return math.ceil(max(0.0, raw - self.settings.threshold) / self.settings.step - ROUNDING)
 
+    def needs(self, case: Case) -> list[float | None] | None:
+        """See :meth:`Solver.needs`: the turns that the logged distances take."""
+        try:
+            start = read_state(case.initial_state, self.settings.threshold).start_distance
+            return [self.needed(distance) for distance in _distances(start, case.steps)]
+        except (LevelError, CertifyError):
+            return None
+
     def _label(self, case: Case) -> Verdict | Unsolved:
         try:
             state = read_state(case.initial_state, self.settings.threshold)

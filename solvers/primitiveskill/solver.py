@@ -48,6 +48,14 @@ class PrimitiveSkillSolver(Solver):
         """See :meth:`Solver.certify`; reads ``legal`` and ``remaining_stages`` of every logged step."""
         return [_label(case) for case in cases]
 
+    def needs(self, case: Case) -> list[float | None] | None:
+        """See :meth:`Solver.needs`: the stages that are open."""
+        try:
+            start = _read_level(case.initial_state)[1]
+            return [start, *_read_log(case, start)]
+        except (LevelError, CertifyError):
+            return None
+
 
 def _label(case: Case) -> Verdict | Unsolved:
     try:

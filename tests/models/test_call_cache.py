@@ -114,12 +114,19 @@ def test_where_and_for_whom_it_was_asked_is_not_in_the_key(tmp_path: Path) -> No
     assert another.text == "b"
 
 
-def test_errors_and_refusals_are_not_stored(tmp_path: Path) -> None:
+def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
         ask(tmp_path / "c", FakeModel([PolicyError("503")]), REQUEST)
     answers = ask(tmp_path / "c", FakeModel([ChatAnswer("", refusal="no"), ChatAnswer("yes")]), REQUEST, REQUEST)
     assert [answer.refusal for answer in answers] == ["no", None]
     assert CallCache(tmp_path / "c").counts()[0].answers == 1
+    empty = replace(REQUEST, seed=8)
+    assert [
+        each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" "), ChatAnswer("no")]), empty, empty)
+    ] == [
+        " ",
+        "no",
+    ]
 
 
 def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The client of a model server: pacing, giving up, credentials, and what a wrong set-up tells."""
 
 import asyncio
+import json
 import logging
 import re
 import sys
@@ -19,11 +20,12 @@ from pivot.models import address
 from pivot.models.address import authorization, bare_url, censored
 from pivot.models.base import ChatAnswer, Sampling
 from pivot.models.openai.connection import retry_after
-from pivot.models.openai.model import OpenAIModel
+from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
+from pivot.tests.models.raw_faults import GOOD, MODELS, http
 from pivot.tests.models.test_call_cache import REQUEST
 
 KEY, PASSWORD = "sk-a-very-secret-key", "hush-hush"
@@ -332,10 +334,83 @@ def test_flags_become_options_and_service_settings() -> None:
 
 
 def test_a_login_in_the_address_is_used_and_kept_nowhere() -> None:
-    url = bare_url(f"http://me:{PASSWORD}@localhost:8000/v1/?key=x")
+    url = bare_url(f"http://me:{PASSWORD}@localhost:8000/v1/#top")
     assert url == "http://localhost:8000/v1"
     assert authorization(url) == "Basic bWU6aHVzaC1odXNo"
     assert authorization("http://localhost:8000/v2") is None
+
+
+def test_the_query_of_an_address_is_kept_and_goes_with_every_request() -> None:
+    url = bare_url("https://me.openai.azure.com/openai/v1/?api-version=2025-04-01%20preview&x=")
+    assert url == "https://me.openai.azure.com/openai/v1?api-version=2025-04-01+preview&x="
+    assert bare_url(url) == url
+    seen: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        seen.append(head.split()[1])
+        writer.write(http(MODELS if head.startswith("GET") else GOOD, "200 OK", "Connection: close"))
+        await writer.drain()
+        writer.close()
+
+    async def run() -> ChatAnswer:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        model = OpenAIModel(MODEL, None, Service(base_url=f"http://127.0.0.1:{port}/v1?api-version=7", cache=""))
+        async with server:
+            try:
+                return await model.answer(REQUEST)
+            finally:
+                await model.aclose()
+
+    assert asyncio.run(run()).text == "<action>up</action>"
+    assert seen == ["/v1/models?api-version=7", "/v1/chat/completions?api-version=7"]
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "api-key", "apikey", "access_token", "sig", "client.secret", "X-Amz-Signature"]
+)
+def test_a_key_in_the_query_is_refused_because_addresses_are_stored(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"has a key in its query .*{name}=\\.\\.\\..* OPENAI_API_KEY") as refused:
+        Service(base_url=f"http://localhost/v1?a=1&{name}={KEY}")
+    assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"Bearer {KEY}", f"{KEY}\x00", "schlüssel"])
+def test_a_key_that_cannot_be_sent_ends_the_run_at_once_and_is_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(address.KEY_VARIABLE, key.replace("\x00", "\x01"))  # no environment holds a NUL
+    with served() as server, pytest.raises(ConfigError, match="a character that no key has") as refused:
+        ask(server)
+    assert KEY not in str(refused.value)
+    assert server.log.requests == 0
+
+
+def test_secrets_are_censored_before_texts_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a key at the end of a cut text would be shown otherwise."""
+    monkeypatch.setenv(address.KEY_VARIABLE, KEY)
+    said = {"error": {"message": "x" * (ERROR_BYTES - 10) + KEY}}
+
+    async def run() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(http(json.dumps(said).encode(), "418 Teapot", "Connection: close"))
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        model = OpenAIModel(MODEL, None, Service(base_url=f"http://127.0.0.1:{port}/v1", cache=""))
+        async with server:
+            try:
+                await model.answer(REQUEST)
+            finally:
+                await model.aclose()
+
+    with pytest.raises(PolicyError, match=r"x{20}\*") as refused:
+        asyncio.run(run())
+    assert KEY[:6] not in str(refused.value)
 
 
 def test_secrets_are_censored() -> None:

@@ -53,6 +53,25 @@ def test_both_logs_hold_the_same_failures_and_differ_in_the_log_alone(stores: di
         assert [full[name] for name in labels] == [bare[name] for name in labels]
 
 
+def test_nothing_is_played_twice_and_every_file_is_that_of_a_build_of_its_own(tmp_path: Path) -> None:
+    levels = {"frozenlake": 4}
+    built: list[tuple[str, int, int]] = []
+
+    def build(config: Any, root: Path) -> None:
+        result = pivot.build(config, root)
+        built.append((root.name, result.reused_shards, result.shards))
+
+    build_suite(tmp_path / "suite", build, levels)
+    assert [(log, reused > 0) for log, reused, _ in built] == [("full", False), ("actions", True)]
+    pivot.build(suite_config("actions", levels), tmp_path / "alone")
+    assert _manifest(tmp_path / "suite" / "actions") == _manifest(tmp_path / "alone")
+
+
+def _manifest(store: Path) -> dict[str, Any]:
+    files = json.loads((store / "manifest.json").read_text(encoding="utf-8"))["files"]
+    return {name: record for name, record in files.items() if not name.startswith("calls/")}
+
+
 def test_the_suite_runs_and_refuses_too_few(stores: dict[str, Records]) -> None:
     seen: list[str] = []
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 import urllib.error
 import urllib.request
@@ -11,7 +10,7 @@ from typing import Any
 
 from ...errors import PolicyError, ServerGoneError, TrainingError
 from ...messages import cut_reply
-from ...models.address import KEY_VARIABLE, authorization, bare_url, censored, secrets_of
+from ...models.address import api_key, authorization, bare_url, censored, secrets_of
 from ...models.base import ChatAnswer, ChatModel, ChatRequest
 
 PATIENCE_SECONDS = 180.0
@@ -36,14 +35,17 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
     """
     base, until = bare_url(url), time.monotonic() + patience
     data = b"" if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(base + path, data=data, method="POST", headers=_headers(base))  # noqa: S310
+    address, question, query = base.partition("?")
+    request = urllib.request.Request(  # noqa: S310 - http or https
+        f"{address}{path}{question}{query}", data=data, method="POST", headers=_headers(base)
+    )
     while True:
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - http or https
                 raw = answer.read()
             return json.loads(raw) if raw.strip() else None
         except urllib.error.HTTPError as error:
-            said = censored(cut_reply(error.read().decode(errors="replace"), 300), secrets_of(base))
+            said = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
             reason = f"status {error.code}: {said}"
             if error.code not in _TRY_AGAIN:
                 raise TrainingError(f"{base}{path} refuses a request ({reason})") from error
@@ -78,6 +80,6 @@ async def _answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list
 
 
 def _headers(base: str) -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE)
+    key = api_key()
     login = authorization(base) or (f"Bearer {key}" if key else None)
     return {"Content-Type": "application/json"} | ({"Authorization": login} if login else {})

@@ -1,0 +1,41 @@
+"""``pivot view``: look at a store in a browser."""
+
+import webbrowser
+from typing import Annotated
+
+from ..insight.report.contents import Selection
+from ..insight.report.serve import LiveSite, ViewServer
+from .console import out, show_error
+from .options import StorePath, option
+from .report import EnvironmentNames, FailuresOnly, Limit
+
+
+def view(
+    root: StorePath,
+    port: Annotated[int, option("Port of this machine (default: any free one).", "--port", min=0, max=65535)] = 0,
+    browser: Annotated[bool, option("Open a browser.", "--open/--no-open")] = True,
+    environment: EnvironmentNames = None,
+    failures_only: FailuresOnly = False,
+    limit: Limit = None,
+) -> None:
+    """Look at a store in a browser: the site of pivot report, each page made when it is asked for.
+
+    Only this machine can reach it; Ctrl-C ends it. On a machine without a browser forward the port, for example with
+    ssh -L 8080:127.0.0.1:8080, and give --port 8080 --no-open.
+
+    [bold]Example[/]
+
+    pivot view runs/first
+    """
+    site = LiveSite(root, Selection(tuple(environment or ()), failures_only, limit, draw_plans=True))
+    with ViewServer(site, port, show_error) as server:
+        count = site.contents.record["count"]
+        out.print(f"{count} episodes at {server.address} until Ctrl-C", soft_wrap=True)
+        if browser:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            out.print("")
+        finally:
+            site.close()

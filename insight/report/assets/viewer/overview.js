@@ -1,0 +1,40 @@
+// The store as a whole: the tables of `pivot stats` and the pictures of `pivot plot`.
+"use strict";
+
+(() => {
+  const { html, Text, Facts, useLoaded, numberText } = Pivot;
+
+  const cell = (value) => (typeof value === "number" ? numberText(value, 4) : html`<${Text}>${value ?? ""}<//>`);
+
+  function Table({ table }) {
+    const numeric = table.columns.map((_, i) => table.rows.some((row) => typeof row[i] === "number"));
+    return html`<section class="card table"><h2>${table.title}</h2>
+      ${table.rows.length === 0 ? html`<p class="none">none</p>` : html`<div class="scroll" tabindex="0" role="region" aria-label=${table.title}><table>
+        <thead><tr>${table.columns.map((name, i) => html`<th scope="col" class=${numeric[i] ? "number" : ""}><${Text}>${name}<//></th>`)}</tr></thead>
+        <tbody>${table.rows.map((row) => html`<tr>${row.map((value, i) => html`<td class=${numeric[i] ? "number" : ""}>${cell(value)}</td>`)}</tr>`)}</tbody>
+      </table></div>`}
+      <p class="soft">view <code>${table.view}</code></p></section>`;
+  }
+
+  const part = ({ name, stand_in: standIn }) => `${name}${standIn ? " (embedded stand-in for a model)" : ""}`;
+
+  function Overview() {
+    Pivot.keys = {};
+    const { value: record, error } = useLoaded("overview", () => Pivot.load("overview"));
+    if (error) return html`<main class="overview"><h1>Overview</h1><p class="none">${error}</p></main>`;
+    if (!record) return html`<main class="overview"><p class="wait">Loading …</p></main>`;
+    const levels = Object.entries(record.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
+    return html`<main class="overview"><div class="title"><h1>Overview</h1><a class="json" href="overview.json" title="this page as JSON">JSON</a></div>
+      <section class="card"><${Facts} rows=${[
+        ["run", record.run_id], ["levels", levels], ["rollouts a level", record.rollouts], ["policy", part(record.policy)],
+        ["writer of guidance", part(record.writer)], ["label version", record.label_version], ["seed", record.seed],
+      ]} /></section>
+      ${record.problem && html`<p class="none"><${Text}>${`No pictures: ${record.problem}`}<//></p>`}
+      <div class="tables">${record.tables.map((table) => html`<${Table} key=${table.view} table=${table} />`)}</div>
+      <div class="plots">${record.plots.map((plot) => html`<figure class="plot" tabindex="0" aria-label=${plot.title}>
+        <img src=${plot.src} alt=${plot.title} width=${plot.width} height=${plot.height} loading="lazy" /></figure>`)}</div>
+    </main>`;
+  }
+
+  Pivot.Overview = Overview;
+})();

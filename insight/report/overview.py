@@ -1,0 +1,65 @@
+"""The store as a whole: what it is, the tables of ``pivot stats``, and the pictures of ``pivot plot``."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ...datasets.store import Store
+from ...datasets.views import connect, run_query
+from ...errors import PluginError
+from ..plots import save_plots
+from ..stats import SUMMARY, in_order
+from .contents import FORMAT
+from .plain import plain
+
+TITLES = {
+    "return_ladder": "Returns within groups",
+    "modes": "Failure modes",
+    "pivot_steps": "Pivot step",
+    "slack": "Slack at the pivot",
+    "lift": "Lift of the rollback probe",
+    "zero_variance": "Zero-variance groups after a retry",
+}
+
+_SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
+
+
+def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the page and its pictures, by path.
+
+    Raises:
+        StoreError: a file of the store is missing or torn.
+    """
+    tables = []
+    with connect(root) as connection:
+        for each in SUMMARY:
+            names, rows = in_order(*run_query(root, connection, each.shown))
+            if rows or not each.often_empty:
+                tables.append({"view": each.view, "title": each.title, "columns": names, "rows": plain(rows)})
+    try:
+        pictures, problem = {f"plots/{name}": data for name, data in save_plots(root, "svg").items()}, None
+    except PluginError as error:
+        pictures, problem = {}, str(error)
+    config = store.config
+    record = {
+        "format": FORMAT,
+        "run_id": store.run.run_id,
+        "policy": {"name": config.policy.name, "stand_in": store.run.policy().is_stand_in},
+        "writer": {"name": config.teacher.name, "stand_in": store.run.writer().is_stand_in},
+        "label_version": config.label_version,
+        "seed": str(config.seed),
+        "environments": {name: run.tasks for name, run in config.environments.items()},
+        "rollouts": config.rollouts,
+        "tables": tables,
+        "plots": [_plot(path, data) for path, data in pictures.items()],
+        "problem": problem,
+    }
+    return record, pictures
+
+
+def _plot(path: str, picture: bytes) -> dict[str, Any]:
+    """Describe a picture; with its size, so that the page does not jump when it comes."""
+    name = Path(path).stem
+    match = _SIZE.search(picture)
+    size = {} if match is None else {match[1].decode(): float(match[2]), match[3].decode(): float(match[4])}
+    return {"src": path, "title": TITLES.get(name, name)} | size

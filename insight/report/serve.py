@@ -1,0 +1,222 @@
+"""``pivot view``: the viewer served to this machine alone, each page made when somebody looks at it.
+
+Only names that the viewer itself asks for are answered, none of them a path of the disk. A request has to name this
+very server as its host, so a page from elsewhere whose name was pointed at this machine is turned away; nothing can
+be changed through it, and every answer says again that no page may load anything from elsewhere.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from urllib.parse import urlsplit
+
+from ...datasets.store import Store
+from ...errors import ConfigError, PivotError
+from .contents import CHUNK, Contents, Selection, chunk_name, contents
+from .overview import overview
+from .pages import ShardPages
+from .plain import json_text, script
+from .site import ASSETS, asset
+
+HOST = "127.0.0.1"
+SHARDS_KEPT = 3
+"""Shards that are kept in memory: where one looks, and what lies beside it."""
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "webp": "image/webp",
+}
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types pivot"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class LiveSite:
+    """Answers names of the static site from the store."""
+
+    def __init__(self, root: Path, selection: Selection) -> None:
+        """List the selected episodes; see :func:`.contents.contents` for errors."""
+        self._root, self._selection = root, selection
+        self._store = Store.open(root)
+        self._shards = self._store.config.shards()
+        self.contents: Contents = contents(self._store, selection)
+        self._open: OrderedDict[int, ShardPages] = OrderedDict()
+        self._lock = Lock()
+
+    def content(self, name: str) -> bytes | None:
+        """Return the file of the static site of this name; None where there is none.
+
+        Raises:
+            StoreError: a file of the store is missing or torn by now.
+        """
+        if name in ASSETS:
+            return asset(name)
+        with self._lock:  # an environment is stepped by one thread at a time
+            for pattern, answer in self._answers:
+                match = re.fullmatch(pattern, name, re.ASCII)
+                if match:
+                    return answer(*match.groups())
+        return None
+
+    @cached_property
+    def _answers(self) -> list[tuple[str, Callable[..., bytes | None]]]:
+        return [
+            (r"(contents|overview)\.(js|json)", self._whole),
+            (r"plots/([a-z_]{1,40}\.svg)", self._plot),
+            (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
+            (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
+            (r"frames/(\d{1,9})/(\d{1,9})\.(?:png|jpg|webp)", self._frame),
+            (r"(frames/(\d{1,9})/w(\d{1,9})-\d{1,9}\.(?:png|jpg|webp))", self._drawn),
+        ]
+
+    @cached_property
+    def _overview(self) -> tuple[str, dict[str, bytes]]:
+        record, pictures = overview(self._root, self._store)
+        return json_text(record), pictures
+
+    @cached_property
+    def _list(self) -> str:
+        return json_text(self.contents.record)
+
+    def _whole(self, name: str, suffix: str) -> bytes:
+        text = self._list if name == "contents" else self._overview[0]
+        return text.encode("ascii") if suffix == "json" else script(name, text)
+
+    def _plot(self, name: str) -> bytes | None:
+        return self._overview[1].get(f"plots/{name}")
+
+    def _text(self, index: int) -> str:
+        shard, row = self.contents.places[index]
+        return json_text(self._pages(shard).page(row).record)
+
+    def _page(self, number: str) -> bytes | None:
+        index = int(number)
+        return self._text(index).encode("ascii") if index < len(self.contents.places) else None
+
+    def _chunk(self, number: str) -> bytes | None:
+        first = int(number) * CHUNK
+        numbers = range(first, min(first + CHUNK, len(self.contents.places)))
+        if not numbers:
+            return None
+        return script(chunk_name(int(number)), f"[{','.join(map(self._text, numbers))}]")
+
+    def _frame(self, shard: str, place: str) -> bytes | None:
+        if int(shard) not in self._shown_shards:
+            return None
+        return self._pages(int(shard)).picture(int(place))
+
+    def _drawn(self, name: str, shard: str, row: str) -> bytes | None:
+        if (int(shard), int(row)) not in self._shown:
+            return None
+        return self._pages(int(shard)).page(int(row)).drawn.get(name)
+
+    @cached_property
+    def _shown_shards(self) -> set[int]:
+        return {shard for shard, _ in self.contents.places}
+
+    @cached_property
+    def _shown(self) -> set[tuple[int, int]]:
+        return set(self.contents.places)
+
+    def _pages(self, number: int) -> ShardPages:
+        if number not in self._open:
+            made = ShardPages(self._store, self._shards[number], number, draw_plans=True)
+            self._open[number] = made
+            if len(self._open) > SHARDS_KEPT:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(number)
+        return self._open[number]
+
+    def close(self) -> None:
+        """Close what drew."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD; everything else is refused by the base class."""
+
+    server: "ViewServer"  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+    server_version = "pivot"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with a page."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer with its headers."""
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        status, kind, body = self._found()
+        self.send_response(status)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def _found(self) -> tuple[HTTPStatus, str, bytes]:
+        plain = "text/plain; charset=utf-8"
+        if self.headers.get("Host") not in self.server.names:
+            return HTTPStatus.MISDIRECTED_REQUEST, plain, b"this server answers to its own address only\n"
+        name = urlsplit(self.path).path.removeprefix("/") or "index.html"
+        try:
+            body = self.server.site.content(name)
+        except PivotError as error:
+            self.server.report(str(error))
+            return HTTPStatus.INTERNAL_SERVER_ERROR, plain, f"{error}\n".encode(errors="replace")
+        if body is None:
+            return HTTPStatus.NOT_FOUND, plain, b"no such page\n"
+        return HTTPStatus.OK, TYPES.get(name.rpartition(".")[2], plain), body
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing about requests."""
+
+
+class ViewServer(ThreadingHTTPServer):
+    """The viewer on a port of this machine."""
+
+    daemon_threads = True
+
+    def __init__(self, site: LiveSite, port: int, report: Callable[[str], None]) -> None:
+        """Bind the port, any free one for 0; ``report`` is told what went wrong.
+
+        Raises:
+            ConfigError: the port cannot be had.
+        """
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(f"port {port} of {HOST} cannot be used ({error}); choose another --port") from error
+        self.site, self.report = site, report
+        self.names = {f"{host}:{self.server_port}" for host in (HOST, "localhost")}
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        return f"http://{HOST}:{self.server_port}/"

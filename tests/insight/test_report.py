@@ -1,0 +1,471 @@
+"""The site of `pivot report` says what the store says, whatever the store says; the same pages are served by name."""
+
+import http.client
+import json
+import shutil
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.datasets.schema import LABELS, STEPS
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
+from pivot.errors import ConfigError, StoreError
+from pivot.images import decode, frame_id
+from pivot.insight.report import overview as overviews
+from pivot.insight.report.contents import CHUNK, Selection, chunk_name, page_name
+from pivot.insight.report.plain import parsed
+from pivot.insight.report.serve import HOST, LiveSite, ViewServer
+from pivot.insight.report.site import ASSETS, MARKER, asset, write_report
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.insight.hostile import HOSTILE, LONG, everything, poison
+from pivot.tests.stores import build_tiny, change_rows, copy_store, rewrite_manifest, table_files
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = Selection()
+NO_VERDICT = dict.fromkeys(("pivot_step", "failure_mode", "certificate", "witness", "proved", "failure_reason"))
+NO_VERDICT |= {"accepted": False}
+
+
+@pytest.fixture(autouse=True)
+def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds and has tests of its own."""
+    monkeypatch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": b"<svg/>"})
+
+
+@pytest.fixture(scope="module")
+def site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report") / "site"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": b"<svg/>"})
+        run("report", small_store, "--out", folder)
+    return folder
+
+
+def made(root: Path, target: Path, selection: Selection = ALL) -> Path:
+    write_report(root, target, selection, Silent())
+    return target
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="ascii"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def unwrapped(path: Path) -> Any:
+    """The JSON that a script registers."""
+    text = path.read_text(encoding="ascii")
+    begin, end = "Pivot.put(", ");\n"
+    assert text.startswith(begin)
+    assert text.endswith(end)
+    name, data = json.loads("[" + text[len(begin) : -len(end)] + "]")
+    assert path.as_posix().endswith(f"{name}.js")
+    return json.loads(data)
+
+
+def pages(folder: Path) -> list[Any]:
+    count = read(folder / "contents.json")["count"]
+    return [read(folder / f"{page_name(number)}.json") for number in range(count)]
+
+
+def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
+    contents = read(site / "contents.json")
+    assert contents == unwrapped(site / "contents.js")
+    assert read(site / "overview.json") == unwrapped(site / "overview.js")
+    records = pages(site)
+    chunks = [unwrapped(site / f"{chunk_name(number)}.js") for number in range(-(-len(records) // CHUNK))]
+    assert [page for chunk in chunks for page in chunk] == records
+    used = {"plots/modes.svg"}
+    for page in records:
+        for frame in [*page["frames"], *((page["witness"] or {}).get("frames") or ())]:
+            assert frame_id(decode((site / frame["src"]).read_bytes())) == frame["id"]
+            used.add(frame["src"])
+    data = {name for name in files(site) if name.startswith(("frames/", "plots/"))}
+    assert data == used
+    assert {name for name in files(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
+
+
+def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> None:
+    contents = read(site / "contents.json")
+    columns, words = contents["columns"], contents["words"]
+    table = {
+        name: [words[name][each] for each in values] if name in words else values for name, values in columns.items()
+    }
+    sql = """SELECT e.episode_id, e.env, e.num_steps, round(e.episode_return, 4), l.pivot_step,
+        coalesce(l.failure_mode, ''), l.accepted FROM episodes e LEFT JOIN labels l USING (episode_id)"""
+    stored = {row[0]: row[1:] for row in query(small_store, sql)[1]}
+    names = ("env", "steps", "return", "pivot", "mode", "accepted")
+    assert {row[0]: row[1:] for row in zip(table["id"], *(table[name] for name in names), strict=True)} == stored
+    assert [page["episode"]["episode_id"] for page in pages(site)] == table["id"]
+    assert contents["count"] == contents["stored"] == 48
+
+
+def test_pages_hold_the_rows_of_the_store(site: Path, small_store: Path) -> None:
+    store = Store.open(small_store)
+    steps: dict[str, list[Any]] = {}
+    for row in store.read_all(STEPS).to_pylist():
+        steps.setdefault(row["episode_id"], []).append(row)
+    labels = {row["episode_id"]: row for row in store.read_all(LABELS).to_pylist()}
+    for page in pages(site):
+        name = page["episode"]["episode_id"]
+        assert [step["response"] for step in page["steps"]] == [step["response"] for step in steps[name]]
+        assert [step["info"] for step in page["steps"]] == [json.loads(step["info"]) for step in steps[name]]
+        if page["label"] is not None:
+            assert page["label"]["certificate"] == labels[name]["certificate"]
+            assert page["label"]["failure_reason"] == labels[name]["failure_reason"]
+        assert (page["label"] is None) == (name not in labels)
+
+
+def check_needs(page: Any) -> bool:
+    """Whether the chart and the certificate agree, where both say something."""
+    need, label, episode = page["need"], page["label"], page["episode"]
+    assert len(need["values"]) == episode["num_steps"] + 1
+    if label is None:
+        return True
+    for side, place in (("before", label["pivot_step"]), ("after", label["pivot_step"] + 1)):
+        amount, certified = need["values"][place], label["certificate"][side]
+        far = need["limit"] is not None and certified is not None and certified > need["limit"]
+        assert amount == certified or (far and amount is None), (episode["env"], side)
+    return True
+
+
+def test_the_chart_agrees_with_the_certificate_and_the_plan_is_drawn(site: Path) -> None:
+    drawn = 0
+    for page in pages(site):
+        assert check_needs(page)
+        label, witness = page["label"], page["witness"]
+        if page["outcome"] == "solved":
+            assert page["need"]["values"][-1] == 0
+            assert witness is None
+        elif witness is not None:
+            assert witness["actions"] == label["witness"]
+            assert len(witness["frames"]) == len(witness["actions"]) + 1
+            assert witness["frames"][0]["id"] == page["frames"][label["pivot_step"]]["id"]
+            drawn += 1
+    assert drawn > 10
+
+
+def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> None:
+    runs = {name: {"tasks": 1, "settings": {}} for name in ("navigation", "primitiveskill", "svg")}
+    store = build_tiny(tmp_path / "store", environments=runs, rollouts=4)
+    records = pages(made(store, tmp_path / "site"))
+    assert {page["episode"]["env"] for page in records} == set(runs)
+    for page in records:
+        if page["episode"]["env"] == "svg":
+            assert page["need"]["unit"] == "score"
+            assert page["need"]["values"] is None
+            assert page["tiles"] == "outcomes"
+        else:
+            assert check_needs(page)
+    # Pictures of a plan are drawn on demand where that takes milliseconds, and where one looks.
+    plans = [page["witness"] for page in records if page["witness"]]
+    assert all(plan["frames"] is None for plan in plans)
+    patient = made(store, tmp_path / "patient", Selection(draw_plans=True))
+    for page in pages(patient):
+        for frame in (page["witness"] or {}).get("frames") or ():
+            assert frame_id(decode((patient / frame["src"]).read_bytes())) == frame["id"]
+
+
+def test_equal_stores_give_equal_files(site: Path, small_store: Path, tmp_path: Path) -> None:
+    copy = copy_store(small_store, tmp_path / "other name")
+    assert files(made(copy, tmp_path / "again")) == files(site)
+
+
+def test_hostile_texts_arrive_unchanged_and_mean_nothing_to_a_script(tiny_store: Path, tmp_path: Path) -> None:
+    store = copy_store(tiny_store, tmp_path / "store")
+    poison(store)
+    folder = made(store, tmp_path / "site")
+    for name, content in files(folder).items():
+        if name.endswith(".js") and not name.startswith("viewer/"):
+            assert content.isascii()
+            assert all(byte >= 0x20 or byte == 0x0A for byte in content)
+    for page in pages(folder):
+        assert page["episode"]["instruction"] == everything()
+        assert page["episode"]["policy_config"] == "{" + HOSTILE[7]
+        assert page["steps"][0]["response"] == everything() + LONG
+        assert page["steps"][0]["score_parts"] == {"__proto__": {"polluted": True}, "a": None}
+        assert page["label"] is None or page["label"]["reject_reasons"][0]["detail"] == everything()
+    chunk = unwrapped(folder / f"{chunk_name(0)}.js")
+    assert chunk[0] == pages(folder)[0]
+
+
+def test_a_damaged_row_is_shown_as_it_is(tiny_store: Path, tmp_path: Path) -> None:
+    store = copy_store(tiny_store, tmp_path / "store")
+    (episodes,) = [name for name in table_files(store, "sokoban") if name.startswith("episodes/")]
+    (steps,) = [name for name in table_files(store, "frozenlake") if name.startswith("steps/")]
+    (frames,) = [name for name in table_files(store, "frozenlake") if name.startswith("frames/")]
+    bad_levels = ("no level", "#" * 50_000, "######\n#@$.\n######", "")
+
+    def spoil_levels(rows: list[Any]) -> None:
+        for row, level in zip(rows, bad_levels, strict=True):
+            row |= {"initial_state": level, "env_config": "[" * 5000, "policy_config": "[" * 400 + "]" * 400}
+
+    change_rows(store, episodes, spoil_levels)
+    change_rows(store, steps, lambda rows: [row | {"info": "1" * 5000, "payload": "{"} for row in rows])
+    change_rows(store, frames, lambda rows: [row | {"format": "../../svg"} for row in rows])
+    rewrite_manifest(store)
+    records = pages(made(store, tmp_path / "site"))
+    spoiled = [page for page in records if page["episode"]["env"] == "sokoban"]
+    assert [page["level"][:20] for page in spoiled] == [level[:20] for level in bad_levels]
+    assert all(page["need"]["values"] is None and page["need"]["problem"] for page in spoiled)
+    others = [page for page in records if page["episode"]["env"] == "frozenlake"]
+    assert all(frame["src"] is None for page in others for frame in page["frames"])
+    assert all(step["info"] == "1" * 5000 for page in others for step in page["steps"])
+
+
+def test_numbers_that_no_browser_holds_are_texts() -> None:
+    text = '{"big": 18446744073709551615, "small": 3, "nan": NaN, "far": -Infinity, "yes": true}'
+    assert parsed(text) == {"big": "18446744073709551615", "small": 3, "nan": None, "far": None, "yes": True}
+
+
+def test_what_is_shown_can_be_chosen(small_store: Path, tmp_path: Path) -> None:
+    chosen = made(small_store, tmp_path / "a", Selection(("frozenlake",), failures_only=True, limit=5))
+    contents = read(chosen / "contents.json")
+    assert contents["count"] == 5
+    assert contents["stored"] == 48
+    assert all(page["episode"]["env"] == "frozenlake" and page["outcome"] == "failed" for page in pages(chosen))
+    with pytest.raises(ConfigError, match=r"holds no environment 'chess'; it holds: sokoban, frozenlake"):
+        made(small_store, tmp_path / "b", Selection(("chess",)))
+
+
+def test_stores_in_which_nothing_failed_or_nothing_was_accepted(tmp_path: Path, tiny_store: Path) -> None:
+    expert = {"name": "scripted", "options": {"habits": {"frozenlake": {"skill": 60.0, "evenness": 0.0}}}}
+    runs = {"frozenlake": {"tasks": 1, "settings": {}}}
+    solved = build_tiny(tmp_path / "solved", environments=runs, policy=expert)
+    records = pages(made(solved, tmp_path / "site"))
+    assert {page["outcome"] for page in records} == {"solved"}
+    assert all(page["label"] is None and page["witness"] is None for page in records)
+    empty = made(solved, tmp_path / "none", Selection(failures_only=True))
+    assert read(empty / "contents.json")["count"] == 0
+    assert unwrapped(empty / "contents.js")["columns"]["id"] == []
+    rejected = copy_store(tiny_store, tmp_path / "rejected")
+    for env in ("sokoban", "frozenlake"):
+        (name,) = [name for name in table_files(rejected, env) if name.startswith("labels/")]
+        change_rows(rejected, name, lambda rows: [row | NO_VERDICT for row in rows])
+    rewrite_manifest(rejected)
+    for page in pages(made(rejected, tmp_path / "of rejected")):
+        assert page["label"] is None or page["label"]["certificate_text"] is None
+
+
+class _Stop(Silent):
+    """Ctrl-C after some pages."""
+
+    def advance(self, stage: str, amount: int) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_report_leaves_the_old_one_and_the_next_replaces_it(
+    site: Path, small_store: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "site"
+    with pytest.raises(KeyboardInterrupt):
+        write_report(small_store, target, ALL, _Stop())
+    assert not target.exists()
+    made(small_store, target, Selection(limit=1))
+    before = files(target)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(small_store, target, ALL, _Stop())
+    assert files(target) == before
+    made(small_store, target)
+    assert files(target) == files(site)
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years")
+    assert "it is no report and stays" in str(error_of("report", small_store, "--out", tmp_path / "thesis"))
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years"
+    assert "is a file; choose a folder" in str(
+        error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex")
+    )
+    (tmp_path / "empty").mkdir()
+    assert (made(small_store, tmp_path / "empty", Selection(limit=1)) / MARKER).exists()
+    with pytest.raises(StoreError, match="is no PIVOT store"):
+        made(tmp_path, tmp_path / "site")
+
+
+def test_a_full_disk_is_said(small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match=r"cannot write .*site: No space left on device; choose another --out"):
+        made(small_store, tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_without_the_plotting_library_the_rest_is_there(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(root: Path, suffix: str) -> dict[str, bytes]:
+        raise overviews.PluginError("matplotlib is missing; get it with: pip install 'pivot-vlm[plots]'")
+
+    monkeypatch.setattr(overviews, "save_plots", missing)
+    record = read(made(small_store, tmp_path / "site", Selection(limit=1)) / "overview.json")
+    assert record["plots"] == []
+    assert "pivot-vlm[plots]" in record["problem"]
+    assert [table["view"] for table in record["tables"]][:2] == ["group_rates", "modes"]
+    steps = next(table for table in record["tables"] if table["view"] == "modes_by_step")["columns"][2:]
+    assert steps == sorted(steps, key=int)
+
+
+# The server
+
+
+@pytest.fixture(scope="module")
+def live(small_store: Path) -> Iterator[LiveSite]:
+    found = LiveSite(small_store, ALL)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def server(live: LiveSite) -> Iterator[ViewServer]:
+    with ViewServer(live, 0, lambda message: None) as serving:
+        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield serving
+        serving.shutdown()
+
+
+def ask(
+    server: ViewServer, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection(HOST, server.server_port, timeout=10)
+    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+    connection.putheader("Host", f"{HOST}:{server.server_port}" if host is None else host)
+    connection.endheaders()
+    answer = connection.getresponse()
+    result = answer.status, answer.read(), dict(answer.getheaders())
+    connection.close()
+    return result
+
+
+def test_the_server_has_every_file_of_the_site(site: Path, live: LiveSite) -> None:
+    for name, content in files(site).items():
+        if name != MARKER:
+            assert live.content(name) == content, name
+
+
+def test_the_server_answers_nothing_else(server: ViewServer, small_store: Path) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+    names = [
+        "/etc/passwd",
+        "/../run.json",
+        "/run.json",
+        "/viewer/../../../run.json",
+        "/%2e%2e/run.json",
+        "//etc/passwd",
+    ]
+    names += [
+        "/episodes/0/99999.json",
+        "/pages/0/999999999.js",
+        "/frames/99/0.png",
+        "/frames/0/999999.png",
+        "/frames/0/w99-0.png",
+    ]
+    names += [
+        "/frames/0/-1.png",
+        "/plots/../modes.svg",
+        "/plots/nothing.svg",
+        "/viewer/",
+        "/episodes/0/0.json/x",
+        "/contents.JSON",
+    ]
+    for name in names:
+        assert ask(server, name)[0] == 404, name
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(server, "/", method)[0] == 501
+    assert (small_store / "run.json").exists()
+
+
+def test_the_server_answers_its_own_name_only(server: ViewServer) -> None:
+    port = server.server_port
+    for host in ("evil.example", f"evil.example:{port}", HOST, f"{HOST}:{port + 1}", "", f"[::1]:{port}"):
+        assert ask(server, "/contents.json", host=host)[0] == 421, host
+    status, body, headers = ask(server, "/contents.json?x=1", host=f"localhost:{port}")
+    assert (status, json.loads(body)["count"]) == (200, 48)
+    assert headers["Content-Type"] == "application/json"
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "http" not in policy
+    assert "unsafe" not in policy
+    assert ask(server, "/", "HEAD")[1] == b""
+    assert ask(server, "/")[1] == asset("index.html")
+
+
+def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path: Path) -> None:
+    store = copy_store(small_store, tmp_path / "store")
+    said: list[str] = []
+    with ViewServer(LiveSite(store, ALL), 0, said.append) as serving:
+        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        shutil.rmtree(store / "steps")
+        status, body, _ = ask(serving, "/episodes/0/0.json")
+        serving.shutdown()
+    assert status == 500
+    assert b"steps" in body
+    assert said == [body.decode().rstrip("\n")]
+
+
+def test_the_command_serves_until_it_is_stopped(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def stop(server: ViewServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ViewServer, "serve_forever", stop)
+    monkeypatch.setattr(webbrowser, "open", asked.append)
+    said = run("view", small_store, "--limit", "3")
+    assert said.startswith(f"6 episodes at {asked[0]} until Ctrl-C")
+    assert asked[0].startswith("http://127.0.0.1:")
+    run("view", small_store, "--no-open")
+    assert len(asked) == 1
+
+
+def test_a_port_in_use_is_said(server: ViewServer, small_store: Path) -> None:
+    message = str(error_of("view", small_store, "--port", str(server.server_port), "--no-open"))
+    assert f"port {server.server_port} of 127.0.0.1 cannot be used" in message
+    assert "--port" in message
+
+
+# The viewer's own files
+
+
+def test_source_files_of_the_viewer_stay_small_and_make_no_markup() -> None:
+    own = [name for name in ASSETS if "/vendor/" not in name]
+    for name in own:
+        text = asset(name).decode()
+        assert len(text.splitlines()) <= 500, name
+        for sink in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "//cdn",
+        ):
+            assert sink not in text, (name, sink)
+    page = asset("index.html").decode()
+    assert 'http-equiv="Content-Security-Policy"' in page
+    assert "unsafe" not in page
+    assert "://" not in page
+
+
+def test_vendored_files_are_listed_with_version_and_licence() -> None:
+    vendored = {name.rpartition("/")[2] for name in ASSETS if "/vendor/" in name} - {"README.md"}
+    notice = asset("viewer/vendor/README.md").decode()
+    assert all(f"`{name}`" in notice for name in vendored)
+    assert {path.name for path in (ROOT / "insight/report/assets/viewer/vendor").iterdir()} == vendored | {"README.md"}
+    shipped = {
+        path.relative_to(ROOT / "insight/report/assets").as_posix()
+        for path in (ROOT / "insight/report/assets").rglob("*.*")
+    }
+    assert shipped | {name for name in ASSETS if "LICENSE" in name} == set(ASSETS)

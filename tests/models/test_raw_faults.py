@@ -1,0 +1,97 @@
+"""Whatever bytes a server sends, the outcome of a request has a type, and the run goes on or ends with a message."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pivot.cli import server_check
+from pivot.errors import ConfigError, PolicyError, ServerGoneError
+from pivot.models.base import ChatAnswer, ChatRequest
+from pivot.models.openai import connection
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.service import Service
+from pivot.tests.models.raw_faults import BOMB_BYTES, FAULTS, MODEL, Fault, RawServer
+from pivot.tests.models.test_call_cache import REQUEST
+
+AS_TEACHER = replace(REQUEST, role="teacher", json_schema={"type": "object"}, wants_logprobs=False)
+AT_A_TIME = 40
+
+
+def service_for(fault: Fault, url: str) -> Service:
+    """Little patience where a request is to be tried again, much where it is not, however busy this machine is."""
+    hurry: dict[str, Any] = {"patience_seconds": 1.0, "request_seconds": 0.5 if fault.after == "hangs" else 5.0}
+    waits: dict[str, Any] = {"patience_seconds": 60.0, "request_seconds": 30.0}
+    chosen = hurry if fault.kind == "again" else waits
+    return Service(base_url=url, cache="", pause_seconds=0.02, longest_pause=0.1, **chosen)
+
+
+@pytest.fixture(autouse=True)
+def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWER_LIMIT_BYTES", BOMB_BYTES // 2)
+
+
+def test_there_are_enough_of_them_and_no_two_have_one_name() -> None:
+    assert len(FAULTS) >= 100
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("request_", [REQUEST, AS_TEACHER], ids=["policy", "writer"])
+def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatRequest) -> None:
+    async def run() -> tuple[list[Any], dict[int, int]]:
+        async with RawServer() as server:
+            places = asyncio.Semaphore(AT_A_TIME)
+            outcomes = await asyncio.gather(*(ask(server, number, places) for number in range(len(FAULTS))))
+            return outcomes, dict(server.tried)
+
+    async def ask(server: RawServer, number: int, places: asyncio.Semaphore) -> Any:
+        model = OpenAIModel(MODEL, None, service_for(FAULTS[number], f"{server.url}/{number}/v1"))
+        async with places:
+            try:
+                return await model.answer(request_)
+            except Exception as error:  # noqa: BLE001 - which one it is, is what is tested
+                return error
+            finally:
+                await model.aclose()
+
+    outcomes, tried = asyncio.run(run())
+    wrong = []
+    for number, (fault, outcome) in enumerate(zip(FAULTS, outcomes, strict=True)):
+        expected: dict[str, Any] = {
+            "answer": (ChatAnswer, 1),
+            "refused": (PolicyError, 1),
+            "set-up": ((ConfigError, ServerGoneError), 1),
+            "again": ((ServerGoneError, PolicyError), 2),
+        }
+        kind, tries = expected[fault.kind]
+        once = fault.kind in ("answer", "set-up")
+        if not isinstance(outcome, kind) or tried[number] < tries or (once and tried[number] > 1):
+            wrong.append(f"{fault.name}: {tried[number]} tries, {type(outcome).__name__}: {outcome}"[:300])
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_check, "SECONDS", 5.0)
+    places = asyncio.Semaphore(AT_A_TIME)
+
+    asked = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
+
+    async def run() -> list[Any]:
+        async with RawServer() as server:
+            return await asyncio.gather(*(check(f"{server.url}/{place}{number}/v1") for place, number in asked))
+
+    async def check(url: str) -> Any:
+        async with places:
+            try:
+                return await server_check.Checker(Service(base_url=url, cache=""), MODEL).run()
+            except Exception as error:  # noqa: BLE001 - see above
+                return error
+
+    wrong = []
+    for (_, number), found in zip(asked, asyncio.run(run()), strict=True):
+        fault = FAULTS[number]
+        if isinstance(found, Exception):
+            wrong.append(f"{fault.name}: {type(found).__name__}: {found}"[:300])
+        elif fault.kind != "answer" and all(finding.state == "ok" for finding in found):
+            wrong.append(f"{fault.name}: all is well")
+    assert not wrong, "\n".join(wrong)
