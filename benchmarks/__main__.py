@@ -22,6 +22,7 @@ MODULES = (
     "bench_svg",
     "bench_serving",
     "bench_pipeline",
+    "bench_stats",
     "bench_analyzer",
 )
 IN_ENVIRONMENTS = ("bench_training", "bench_stage2")

@@ -28,7 +28,7 @@ def report(
 ) -> None:
     """Write a store as a site to look at: filters, search, and every failure opened at its pivot.
 
-    It needs no server and no network: open DIR/index.html in a browser. Every page lies beside it as JSON. The overview
+    It needs no server and no network: open its index.html in a browser. Every page lies beside it as JSON. The overview
     has the pictures of pivot plot where the extra "plots" is installed.
 
     [bold]Examples[/]

@@ -64,7 +64,8 @@ def stats(
         _show_predictors(store)
         return
     _check_target(style, target, sql)
-    with connect(root, external=allow_external and sql is not None) as connection:
+    queries = [each.view for each in SUMMARY] if sql is None else [sql]
+    with connect(root, queries, external=allow_external and sql is not None) as connection:
         if target is not None:
             _save(root, connection, sql, style, target)
         elif sql is not None:

@@ -21,6 +21,9 @@ class View:
     sql: str
     columns: Mapping[str, str] = field(default_factory=dict[str, str])
     """Meaning of every column that no table declares; empty where the columns are those of tables."""
+    by_shard: bool = False
+    """Whether the rows of all shards together are the rows of the store: what a query needs of such a view is read
+    once, shards at a time, and kept in memory while the store is open (:mod:`pivot.datasets.views`)."""
 
 
 _BLOCK_COLUMNS = {
@@ -70,10 +73,16 @@ DERIVED: dict[str, View] = {
             list(episode_return ORDER BY sample_idx) AS returns
         FROM numbered GROUP BY {_GROUP_KEY}, block""",
         _BLOCK_COLUMNS,
+        by_shard=True,
     ),
     "groups": View(
         "The whole blocks: what group statistics are taken over. Columns as in `blocks`.",
         "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
+    ),
+    "ends": View(
+        "How each episode ended: the columns of `episodes` that rates of episodes are made of.",
+        "SELECT env, status, stop_reason, failed FROM episodes",
+        by_shard=True,
     ),
     "group_rates": View(
         "One row an environment, and a row `pooled` over all groups.",
@@ -81,7 +90,7 @@ DERIVED: dict[str, View] = {
         WITH totals AS (
             SELECT env, count(*) FILTER (WHERE status = 'complete') AS episodes,
                 avg((NOT failed)::INT) FILTER (WHERE status = 'complete') AS success_rate
-            FROM episodes GROUP BY ROLLUP (env)
+            FROM ends GROUP BY ROLLUP (env)
         ), rates AS (
             SELECT env, count(*) FILTER (WHERE whole) AS groups, count(*) FILTER (WHERE NOT whole) AS short_blocks,
                 coalesce(sum(rollouts) FILTER (WHERE NOT whole), 0)::BIGINT AS dropped,
@@ -110,45 +119,13 @@ DERIVED: dict[str, View] = {
     "incomplete": View(
         "Episodes that count in no rate, because they ended in an error or were cut off before they were stored.",
         """
-        SELECT env, status, stop_reason, count(*) AS episodes FROM episodes WHERE status <> 'complete'
+        SELECT env, status, stop_reason, count(*) AS episodes FROM ends WHERE status <> 'complete'
         GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
             "status": "`error`, or `truncated` for imported ones.",
             "stop_reason": "What ended them.",
             "episodes": "How many.",
-        },
-    ),
-    "modes": View(
-        "How often each failure mode was found; rejected labels count too.",
-        """
-        SELECT env, failure_mode, count(*) AS failures,
-            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share,
-            avg(pivot_step) AS mean_pivot, avg(num_steps) AS mean_steps
-        FROM failures WHERE failure_mode IS NOT NULL
-        GROUP BY env, failure_mode ORDER BY env, failures DESC, failure_mode""",
-        {
-            "env": "Environment name.",
-            "failure_mode": "m*.",
-            "failures": "Labels with this mode.",
-            "share": "Their share of the environment's labels that have a mode.",
-            "mean_pivot": "Mean of t*.",
-            "mean_steps": "Mean number of steps of these episodes.",
-        },
-    ),
-    "modes_by_step": View(
-        "How often a mode was pinned to a step; rejected labels count too.",
-        """
-        SELECT env, failure_mode, pivot_step, count(*) AS failures,
-            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
-        FROM failures WHERE failure_mode IS NOT NULL
-        GROUP BY env, failure_mode, pivot_step ORDER BY env, failure_mode, pivot_step""",
-        {
-            "env": "Environment name.",
-            "failure_mode": "m*.",
-            "pivot_step": "t*.",
-            "failures": "Labels with this mode and step.",
-            "share": "Their share of the environment's labels that have a mode.",
         },
     ),
     "pivots": View(
@@ -160,7 +137,10 @@ DERIVED: dict[str, View] = {
             CASE WHEN certificate.unit <> 'score' THEN certificate.budget_before - certificate.before END AS slack,
             num_steps - 1 - pivot_step AS turns_after,
             (num_steps - 1 - pivot_step) / num_steps AS lead,
-            accepted, proved, fallback, infeasible_at_start
+            accepted, proved, fallback, infeasible_at_start,
+            certificate.reference_kind AS reference, certificate.reference_pivot AS reference_pivot,
+            certificate.reference_before AS reference_need,
+            coalesce(teacher, 'none') AS writer, length(failure_reason) AS guidance_characters
         FROM failures WHERE pivot_step IS NOT NULL""",
         {
             "episode_id": "Episode.",
@@ -182,6 +162,42 @@ DERIVED: dict[str, View] = {
             "proved": "Whether an independent prover agreed; null where there is none.",
             "fallback": "Whether the last step was taken because no action was fatal.",
             "infeasible_at_start": "Whether the goal was out of reach from the start.",
+            "reference": "Kind of the better reference that stands beside the certificate; null where there is none.",
+            "reference_pivot": "The step where it loses the task; null where it does not.",
+            "reference_need": "What it needed before the pivot action.",
+            "writer": "Who wrote the guidance, or `none`.",
+            "guidance_characters": "Length of the guidance.",
+        },
+        by_shard=True,
+    ),
+    "modes": View(
+        "How often each failure mode was found; rejected labels count too.",
+        """
+        SELECT env, failure_mode, count(*) AS failures,
+            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share,
+            avg(pivot_step) AS mean_pivot, avg(num_steps) AS mean_steps
+        FROM pivots GROUP BY env, failure_mode ORDER BY env, failures DESC, failure_mode""",
+        {
+            "env": "Environment name.",
+            "failure_mode": "m*.",
+            "failures": "Labels with this mode.",
+            "share": "Their share of the environment's labels that have a mode.",
+            "mean_pivot": "Mean of t*.",
+            "mean_steps": "Mean number of steps of these episodes.",
+        },
+    ),
+    "modes_by_step": View(
+        "How often a mode was pinned to a step; rejected labels count too.",
+        """
+        SELECT env, failure_mode, pivot_step, count(*) AS failures,
+            count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
+        FROM pivots GROUP BY env, failure_mode, pivot_step ORDER BY env, failure_mode, pivot_step""",
+        {
+            "env": "Environment name.",
+            "failure_mode": "m*.",
+            "pivot_step": "t*.",
+            "failures": "Labels with this mode and step.",
+            "share": "Their share of the environment's labels that have a mode.",
         },
     ),
     "pivot_steps": View(
@@ -228,14 +244,14 @@ DERIVED: dict[str, View] = {
         "How good an inexact certificate is where a better reference stands beside it: one row an environment and kind "
         "of reference; rejected labels count too.",
         """
-        SELECT env, certificate.kind AS kind, certificate.reference_kind AS reference, count(*) AS failures,
-            count(*) FILTER (pivot_step = certificate.reference_pivot) AS agreeing,
-            avg((pivot_step = certificate.reference_pivot)::INT) AS agreement,
-            count(*) FILTER (pivot_step < certificate.reference_pivot) AS earlier,
-            count(*) FILTER (pivot_step > certificate.reference_pivot) AS later,
-            avg(pivot_step - certificate.reference_pivot) AS mean_delay,
-            avg(certificate.reference_before - certificate.before) AS mean_gap
-        FROM failures WHERE certificate.reference_pivot IS NOT NULL
+        SELECT env, kind, reference, count(*) AS failures,
+            count(*) FILTER (pivot_step = reference_pivot) AS agreeing,
+            avg((pivot_step = reference_pivot)::INT) AS agreement,
+            count(*) FILTER (pivot_step < reference_pivot) AS earlier,
+            count(*) FILTER (pivot_step > reference_pivot) AS later,
+            avg(pivot_step - reference_pivot) AS mean_delay,
+            avg(reference_need - need) AS mean_gap
+        FROM pivots WHERE reference_pivot IS NOT NULL
         GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
@@ -269,6 +285,7 @@ DERIVED: dict[str, View] = {
             "kind": "What kind of thing it found.",
             "detail": "What the rule found.",
         },
+        by_shard=True,
     ),
     "reject_kinds": View(
         "How often each rule rejected a label, and what it found.",
@@ -283,10 +300,9 @@ DERIVED: dict[str, View] = {
     "writers": View(
         "What became of the labels of each guidance writer.",
         """
-        SELECT env, coalesce(teacher, 'none') AS writer, count(*) AS labels,
-            count(*) FILTER (WHERE accepted) AS accepted, avg(accepted::INT) AS accepted_rate,
-            avg(length(failure_reason)) AS mean_characters
-        FROM failures WHERE pivot_step IS NOT NULL GROUP BY ALL ORDER BY ALL""",
+        SELECT env, writer, count(*) AS labels, count(*) FILTER (WHERE accepted) AS accepted,
+            avg(accepted::INT) AS accepted_rate, avg(guidance_characters) AS mean_characters
+        FROM pivots GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
             "writer": "Who wrote the guidance, or `none`.",

@@ -5,12 +5,16 @@ queries never run what a ``pivot.duckdb`` holds, which may come from a stranger:
 tables that PIVOT opens, in a database that can reach no file, network or extension. Groups are
 blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
 short blocks are dropped and counted (spec section 6).
+
+A summary of a million episodes would join and read them anew for every view. What holds shard by shard (blocks, pivots,
+rejects) is therefore read once for all queries of a connection, some shards at a time: labels and episodes of a shard
+belong together, so no join is larger than that, and rows that summaries need fit in memory.
 """
 
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,11 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
 }
 """Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
+
+_EPISODES_AT_ONCE = 65_536
+"""Of shards that are read together: few enough that a join of them stays under 100 MB, in files of any size."""
+_MEMORY = "512MiB"
+"""What DuckDB may take before it goes on disk. The process holds another 200 MB of libraries and open files."""
 
 
 def _sources(store: Store) -> dict[str, str]:
@@ -84,9 +93,9 @@ def _rows_of(name: str, source: str) -> str:
     return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
 
 
-def _derive_views(connection: duckdb.DuckDBPyConnection) -> None:
-    for name, view in DERIVED.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {view.sql}")
+def _derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = DERIVED) -> None:
+    for name in names:
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
 
 
 def write_database(store: Store, name: str = DATABASE) -> None:
@@ -138,24 +147,38 @@ def _plain_name(root: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def connect(root: Path, *, external: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    root: Path, queries: Sequence[str] = VIEWS, *, external: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store in a database of their own, in memory.
 
-    With ``external`` queries may read and write any file and load extensions; relative paths are those of the store.
+    Args:
+        root: the store.
+        queries: what will be run, or names of views. Of the views those that they name are there, of the tables those
+            are checked; where they name none, all views are there.
+        external: whether queries may read and write any file and load extensions; relative paths are then those of the
+            store.
 
     Raises:
         StoreError: there is no finished store, or one of its files is missing, torn or has other columns.
     """
     store = Store.open(root)
-    store.check_files(_BASE.values())
-    with duckdb.connect(config={} if external else CLOSED) as connection:
+    store.check_presence(_BASE.values())
+    needed = _needed(queries)
+    # Files of views that are read beforehand are checked by reading them.
+    store.check_files([schema for name, schema in _BASE.items() if name in needed])
+    with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
+        connection.execute(f"SET memory_limit = '{_MEMORY}'")
+        connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
+        _read_by_shard(store, connection, needed)
         for name, schema in _BASE.items():
             paths = [str(store.storage.local_path(file)) for file in store.files(schema)]
             connection.register(f"{name}_files", arrow_dataset.dataset(paths, schema=schema.arrow, format="parquet"))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
-        _derive_views(connection)
-        connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
+        shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
+        _derive_views(connection, shown)
         if not external:
+            connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
@@ -165,13 +188,58 @@ def connect(root: Path, *, external: bool = False) -> Iterator[duckdb.DuckDBPyCo
             yield connection
 
 
+def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
+    """Return the views that some queries name, and those that these rest on, each with the columns to be had of it.
+
+    A view that is read by shard rests on nothing. No columns stand for all of them.
+    """
+    needed: dict[str, set[str]] = {}
+    for query_text in queries:
+        for name in set(VIEWS).intersection(re.findall(r"\w+", query_text.lower())):
+            needed[name] = set()  # who asks for it by name may ask for any column
+    for name in [*reversed(DERIVED)]:
+        if name not in needed or DERIVED[name].by_shard:
+            continue
+        sql = DERIVED[name].sql
+        columns = set[str]() if "SELECT *" in sql or ".*" in sql else set(re.findall(r"\w+", sql))
+        for source in set(VIEWS).intersection(re.findall(r"(?:FROM|JOIN) (\w+)", sql)):
+            more = needed.get(source, columns)
+            needed[source] = more | columns if more and columns else set()
+    return needed
+
+
+def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]) -> None:
+    """Make tables of views, from some shards after the other.
+
+    Raises:
+        StoreError: a file is torn or has other columns.
+    """
+    names = [name for name in DERIVED if name in needed and DERIVED[name].by_shard]
+    if not names:
+        return
+    config, shards = store.config, store.config.shards()
+    at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
+    with _explained(store.root), _plain_name(store.storage.local_path()) as root:
+        for first in range(0, len(shards), at_once):
+            for base in (EPISODES, LABELS):
+                files = [store.table_file(base, shard) for shard in shards[first : first + at_once]]
+                source = _parquet(*(f"{root}/{file}" for file in files))
+                connection.execute(f"CREATE OR REPLACE VIEW {base.name} AS SELECT * FROM {source}")
+            _derive_views(connection, ["failures"])
+            for name in names:
+                make = f"INSERT INTO {name}" if first else f"CREATE TABLE {name} AS"
+                columns = [each for each in DERIVED[name].columns if each in needed[name]] or ["*"]
+                connection.execute(f"{make} SELECT {', '.join(columns)} FROM ({DERIVED[name].sql})")
+        connection.execute(f"DROP VIEW {EPISODES.name}; DROP VIEW {LABELS.name}")
+
+
 def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
 
     Raises:
         ConfigError: the query is wrong, or asks for what it may not; StoreError: the store is damaged.
     """
-    with connect(root, external=external) as connection:
+    with connect(root, [sql], external=external) as connection:
         return run_query(root, connection, sql)
 
 

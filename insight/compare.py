@@ -16,7 +16,7 @@ from ..datasets.views import connect, run_query
 from ..errors import ConfigError
 from ..intervals import Floats, Interval, middle, resampled_means
 
-_MODES = "SELECT DISTINCT env, failure_mode FROM failures WHERE failure_mode IS NOT NULL"
+_MODES = "SELECT DISTINCT env, failure_mode FROM pivots"
 MEASURES = {
     "success": "SELECT env, task_id, (NOT failed)::INT AS value FROM episodes WHERE status = 'complete'",
     "return": "SELECT env, task_id, episode_return AS value FROM episodes WHERE status = 'complete'",
@@ -91,7 +91,7 @@ def compare_stores(old: Path, new: Path, seed: int = 0) -> list[Comparison]:
 def measured(root: Path) -> dict[str, dict[str, Sums]]:
     """Return sums and counts by level of every measure: environment, measure, level."""
     sums: dict[str, dict[str, Sums]] = {}
-    with connect(root) as connection:
+    with connect(root, [*MEASURES.values(), _MODES]) as connection:
         for name, values in MEASURES.items():
             rows = run_query(
                 root,
@@ -104,7 +104,7 @@ def measured(root: Path) -> dict[str, dict[str, Sums]]:
             root,
             connection,
             f"""SELECT m.env, m.failure_mode, f.task_id, count(*) FILTER (f.failure_mode = m.failure_mode), count(*)
-            FROM ({_MODES}) m JOIN failures f USING (env) WHERE f.failure_mode IS NOT NULL GROUP BY ALL ORDER BY ALL""",
+            FROM ({_MODES}) m JOIN pivots f USING (env) GROUP BY ALL ORDER BY ALL""",
         )[1]
         for env, mode, task, total, count in rows:
             sums[env].setdefault(f"mode {mode}", {})[task] = (float(total), count)

@@ -45,7 +45,7 @@ def save_plots(root: Path, suffix: str = "png") -> dict[str, bytes]:
     """
     store = Store.open(root)
     pictures: dict[str, Figure | None] = {}
-    with connect(root) as connection:
+    with connect(root, _VIEWS) as connection:
         for name, draw in _OF_VIEWS.items():
             pictures[name] = draw(root, connection)
     if SETTINGS_FILE in store.manifest():
@@ -227,6 +227,7 @@ def _legend(figure: Figure, panels: Sequence[Any]) -> None:
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found) or 1, frameon=False)
 
 
+_VIEWS = ("groups", "modes", "modes_by_step", "slack_at_pivot")
 _OF_VIEWS: dict[str, Callable[[Path, duckdb.DuckDBPyConnection], Figure | None]] = {
     "return_ladder": return_ladder,
     "modes": mode_bars,

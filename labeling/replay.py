@@ -9,7 +9,7 @@ with the next.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -61,6 +61,22 @@ class Replayer:
         """
         self._guarded(self._check, episode)
 
+    def play(
+        self, state: str, instruction: str, plays: Iterable[tuple[str, str | None, bool]]
+    ) -> tuple[list[float], bool]:
+        """Execute the steps of an episode, up to its end; return their rewards and whether it reached the goal.
+
+        Args:
+            state: the level.
+            instruction: that the agent was given.
+            plays: action, payload and whether the reply kept the format, of every step.
+
+        Raises:
+            DisagreementError: the steps do not fit, end too early or too late, or the environment breaks.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
+        """
+        return self._guarded(self._play, state, instruction, plays)
+
     def state_after(self, episode: "FailedEpisode", steps: int) -> str:
         """Return the state text after the first ``steps`` actions.
 
@@ -108,42 +124,57 @@ class Replayer:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
         ids = self._ids_of(episode.initial_state)
         exact, tolerance = env.config.repeats_exactly, env.config.tolerance
-        frame = self._start(episode)
+        frame = self._start(episode.initial_state)
         if exact and self._id(ids, frame) != frame_ids[0]:
             raise DisagreementError("frame", "the first frame is another one")
-        last = episode.num_steps - 1
-        ended = succeeded = False
-        for t, action in enumerate(episode.actions):
-            frame, reward, terminated, truncated, info = self._step(t, action, episode.payloads[t])
+        told: Mapping[str, Any] = {}
+        plays = zip(episode.actions, episode.payloads, episode.action_valid, strict=True)
+        for t, (frame, reward, told) in enumerate(self._played(plays)):
             if not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
                 raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            told = judged(info, episode.action_valid[t])
             found = _settled(told, logged, tolerance) if tolerance else told
             if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
                 raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError("frame", f"the one after step {t} is another one")
-            ended = terminated or truncated
-            if env.profile.has_success_bit:
-                succeeded = bool(info.get("success"))
-            else:
-                succeeded = ended and sum(rewards[: t + 1], 0.0) >= env.success_return
-            if ended and t < last:
-                raise DisagreementError("end", f"the episode is over after step {t}, the log goes on")
-        if not ended:
-            raise DisagreementError("end", f"the episode is not over after step {last}, the log stops there")
-        if succeeded:
+        if self._is_success(told, rewards):
             raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
+    def _play(
+        self, state: str, instruction: str, plays: Iterable[tuple[str, str | None, bool]]
+    ) -> tuple[list[float], bool]:
+        self._start(state, instruction)
+        steps = list(self._played(plays))
+        rewards = [float(reward) for _, reward, _ in steps]
+        return rewards, self._is_success(steps[-1][2], rewards)
+
+    def _played(self, plays: Iterable[tuple[str, str | None, bool]]) -> Iterator[tuple[Frame, Any, Mapping[str, Any]]]:
+        """Yield frame, reward and the judged ``info`` of every step; the last one has to be the end."""
+        ended, t = False, -1
+        for t, (action, payload, valid) in enumerate(plays):
+            if ended:
+                raise DisagreementError("end", f"the episode is over after step {t - 1}, the log goes on")
+            frame, reward, terminated, truncated, info = self._step(t, action, payload)
+            ended = terminated or truncated
+            yield frame, reward, judged(info, valid)
+        if not ended:
+            raise DisagreementError("end", f"the episode is not over after step {t}, the log stops there")
+
+    def _is_success(self, told: Mapping[str, Any], rewards: Sequence[float]) -> bool:
+        """Whether an episode that is over reached the goal, by its last ``info`` or its return."""
+        if self._env.profile.has_success_bit:
+            return bool(told.get("success"))
+        return sum(rewards, 0.0) >= self._env.success_return
+
     def _state_after(self, episode: "FailedEpisode", steps: int) -> str:
-        self._start(episode)
+        self._start(episode.initial_state)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
         return self._env.state_text()
 
     def _states(self, episode: "FailedEpisode") -> list[str]:
-        self._start(episode)
+        self._start(episode.initial_state)
         texts = [self._env.state_text()]
         for t, action in enumerate(episode.actions):
             self._step(t, action, episode.payloads[t])
@@ -163,9 +194,10 @@ class Replayer:
         height, width = frame.shape[:2]
         return EncodedFrame(frame_id(frame), width, height, *self._env.encode_frame(frame))
 
-    def _start(self, episode: "FailedEpisode") -> Frame:
+    def _start(self, state: str, instruction: str | None = None) -> Frame:
         try:
-            return self._env.reset(options={"state": episode.initial_state})[0]
+            told = {} if instruction is None else {"instruction": instruction}
+            return self._env.reset(options={"state": state} | told)[0]
         except (ConfigError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:

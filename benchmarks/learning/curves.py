@@ -16,7 +16,7 @@ STYLES = ("-", "--", ":", "-.")
 
 def draw(runs: list[Path], beat: float | None, path: Path) -> None:
     """Draw accuracy over records; ``beat`` is a line in percent that is to be passed."""
-    figure = need("matplotlib.figure", "train").Figure(figsize=(7.5, 4.2), layout="constrained")
+    figure = need("matplotlib.figure", "train").Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.add_subplot()
     for run, style in zip(runs, STYLES, strict=False):
         points: list[dict[str, Any]] = [
@@ -39,7 +39,7 @@ def draw(runs: list[Path], beat: float | None, path: Path) -> None:
     axes.set(xlabel="records, thousands (reading records included)", ylabel="%", ylim=(0, 103))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=100, facecolor="white")
 
 

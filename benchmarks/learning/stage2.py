@@ -45,16 +45,17 @@ MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 LOW, HIGH = 0.50, 0.65
 """Success at which teaching stops."""
 CARELESS = 0.5
-"""How often the expert makes any of the four moves. A player of a careful one would reach the same success by telling
-some pictures apart and others not at all, and whether those are told apart later is a matter of its first weights."""
+"""How often the expert makes any of the four moves, once the player can read the pictures."""
 LESSONS, REPLIES = 2400, 32
 """Most lessons, and replies in each."""
+READS = 0.35 * log(4) / 6
+"""Nats a token at which the player reads the pictures; guessing which of four moves follows costs log 4 of six."""
 _RIGHT, _WRONG = 1 - CARELESS * 3 / 4, CARELESS / 4
-UNDERSTOOD = 1.04 * -(_RIGHT * log(_RIGHT) + 3 * _WRONG * log(_WRONG)) / 6
-"""Nats a token over some lessons, a little above those of a player that knows the six tokens of a reply and how often
-the expert makes each of the four moves in every picture: nobody can know more."""
+KNOWS = 1.04 * -(_RIGHT * log(_RIGHT) + 3 * _WRONG * log(_WRONG)) / 6
+"""Nats a token a little above those of a player that knows how often the careless expert makes each move in every
+picture: nobody can know more."""
 LOOKED_BACK = 30
-"""Lessons over which they are averaged."""
+"""Lessons over which both are averaged."""
 GOAL, WITHIN = 0.85, 60
 SMOOTHED = 3
 """Updates over which success is averaged."""
@@ -136,8 +137,13 @@ def success_of(levels: Levels, model: Any, encoder: Encoder, seed: int, tasks: t
     return sum(bool(episode.success) for episode in episodes) / len(episodes)
 
 
-def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH) -> float:
-    """Save a player that succeeds in ``low`` to ``high`` of its episodes; return in how many it does."""
+def taught_player(folder: Path, seed: int) -> float:
+    """Save a player that succeeds in ``LOW`` to ``HIGH`` of its episodes; return in how many it does.
+
+    A careful expert teaches it to read the pictures, a careless one to err in all of them. One that was taught by the
+    careful expert alone, and not to the end, would reach the same success by telling some pictures apart and others
+    not at all, and whether it learns those later is a matter of its first weights.
+    """
     levels = plan_levels(settings_of("none", seed=seed))
     model, processor = make_player(texts_of(levels), seed)
     encoder = Encoder(processor)
@@ -145,24 +151,30 @@ def taught_player(folder: Path, seed: int, low: float = LOW, high: float = HIGH)
     taught = list(lessons(levels, scorer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     draw, losses, seen = random.Random(seed), deque[float](maxlen=LOOKED_BACK), list[float]()
-    for step in range(1, LESSONS + 1):
+    careless = False
+    for _ in range(LESSONS):
         rows = []
         for prompt, best in draw.choices(taught, k=REPLIES):
-            action = draw.choice(list(MOVES)) if draw.random() < CARELESS else best
+            action = draw.choice(list(MOVES)) if careless and draw.random() < CARELESS else best
             rows.append(Row(prompt, tuple(encoder.reply_tokens(f"<think></think><action>{action}</action>"))))
         optimizer.zero_grad()
         loss = -scorer(model, rows).mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        if sum(losses) / LOOKED_BACK < UNDERSTOOD and len(losses) == LOOKED_BACK and step % 10 == 0:
-            success = success_of(levels, model.eval(), encoder, seed, levels.train, 3)
-            seen.append(round(success, 2))
-            if low <= success <= high:
-                model.save_pretrained(folder)
-                processor.save_pretrained(folder)
-                return success
-    raise RuntimeError(f"success never came to {low} to {high} within {LESSONS} lessons, but was {seen}")
+        if len(losses) < LOOKED_BACK or sum(losses) / LOOKED_BACK > (KNOWS if careless else READS):
+            continue
+        losses.clear()
+        if not careless:
+            careless = True
+            continue
+        success = success_of(levels, model.eval(), encoder, seed, levels.train, 3)
+        seen.append(round(success, 2))
+        if LOW <= success <= HIGH:
+            model.save_pretrained(folder)
+            processor.save_pretrained(folder)
+            return success
+    raise RuntimeError(f"success never came to {LOW} to {HIGH} within {LESSONS} lessons, but was {seen}")
 
 
 def negated(rollouts: Any, config: RlConfig) -> Groups:

@@ -4,6 +4,7 @@ The replies of the policy are taken as they are stored; everything around them i
 the logged actions, the new actions are given to a new environment, and rewards, end, returns, lift and success follow.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -15,10 +16,12 @@ from ...datasets.parquet import read_table
 from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
-from ...environments.base import PivotEnv, Task
+from ...environments.base import Task
 from ...errors import StoreError
+from ...labeling.replay import DisagreementError, Replayer
 from ...records import from_row
-from ...rollouts.base import judged
+from ...rollouts.base import TaskRollouts
+from ...rollouts.loop import Batch, run_batches
 from .arms import PROBE_ARMS
 from .rates import probe_settings
 from .records import (
@@ -32,6 +35,8 @@ from .records import (
     probe_file,
     suffix_return,
 )
+from .rollback import rollback_policy
+from .shard import ShardProbe
 
 
 def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
@@ -45,9 +50,10 @@ def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
     manifest = store.manifest()
     present = set(store.storage.listing(FOLDER))
     listed = {name for name in manifest if name.startswith(f"{FOLDER}/")}
-    problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
     if SETTINGS_FILE not in listed:
-        return problems
+        unfinished = f"the file is not in manifest.json: a probe did not finish; run: pivot probe {store.root}"
+        return [f"{name}: {unfinished}" for name in sorted(present)]
+    problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
     expected = {SETTINGS_FILE, *map(probe_file, store.config.shards())}
     problems += [f"{name}: a file that a probe does not make" for name in sorted(listed - expected)]
     for shard in store.config.shards():
@@ -75,7 +81,8 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     problems = [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
     env = store.run.env(shard.env)
     config = env.config if follow else env.config.without_locations()
-    live = env.type(config) if config.repeats_exactly else None  # a simulator is not started to verify
+    live = Replayer(env.type(config)) if config.repeats_exactly else None  # a simulator is not started to verify
+    tolerance = config.tolerance or 1e-9
     try:
         for row in current:
             episode, label = episodes.get(row.episode_id), labels.get(row.episode_id)
@@ -83,12 +90,41 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
                 continue  # counted above
             found = _claims(row, episode, label)
             if not found and live is not None and row.status is RetryStatus.DONE:
-                live.draw_frames = False
-                found = _replayed(live, row, episode, steps[row.episode_id], settings.gamma)
+                found = _replayed(live, tolerance, row, episode, steps[row.episode_id], settings.gamma)
             problems += [f"{name} {row.retry_id}: {text}" for text in found]
     finally:
         if live is not None:
             live.close()
+    if current and live is not None and not problems and config == env.config and store.run.policy().is_stand_in:
+        problems += [f"{name} {text}" for text in _unplayed_problems(store, shard, settings, current)]
+    return problems
+
+
+def _unplayed_problems(store: Store, shard: Shard, settings: ProbeSettings, rows: Sequence[Retry]) -> list[str]:
+    """Make those retries of an embedded policy again that the rows say could not be played.
+
+    What a model gave cannot be asked for again: the broken retries of a served policy stay owed, and are counted.
+    """
+    done = {row.retry_id: row for row in rows if row.status in (RetryStatus.DONE, RetryStatus.NO_SUFFIX)}
+    policy = rollback_policy(store)
+    work = ShardProbe(store, shard, settings, policy, done)
+
+    def receive(_: Batch, records: list[TaskRollouts]) -> None:
+        work.receive(records)
+
+    asyncio.run(run_batches(work.batches(), policy, receive))
+    stored = {row.retry_id: row for row in rows}
+    problems: list[str] = []
+    for row in work.rows:
+        other = stored.get(row.retry_id)
+        if other is None:
+            problems.append(f"{row.retry_id}: the retry of {row.episode_id} in arm {row.arm} is there under another id")
+            continue
+        different = [each.name for each in fields(Retry) if getattr(row, each.name) != getattr(other, each.name)]
+        problems += [
+            f"{row.retry_id}: its {each} is {getattr(other, each)!r}, made again it is {getattr(row, each)!r}"
+            for each in different[:1]
+        ]
     return problems
 
 
@@ -139,35 +175,30 @@ def _claims(row: Retry, episode: Mapping[str, Any], label: Mapping[str, Any]) ->
 
 
 def _replayed(
-    env: PivotEnv, row: Retry, episode: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], gamma: float
+    replayer: Replayer,
+    tolerance: float,
+    row: Retry,
+    episode: Mapping[str, Any],
+    steps: Sequence[Mapping[str, Any]],
+    gamma: float,
 ) -> list[str]:
     """Re-execute a retry and compare what it claims."""
     start = row.restore_step or 0
     actions, payloads, rewards, valid = row.actions or [], row.payloads or [], row.rewards or [], row.action_valid or []
     if not len(actions) == len(payloads) == len(rewards) == len(valid) == len(row.responses or []):
         return ["its columns are of different lengths"]
-    tolerance = env.config.tolerance or 1e-9
     task = Task(**{each.name: episode[each.name] for each in fields(Task)})
-    env.reset(options={"state": task.initial_state, "instruction": task.instruction})
     plays = [(step["action"], step["payload"], step["action_valid"]) for step in steps[:start]]
     plays += [(action, payload or None, ok) for action, payload, ok in zip(actions, payloads, valid, strict=True)]
-    got: list[float] = []
-    ended, told = False, {}
-    for t, (action, payload, ok) in enumerate(plays):
-        if ended:
-            return [f"it goes on after step {t - 1}, where the episode is over"]
-        _, reward, terminated, truncated, info = env.step(env.encode_action(action, payload))
-        told = judged(info, ok)
-        got.append(float(reward))
-        ended = terminated or truncated
-    if not ended:
-        return ["it stops before the episode is over"]
+    try:
+        got, success = replayer.play(task.initial_state, task.instruction, plays)
+    except DisagreementError as error:
+        return [str(error)]
     problems: list[str] = []
     for t, (mine, stored) in enumerate(zip(got[start:], rewards, strict=True), start):
         if not isclose(mine, stored, rel_tol=0, abs_tol=tolerance):
             problems.append(f"step {t} gives {mine}, the row says {stored}")
     logged = [step["reward"] for step in steps]
-    success = bool(told["success"]) if env.profile.has_success_bit else sum(got) >= env.success_return - tolerance
     old, new = suffix_return(logged, start, gamma), suffix_return(list(rewards), 0, gamma)
     for name, value in (("old_return", old), ("new_return", new)):
         if not isclose(getattr(row, name), value, rel_tol=0, abs_tol=1e-9):

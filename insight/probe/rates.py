@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
+import duckdb
 import polars as pl
 
+from ...datasets.derived_views import DERIVED
 from ...datasets.parquet import read_table
 from ...datasets.store import Store
+from ...datasets.views import CLOSED
 from ...errors import StoreError
 from ...intervals import Interval, middle, resampled_means, sums_by_level
-from ...rollouts.base import GROUP_SIZE
 from .arms import PROBE_ARMS
-from .records import DECIMALS, PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
+from .records import PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
 
 EXACT = "exact"
 
@@ -167,25 +168,15 @@ def _new_totals(first: pl.DataFrame, episodes: pl.DataFrame) -> dict[str, float]
 def _group_rates(
     episodes: pl.DataFrame, totals: dict[str, float], won: set[str]
 ) -> tuple[int, float | None, float | None]:
-    keys = ["run_id", "group_id", "policy", "policy_config", "env_config"]
-    ordered = episodes.sort([*keys, "sample_idx"])
-    ids = ordered["episode_id"].to_list()
-    returns = [totals.get(name, old) for name, old in zip(ids, ordered["episode_return"], strict=True)]
-    failed = [lost and name not in won for name, lost in zip(ids, ordered["failed"], strict=True)]
-    blocks = (
-        ordered.select(keys)
-        .with_columns(
-            pl.Series("value", np.round(np.asarray(returns, float), DECIMALS)),
-            pl.Series("failed", failed, dtype=pl.Boolean),
-        )
-        .with_columns((pl.int_range(pl.len()).over(keys) // GROUP_SIZE).alias("block"))
-        .group_by([*keys, "block"])
-        .agg(pl.len().alias("size"), pl.col("value").n_unique(), pl.col("failed").all())
-        .filter(pl.col("size") == GROUP_SIZE)
-    )
-    if not blocks.height:
-        return 0, None, None
-    return blocks.height, float((blocks["value"] == 1).mean()), float(blocks["failed"].mean())  # pyright: ignore[reportArgumentType]
+    ids = episodes["episode_id"].to_list()
+    returns = [totals.get(name, old) for name, old in zip(ids, episodes["episode_return"], strict=True)]
+    failed = [lost and name not in won for name, lost in zip(ids, episodes["failed"], strict=True)]
+    changed = episodes.with_columns(pl.Series("episode_return", returns, pl.Float64), pl.Series("failed", failed))
+    with duckdb.connect(config=CLOSED) as connection:
+        connection.register("episodes", changed.to_arrow())
+        rates = "count(*), avg(sigma0::INT), avg(all_fail::INT)"
+        answer = connection.execute(f"SELECT {rates} FROM ({DERIVED['blocks'].sql}) WHERE whole").fetchone()
+    return answer or (0, None, None)
 
 
 def refuted_labels(store: Store) -> list[Refuted]:

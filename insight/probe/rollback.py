@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...datasets.store import Store
 from ...environments.base import Task
 from ...errors import PolicyError
 from ...messages import PromptMessages
@@ -116,6 +117,11 @@ class RollbackPolicy(Policy):
     async def aclose(self) -> None:
         """Let go of what the policy holds."""
         await self._policy.aclose()
+
+
+def rollback_policy(store: Store) -> RollbackPolicy:
+    """Return the policy of a store, ready to play its failures again."""
+    return RollbackPolicy(store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
 
 
 def finish_row(

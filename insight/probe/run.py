@@ -7,21 +7,25 @@ loop, so that the model is kept busy across them. Whatever is finished is kept: 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ...datasets.config import RunConfig, Shard
 from ...datasets.progress import Reporter
+from ...datasets.schema import LABELS
 from ...datasets.store import Store
 from ...errors import ConfigError
 from ...rollouts.base import TaskRollouts
+from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
 from ...storage import FileRecord
 from .arms import PROBE_ARMS
+from .hints import own_hints
 from .rates import probe_settings
-from .records import SETTINGS_FILE, ProbeSettings, settings_record
-from .rollback import RollbackPolicy
-from .shard import ShardProbe
+from .records import FOLDER, SETTINGS_FILE, ProbeSettings, settings_record
+from .rollback import rollback_policy
+from .shard import ShardProbe, hints_of, inputs_of, known_rows
 
 STAGE = "probe"
 
@@ -54,7 +58,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
     Args:
         root: the store; its policy plays.
         settings: arms, resamples, discount.
-        reporter: is told how far the work has come, in retries.
+        reporter: is told how far the work has come, in failures.
         stream: runs the shards of a policy that needs no model; by default one after the other in this process.
 
     Raises:
@@ -69,17 +73,25 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
     store.run.policy().check()
     with store.storage.lock():
         _refuse_to_drop(store, settings)
-        manifest = store.manifest()
+        manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
+        same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
+        if SETTINGS_FILE in store.manifest() and not same:
+            store.write_manifest(manifest)  # which would otherwise name files that a kill left in another state
         shards = store.config.shards()
-        reporter.start(STAGE, len(shards))
+        failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
+        reporter.start(STAGE, sum(failures.values()))
+
+        def told(shard: Shard) -> None:
+            reporter.advance(STAGE, failures[shard])
+
         if store.run.served:
-            done = _in_one_loop(store, settings, shards, reporter)
+            done = _in_one_loop(store, settings, shards, told)
         else:
             done = []
             arguments = [(root, store.config, settings, shard) for shard in shards]
             for each in (stream or _one_by_one)(probe_shard, arguments):
                 done.append(each)
-                reporter.advance(STAGE, 1)
+                told(each.shard)
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
@@ -105,10 +117,6 @@ def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, .
         yield call(*each)
 
 
-def _policy_of(store: Store) -> RollbackPolicy:
-    return RollbackPolicy(store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
-
-
 def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:
     """Probe one shard in an event loop of its own.
 
@@ -116,7 +124,7 @@ def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: S
         StoreError, ConfigError: as :func:`probe_store` says.
     """
     store = Store(root, config)
-    policy = _policy_of(store)
+    policy = rollback_policy(store)
     work = ShardProbe(store, shard, settings, policy)
 
     def receive(_: Batch, records: list[TaskRollouts]) -> None:
@@ -126,25 +134,41 @@ def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: S
     return ShardDone(shard, work.write(), len(work.rows), work.pending)
 
 
-def _in_one_loop(store: Store, settings: ProbeSettings, shards: Sequence[Shard], reporter: Reporter) -> list[ShardDone]:
-    policy = _policy_of(store)
+def _in_one_loop(
+    store: Store, settings: ProbeSettings, shards: Sequence[Shard], told: Callable[[Shard], None]
+) -> list[ShardDone]:
+    policy = rollback_policy(store)
     done: list[ShardDone] = []
+    opened: list[ShardProbe] = []
+    hints: dict[str, str] = {}
+    if any(PROBE_ARMS[arm].hint == "self" for arm in settings.arms):
+        there = [known_rows(store, shard, inputs_of(store, shard, settings, policy)).values() for shard in shards]
+        hints = own_hints(store, shards, hints_of(chain.from_iterable(there)))
 
     def finish(work: ShardProbe) -> None:
         done.append(ShardDone(work.shard, work.write(), len(work.rows), work.pending))
-        reporter.advance(STAGE, 1)
+        told(work.shard)
 
     def batches() -> Iterator[Batch]:
         for shard in shards:
-            work = ShardProbe(store, shard, settings, policy)
+            work = ShardProbe(store, shard, settings, policy, hints=hints)
             if not work.pending:
                 finish(work)
+                continue
+            opened.append(work)
             yield from work.batches()
 
     def receive(batch: Batch, records: list[TaskRollouts]) -> None:
         work: ShardProbe = batch.work
         if work.receive(records):
+            opened.remove(work)
             finish(work)
 
-    asyncio.run(run_batches(batches(), policy, receive))
+    try:
+        asyncio.run(run_batches(batches(), policy, receive))
+    except (*ENDS_THE_RUN, KeyboardInterrupt):
+        for work in opened:  # a retry costs a model as much as a rollout: keep those of shards that are not over
+            if work.played:
+                work.write()
+        raise
     return done

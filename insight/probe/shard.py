@@ -1,23 +1,23 @@
 """One shard of a store, probed: its failures are planned in every arm, played again, and written down.
 
 Rows that are there already are kept when they were made from the same labels and settings, so more arms or resamples,
-or a run after a kill, only play what is missing. Retries that broke are owed, and played again.
+or a run after a kill, only play what is missing. Retries that broke are owed, and played again; those that a run did
+not come to are stored as broken, too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cached_property
 from typing import Any
 
-from ...datasets.config import PartConfig, Shard
+from ...datasets.config import Shard
 from ...datasets.parquet import read_table, write_tables
-from ...datasets.run import Run, RunEnv
+from ...datasets.run import RunEnv
 from ...datasets.schema import EPISODES, LABELS, STEPS
-from ...datasets.store import Store, shard_frames
-from ...datasets.tables import failed_episodes, steps_by_episode
+from ...datasets.store import Store
+from ...datasets.tables import steps_by_episode
 from ...environments.base import Task
 from ...identity import canonical_json, digest
-from ...labeling.label import label_episodes
 from ...records import from_row, to_row
 from ...rollouts.base import TaskRollouts
 from ...rollouts.ids import episode_id
@@ -25,31 +25,50 @@ from ...rollouts.loop import Batch
 from ...storage import FileRecord
 from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
+from .hints import own_hints
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
 from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row
 
-EMBEDDED_WRITER = "template"
-"""Writes the hints of an embedded policy, which has no model that could."""
 _ARMS_A_FAILURE, _SAMPLES_AN_ARM = 64, 10_000
 """Room for more arms and resamples, so that ids of retries never move."""
+_PLANNED = tuple(each.name for each in fields(Retry) if each.default is MISSING and each.name != "status")
+"""What is known of a retry before it is played: all that it needs."""
+UNASKED = "the policy's model gave no answer when it was asked for a hint"
+UNPLAYED = "not played yet: the probe was stopped"
 
 
 class ShardProbe:
     """The retries of one shard."""
 
-    def __init__(self, store: Store, shard: Shard, settings: ProbeSettings, policy: RollbackPolicy) -> None:
+    def __init__(
+        self,
+        store: Store,
+        shard: Shard,
+        settings: ProbeSettings,
+        policy: RollbackPolicy,
+        known: Mapping[str, Retry] | None = None,
+        hints: Mapping[str, str] | None = None,
+    ) -> None:
         """Plan the retries of a shard, and give those that are to be played to ``policy``.
+
+        Args:
+            store: the store, and ``shard`` one of it.
+            shard: which one.
+            settings: of the probe.
+            policy: plays.
+            known: rows that are there already, by id; by default those that an earlier run left.
+            hints: of arm ``self``, by episode; by default they are written here.
 
         Raises:
             StoreError: a table of the store cannot be read.
         """
         self.shard = shard
-        self._store, self._settings, self._policy = store, settings, policy
+        self._store, self._settings, self._policy, self._given_hints = store, settings, policy, hints
         self._env: RunEnv = store.run.env(shard.env)
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0
-        known = self._known_rows()
+        known = known_rows(store, shard, self._inputs) if known is None else known
         for failure in self._failures():
             for name in PROBE_ARMS:
                 if name in settings.arms:
@@ -81,16 +100,7 @@ class ShardProbe:
 
     @cached_property
     def _own_hints(self) -> Mapping[str, str]:
-        """What the policy's own model writes about each failure, by episode."""
-        store, config = self._store, self._store.config
-        own = config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
-        writer = Run(config.model_copy(update={"teacher": own})).writer()
-        episodes = failed_episodes(store.read(EPISODES, self.shard), store.read(STEPS, self.shard))
-        frames = shard_frames(store, self.shard) if writer.needs_pictures else None
-        labels = label_episodes(
-            episodes, self._env.solver(), writer, [], str(config.label_version), config.target_vocabulary, frames
-        )
-        return {label.episode_id: label.failure_reason or "" for label in labels}
+        return own_hints(self._store, [self.shard], {}) if self._given_hints is None else self._given_hints
 
     def _hint(self, failure: Failure, arm: str) -> str | None:
         kind = PROBE_ARMS[arm].hint
@@ -98,7 +108,7 @@ class ShardProbe:
             return None
         if kind == "teacher":
             return failure.guidance
-        return self._own_hints.get(failure.episode_id, "")
+        return self._own_hints.get(failure.episode_id)
 
     def _plan(self, failure: Failure, arm: str, known: Mapping[str, Retry]) -> None:
         env, hint = self._env, self._hint(failure, arm)
@@ -126,16 +136,21 @@ class ShardProbe:
                 kind=failure.kind,
                 restore_step=step,
                 hint=hint,
-                status=RetryStatus.NO_SUFFIX if step is None else RetryStatus.NO_HINT,
+                status=RetryStatus.NO_SUFFIX,
                 policy=self._policy.name,
                 policy_config=canonical_json(policy_config),
             )
             old = known.get(retry_id)
-            if old is not None and (old.pivot_step, old.hint) == (row.pivot_step, row.hint):
+            if old is not None and all(getattr(old, name) == getattr(row, name) for name in _PLANNED):
                 self.rows.append(old)
                 continue
             self.rows.append(row)
-            if step is not None and hint != "":
+            if step is not None and hint == "":
+                row.status = RetryStatus.NO_HINT
+            elif step is not None and hint is None and PROBE_ARMS[arm].hint != "none":
+                row.status, row.error = RetryStatus.ERROR, UNASKED
+            elif step is not None:
+                row.status, row.error = RetryStatus.ERROR, UNPLAYED
                 plan = Planned(failure, step, hint)
                 self._planned[retry_id] = row, plan, place
                 self._policy.planned[retry_id] = plan
@@ -158,41 +173,33 @@ class ShardProbe:
     def receive(self, records: Sequence[TaskRollouts]) -> bool:
         """Take in what was played of one level; return whether it was the last one.
 
-        A run that stops hands on what it has: the rest stays unplayed, and is owed.
+        A run that stops hands on the levels that hold something finished: the others stay unplayed, and are owed.
         """
         config = self._env.config
         for retry_id, episode in episodes_of(records).items():
             row, plan, _ = self._planned[retry_id]
+            row.error = None
             finish_row(
                 row, plan, episode, self._settings, exact=config.repeats_exactly, tolerance=config.tolerance or 1e-9
             )
         self._left -= 1
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be played."""
         return self._left == 0
+
+    @property
+    def played(self) -> int:
+        """How many retries were played to an end."""
+        return sum(row.status is not RetryStatus.ERROR for row, _, _ in self._planned.values())
 
     # On disk
 
     @property
-    def inputs(self) -> str:
-        """Digest of what decides a row besides its arm and sample."""
-        store, manifest = self._store, self._store.manifest()
-        files = [store.table_file(schema, self.shard) for schema in (EPISODES, STEPS, LABELS)]
-        return digest(
-            {
-                "version": VERSION,
-                "gamma": self._settings.gamma,
-                "policy": self._policy.config_for(self.shard.env),
-                "files": [manifest[name].sha256 for name in files],
-            }
-        )
-
-    def _known_rows(self) -> dict[str, Retry]:
-        """Rows of an earlier run that still hold, by id; those that broke are left out."""
-        store, name = self._store, probe_file(self.shard)
-        receipt = Receipt.read(store.storage, receipt_file(self.shard))
-        if receipt is None or not receipt.holds(store.storage, self.inputs):
-            return {}
-        rows = [from_row(Retry, row) for row in read_table(store.storage, name, PROBE).to_pylist()]
-        return {row.retry_id: row for row in rows if row.status is not RetryStatus.ERROR}
+    def _inputs(self) -> str:
+        return inputs_of(self._store, self.shard, self._settings, self._policy)
 
     def write(self) -> dict[str, FileRecord]:
         """Write the rows of the shard and its receipt; return the manifest entries.
@@ -204,5 +211,32 @@ class ShardProbe:
         files = write_tables(store.storage, [(probe_file(self.shard), PROBE, table)])
         owed = sum(row.status is RetryStatus.ERROR for row in self.rows)
         facts: dict[str, Any] = {"retries": len(self.rows), "owed": owed}
-        Receipt(self.inputs, files, facts).write(store.storage, receipt_file(self.shard))
+        Receipt(self._inputs, files, facts).write(store.storage, receipt_file(self.shard))
         return files
+
+
+def inputs_of(store: Store, shard: Shard, settings: ProbeSettings, policy: RollbackPolicy) -> str:
+    """Return a digest of what decides the rows of a shard besides their arms and samples."""
+    manifest = store.manifest()
+    return digest(
+        {
+            "version": VERSION,
+            "gamma": settings.gamma,
+            "policy": policy.config_for(shard.env),
+            "files": [manifest[store.table_file(schema, shard)].sha256 for schema in (EPISODES, STEPS, LABELS)],
+        }
+    )
+
+
+def known_rows(store: Store, shard: Shard, inputs: str) -> dict[str, Retry]:
+    """Return the rows of an earlier run that still hold, by id; those that broke are left out."""
+    receipt = Receipt.read(store.storage, receipt_file(shard))
+    if receipt is None or not receipt.holds(store.storage, inputs):
+        return {}
+    rows = [from_row(Retry, row) for row in read_table(store.storage, probe_file(shard), PROBE).to_pylist()]
+    return {row.retry_id: row for row in rows if row.status is not RetryStatus.ERROR}
+
+
+def hints_of(rows: Iterable[Retry]) -> dict[str, str]:
+    """Return the hints of arm ``self`` that some rows tell, by episode."""
+    return {row.episode_id: row.hint for row in rows if row.hint is not None and PROBE_ARMS[row.arm].hint == "self"}

@@ -19,13 +19,14 @@ from ...datasets.store import Store
 from ...errors import ConfigError, PivotError
 from .contents import CHUNK, Contents, Selection, chunk_name, contents
 from .overview import overview
-from .pages import ShardPages
+from .pages import Page, ShardPages
 from .plain import json_text, script
 from .site import ASSETS, asset
 
 HOST = "127.0.0.1"
 SHARDS_KEPT = 3
 """Shards that are kept in memory: where one looks, and what lies beside it."""
+PAGES_KEPT = 3 * CHUNK
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -61,6 +62,7 @@ class LiveSite:
         self._shards = self._store.config.shards()
         self.contents: Contents = contents(self._store, selection)
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
+        self._recent: OrderedDict[tuple[int, int], Page] = OrderedDict()
         self._lock = Lock()
 
     def content(self, name: str) -> bytes | None:
@@ -105,9 +107,18 @@ class LiveSite:
     def _plot(self, name: str) -> bytes | None:
         return self._overview[1].get(f"plots/{name}")
 
+    def _made(self, shard: int, row: int) -> Page:
+        """Make a page, or take it from those made last: its pictures are asked for one by one."""
+        place = shard, row
+        if place not in self._recent:
+            self._recent[place] = self._pages(shard).page(row)
+            if len(self._recent) > PAGES_KEPT:
+                self._recent.popitem(last=False)
+        self._recent.move_to_end(place)
+        return self._recent[place]
+
     def _text(self, index: int) -> str:
-        shard, row = self.contents.places[index]
-        return json_text(self._pages(shard).page(row).record)
+        return json_text(self._made(*self.contents.places[index]).record)
 
     def _page(self, number: str) -> bytes | None:
         index = int(number)
@@ -128,7 +139,7 @@ class LiveSite:
     def _drawn(self, name: str, shard: str, row: str) -> bytes | None:
         if (int(shard), int(row)) not in self._shown:
             return None
-        return self._pages(int(shard)).page(int(row)).drawn.get(name)
+        return self._made(int(shard), int(row)).drawn.get(name)
 
     @cached_property
     def _shown_shards(self) -> set[int]:

@@ -5,9 +5,7 @@ twice: as JSON for programs, and, eight to a file, as the script that a browser 
 when or where it was made: equal stores give equal files.
 """
 
-import contextlib
-import os
-from collections.abc import Iterator
+import shutil
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -49,15 +47,20 @@ def write_report(root: Path, target: Path, selection: Selection, reporter: Repor
     store = Store.open(root)
     check_target(target)
     listed = contents(store, selection)
-    target = Path(os.path.abspath(target))  # noqa: PTH100 - a link may be meant as such
+    target = target.resolve()
     staged = target.with_name(f".{target.name}.new")
     workplace = LocalStorage(staged)
     with workplace.lock():
         for name in workplace.entries():
             if name != ".lock":
                 workplace.delete(name)
-        with _explained(target):
+        try:
             _Writer(staged).write_all(root, store, listed, selection, reporter)
+        except BaseException as error:  # also Ctrl-C: what is half done serves nobody
+            shutil.rmtree(staged, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
+            raise
         workplace.delete(".lock")
         check_target(target)
         beside = LocalStorage(target.parent)
@@ -74,14 +77,6 @@ def check_target(target: Path) -> None:
     storage = LocalStorage(target)
     if storage.entries() and storage.stat(MARKER) is None:
         raise ConfigError(f"{target} holds files but no {MARKER}, so it is no report and stays; choose another --out")
-
-
-@contextlib.contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
 
 
 class _Writer:

@@ -26,6 +26,8 @@ from pivot.datasets.config import env_config, environment
 from pivot.datasets.progress import Silent
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import probe_store
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
@@ -61,9 +63,9 @@ class Victim:
         """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
 
         Args:
-            action: "build", or one of the kinds of relabelling in :func:`_carry_out`.
+            action: "build", "probe", or one of the kinds of relabelling in :func:`_carry_out`.
             root: the store.
-            given: the config of a build, the changes of a relabelling.
+            given: the config of a build, the settings of a probe, the changes of a relabelling.
             die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
                 the end of its path.
             workers: processes of a build; all of them die together.
@@ -127,6 +129,8 @@ def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> 
         # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
         multiprocessing.get_context = lambda method=None: _FORK
         pivot.build(given, root, workers=workers)
+    elif action == "probe":
+        probe_store(root, ProbeSettings(**given), Silent())
     else:
         if action == "relabel without exchange":
             local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2

@@ -200,12 +200,17 @@ def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypa
     errors = [row["error"] for row in probe_rows(Store.open(root)).to_dicts() if row["status"] == "error"]
     assert errors
     assert "the model is tired" in errors[0]
-    assert probe_problems(Store.open(root)) == []
     monkeypatch.undo()
+    problems = probe_problems(Store.open(root))
+    assert len(problems) == len(errors)
+    assert all("its status is <RetryStatus.ERROR" in text and "made again it is" in text for text in problems)
     assert probe_store(root, ProbeSettings(), Silent()).played == len(errors)
     assert fingerprint(root) == fingerprint(five)
 
 
+UNPLAYED: dict[str, Any] = dict.fromkeys(
+    ("old_return", "new_return", "lift", "success", "actions", "payloads", "action_valid", "rewards", "responses")
+)
 LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "lift": lambda row: {"lift": not row["lift"]},
     "success": lambda row: {"success": not row["success"]},
@@ -223,6 +228,10 @@ LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "status": lambda _: {"status": "no_suffix"},
     "sample": lambda _: {"sample_idx": 7},
     "episode": lambda _: {"episode_id": "episode-1-no-such"},
+    "an error in place of what was played": lambda _: UNPLAYED | {"status": "error", "error": "the model is tired"},
+    "not restored in place of what was played": lambda _: UNPLAYED | {"status": "not_restored", "error": "step 0"},
+    "retry_id": lambda _: {"retry_id": "episode-1-no-such"},
+    "policy_config": lambda _: {"policy_config": "{}"},
 }
 
 

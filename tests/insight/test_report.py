@@ -171,6 +171,11 @@ def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> Non
     for page in pages(patient):
         for frame in (page["witness"] or {}).get("frames") or ():
             assert frame_id(decode((patient / frame["src"]).read_bytes())) == frame["id"]
+    live = LiveSite(store, ALL)
+    for name, content in files(patient).items():
+        if name.startswith(("frames/", "episodes/")):
+            assert live.content(name) == content
+    live.close()
 
 
 def test_equal_stores_give_equal_files(site: Path, small_store: Path, tmp_path: Path) -> None:
@@ -267,15 +272,18 @@ def test_an_interrupted_report_leaves_the_old_one_and_the_next_replaces_it(
     target = tmp_path / "site"
     with pytest.raises(KeyboardInterrupt):
         write_report(small_store, target, ALL, _Stop())
-    assert not target.exists()
+    assert list(tmp_path.iterdir()) == []
     made(small_store, target, Selection(limit=1))
     before = files(target)
     with pytest.raises(KeyboardInterrupt):
         write_report(small_store, target, ALL, _Stop())
     assert files(target) == before
-    made(small_store, target)
+    (tmp_path / ".site.new" / "frames").mkdir(parents=True)  # as a kill would leave it
+    (tmp_path / ".site.new" / "frames" / "0.png").write_bytes(b"half")
+    (tmp_path / "link").symlink_to(target)
+    made(small_store, tmp_path / "link")
     assert files(target) == files(site)
-    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert {path.name for path in tmp_path.iterdir()} == {"site", "link"}
 
 
 def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> None:

@@ -330,32 +330,68 @@ def large_site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+class Stopwatch:
+    """Times how long something takes, and how much of it the page itself was busy: other work of the machine adds to
+    the first alone."""
+
+    def __init__(self, page: Any) -> None:
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self.start()
+
+    def _busy(self) -> float:
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
+    def start(self) -> None:
+        self._since = self._busy()
+        self._begin = time.perf_counter()
+
+    def read(self) -> tuple[float, float]:
+        """Return seconds by the clock, and seconds of the page's thread; a page that was just opened counts anew."""
+        seconds, busy = time.perf_counter() - self._begin, self._busy()
+        return seconds, busy - self._since if busy >= self._since else busy
+
+
+def is_fast(readings: list[tuple[float, float]], limit: float) -> bool:
+    """Whether one of several tries took less than the limit; on a machine that has more to do than it can, by far less
+    of the page's own time, which an idle machine would need."""
+    crowded = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
+    return any(seconds < limit or (crowded and busy < limit / 4) for seconds, busy in readings)
+
+
 def test_ten_thousand_episodes_open_in_two_seconds_and_a_page_in_half_a_second(
     browser: Any, large_site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     visit = Visit(browser, f"file://{large_site}/")
     visit.context.unroute_all()  # a gate in this process would be part of the time
     page = visit.page
-    opened, turned = [], []
-    for _ in range(5):  # the least of several: other work of the machine only adds
+    watch = Stopwatch(page)
+    opened: list[tuple[float, float]] = []
+    turned: list[tuple[float, float]] = []
+    for _ in range(4):
         page.goto("about:blank")
-        begin = time.perf_counter()
+        watch.start()
         page.goto(f"{visit.base}index.html")
         page.wait_for_selector(".row >> nth=5")
-        opened.append(time.perf_counter() - begin)
+        opened.append(watch.read())
         assert page.inner_text(".total") == "10,000 of 10,000 episodes"
         assert page.locator(".row").count() < 60
         page.keyboard.press("j")
-        begin = time.perf_counter()
+        watch.start()
         page.keyboard.press("Enter")
         page.wait_for_selector(EPISODE)
-        turned.append(time.perf_counter() - begin)
-        if min(opened) < 2 and min(turned) < 0.5:
+        turned.append(watch.read())
+        if is_fast(opened, 2) and is_fast(turned, 0.5):
             break
     with capsys.disabled():
-        sys.stdout.write(f"\n10,000 episodes opened in {min(opened):.2f} s, an episode in {min(turned):.2f} s\n")
-    assert min(opened) < 2
-    assert min(turned) < 0.5
+        told = [
+            f"{min(seconds):.2f} s ({min(busy):.2f} busy)"
+            for seconds, busy in (zip(*opened, strict=True), zip(*turned, strict=True))
+        ]
+        sys.stdout.write(f"\n10,000 episodes opened in {told[0]}, an episode in {told[1]}\n")
+    assert is_fast(opened, 2), opened
+    assert is_fast(turned, 0.5), turned
     page.goto(f"{visit.base}index.html#/episodes")
     page.locator(".rows").evaluate("element => { element.scrollTop = element.scrollHeight; }")
     page.wait_for_selector('.row[aria-posinset="10000"]')

@@ -287,11 +287,11 @@ class RawServer:
                     continue
                 self.tried[number] += 1
                 for part in FAULTS[number].parts:
-                    if isinstance(part, float):
-                        await asyncio.sleep(part)
-                    else:
+                    if isinstance(part, bytes):
                         writer.write(part)
                         await writer.drain()
+                    else:
+                        await asyncio.sleep(part)
                 if FAULTS[number].after == "ends":
                     return
                 if FAULTS[number].after == "hangs":

@@ -1,15 +1,17 @@
-"""Plain requests to a model server, for what the chat interface of policies has no words for."""
+"""Requests to model servers: plain ones, for what the chat interface of policies has no words for, and many at once."""
 
+import asyncio
 import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import ServerGoneError, TrainingError
+from ...errors import PolicyError, ServerGoneError, TrainingError
 from ...messages import cut_reply
 from ...models.address import api_key, authorization, bare_url, censored, secrets_of
+from ...models.base import ChatAnswer, ChatModel, ChatRequest
 
 PATIENCE_SECONDS = 180.0
 """How long a server may answer nothing before the run stops, to be gone on with."""
@@ -55,6 +57,26 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
                 "command with --resume"
             )
         time.sleep(min(PAUSE_SECONDS, patience))
+
+
+def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+    """Let a served model answer requests at the same time, and close it; one that gets no answer gets its error.
+
+    Raises:
+        ServerGoneError, ConfigError: none can be answered.
+    """
+    answers: list[ChatAnswer | Exception] = asyncio.run(_answer_all(model, requests))
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, PolicyError):
+            raise answer
+    return answers
+
+
+async def _answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[Any]:
+    try:
+        return await asyncio.gather(*map(model.answer, requests), return_exceptions=True)
+    finally:
+        await model.aclose()
 
 
 def _headers(base: str) -> dict[str, str]:

@@ -5,14 +5,13 @@ says how likely each token of it was. It makes tokens of the reply's text anew; 
 the server refuses the prompt, the turn has no Teacher and is counted. Pictures go to the server one by one.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from ...errors import PolicyError, TrainingError
+from ...errors import TrainingError
 from ...images import encode_png, frame_id
 from ...messages import EncodedFrame, PromptMessages
 from ...models.base import ChatAnswer, ChatRequest
@@ -22,7 +21,7 @@ from ...models.openai.wire import data_url
 from ...models.service import Service
 from ..encode import EXTRA, Encoder
 from ..scoring import Row
-from .http import PATIENCE_SECONDS, post
+from .http import PATIENCE_SECONDS, answer_all, post
 
 torch: Any = need("torch", EXTRA)
 
@@ -80,18 +79,8 @@ class ServedTeacher:
         Raises:
             ServerGoneError, ConfigError: none can be.
         """
-        answers = asyncio.run(self._answer_all(requests))
-        for answer in answers:
-            if isinstance(answer, Exception) and not isinstance(answer, PolicyError):
-                raise answer
-        return answers
-
-    async def _answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
         model = OpenAIModel(self._model, None, Service(base_url=self._url, cache="", patience_seconds=self._patience))
-        try:
-            return await asyncio.gather(*map(model.answer, requests), return_exceptions=True)
-        finally:
-            await model.aclose()
+        return answer_all(model, requests)
 
     def length(self, row: Row) -> int:
         """Return 0: the server cuts its own micro-batches."""

@@ -6,13 +6,12 @@ Where the two sides differ on average by more than rounding explains, the server
 they hold caches of others), and the run stops: nothing else would tell but a policy that learns a little worse.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...errors import PolicyError, TrainingError
+from ...errors import TrainingError
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.extras import need
 from ...models.openai.model import PACKAGES, OpenAIModel
@@ -23,6 +22,7 @@ from ...rollouts.policies import NAME as POLICY
 from ...storage import open_storage
 from ..encode import EXTRA, Encoder
 from ..scoring import Row, Scorer
+from .http import answer_all
 from .in_process import InProcessOptions
 from .servers import NAME, Servers
 
@@ -62,17 +62,7 @@ class ServedModel(ChatModel):
         Raises:
             ServerGoneError, ConfigError: none can be.
         """
-        answers = asyncio.run(self._answer_all(requests))
-        for answer in answers:
-            if isinstance(answer, Exception) and not isinstance(answer, PolicyError):
-                raise answer
-        return answers
-
-    async def _answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
-        try:
-            return await asyncio.gather(*map(self.answer, requests), return_exceptions=True)
-        finally:
-            await self.aclose()
+        return answer_all(self, requests)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -1,0 +1,66 @@
+"""The hints of arm ``self``: what the policy's own model writes about its failures, as a guidance writer would.
+
+A model writes them before the first retry, those of many shards at a time: it is kept busy, and its hints hold up no
+retry. An embedded policy has no model that could write; the template stands in.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ...datasets.config import PartConfig, Shard
+from ...datasets.run import Run
+from ...datasets.schema import EPISODES, STEPS
+from ...datasets.store import Store, shard_frames
+from ...datasets.tables import failed_episodes
+from ...labeling.base import UNANSWERED
+from ...labeling.label import label_episodes
+
+EMBEDDED_WRITER = "template"
+_SHARDS_AT_ONCE = 16
+"""Of a model's requests: two thousand failures, and a hundred megabytes of pictures."""
+
+
+def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -> dict[str, str]:
+    """Return what is told in arm ``self`` about every failure of some shards, by episode.
+
+    A hint is empty where the answer was no use. A failure for which nobody answered is missing; the next run
+    asks again.
+
+    Args:
+        store: the store.
+        shards: of any environments.
+        known: hints that are there already, which are not asked for again.
+
+    Raises:
+        ServerGoneError: the model answers nobody any more.
+        StoreError: a table cannot be read.
+    """
+    config = store.config
+    own = config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
+    writer = Run(config.model_copy(update={"teacher": own})).writer()
+    hints = dict(known)
+    for env in config.environments:
+        mine = [shard for shard in shards if shard.env == env]
+        for first in range(0, len(mine), _SHARDS_AT_ONCE):
+            some = mine[first : first + _SHARDS_AT_ONCE]
+            episodes = [
+                episode
+                for shard in some
+                for episode in failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+                if episode.episode_id not in known
+            ]
+            frames: dict[str, bytes] = {}
+            for shard in some if episodes and writer.needs_pictures else ():
+                frames |= shard_frames(store, shard)
+            labels = label_episodes(
+                episodes,
+                store.run.env(env).solver(),
+                writer,
+                [],
+                str(config.label_version),
+                config.target_vocabulary,
+                frames,
+            )
+            for label in labels:
+                if all(reason.kind != UNANSWERED for reason in label.reject_reasons):
+                    hints[label.episode_id] = label.failure_reason or ""
+    return hints

@@ -1,0 +1,157 @@
+"""The probe of a served policy: hints in its prompts, slots as busy as in a build, and a server that goes away."""
+
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.datasets.store import Store
+from pivot.errors import ServerGoneError
+from pivot.insight.probe.proof import probe_problems
+from pivot.insight.probe.rates import probe_rows
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import ProbeResult, probe_store
+from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
+from pivot.tests.flows.test_served_faults import QUICK
+from pivot.tests.flows.test_writers import coach
+from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
+from pivot.tests.stores import copy_store
+
+
+def _player(body: dict[str, Any]) -> dict[str, Any]:
+    """Plays, and writes guidance when it is asked for that."""
+    return coach(body) if "response_format" in body else walker(body)
+
+
+def _built(root: Path, server: ChatServer, tasks: int = 3, **service: Any) -> Path:
+    part = {
+        "name": "openai",
+        "options": {"model": MODEL},
+        "service": {**QUICK, "base_url": server.url, "patience_seconds": 1.0, **service},
+    }
+    pivot.build(config_of({"sokoban": tasks}, policy=part), root)
+    return root
+
+
+def _probe(root: Path, **settings: Any) -> ProbeResult:
+    return probe_store(root, ProbeSettings(**settings), Silent())
+
+
+def _tables(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((root / "probe").rglob("*.parquet"))}
+
+
+def _texts(body: dict[str, Any]) -> str:
+    parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
+    return "\n".join(part["text"] for part in parts if part["type"] == "text")
+
+
+def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_path: Path) -> None:
+    with served(_player) as server:
+        root = _built(tmp_path / "store", server)
+        server.log.bodies.clear()
+        _probe(root)
+        asked = [body for body in server.log.bodies if "response_format" in body]
+        played = [_texts(body) for body in server.log.bodies if "response_format" not in body]
+        server.log.bodies.clear()
+        assert _probe(root, resamples=2).played > 0
+        assert not [body for body in server.log.bodies if "response_format" in body]
+    rows = [row for row in probe_rows(Store.open(root)).to_dicts() if row["sample_idx"] == 0]
+    assert probe_problems(Store.open(root)) == []
+    failures = {row["episode_id"] for row in rows}
+    assert len(failures) <= len(asked) <= 2 * len(failures)  # an unusable answer is asked for twice
+    for arm in ("self", "teacher"):
+        hints = {row["hint"] for row in rows if row["arm"] == arm and row["status"] == "done"}
+        assert hints
+        assert all(any(hint in text for text in played) for hint in hints)
+    told = [row for row in rows if row["status"] == "done" and row["hint"]]
+    assert sum(len(row["actions"]) for row in told) == sum("failure" in text.lower() for text in played)
+    assert {row["status"] for row in rows if row["hint"] == ""} <= {"no_hint"}
+
+
+def test_the_server_is_kept_as_busy_as_in_a_build(tmp_path: Path) -> None:
+    with served(latency=0.1, slots=16) as server:
+        root = _built(tmp_path / "store", server, tasks=24, max_concurrency=16)
+        build = _share_busy(server)
+        _probe(root, arms=("no_hint", "before"))
+        probe = _share_busy(server)
+    assert probe > 0.6
+    assert probe > 0.85 * build
+
+
+def _share_busy(server: ChatServer) -> float:
+    """Share of the slots busy from when the first 16 requests had begun to when the last 16 began; forgets the log."""
+    begun = sorted(server.log.started)
+    first, last = begun[15], begun[-16]
+    area, before, busy = 0.0, first, 0
+    for when, count in sorted(server.log.busy):
+        if first < when <= last:
+            area += busy * (when - before)
+            before = when
+        busy = count
+    server.log.started.clear()
+    server.log.busy.clear()
+    return area / (16 * (last - first))
+
+
+def test_a_server_that_goes_away_costs_what_was_in_flight_and_the_next_run_ends_in_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    with served(_player, slots=4) as server:
+        whole = _built(tmp_path / "whole", server, max_concurrency=4)
+        root = copy_store(whole, tmp_path / "store")
+        before = server.log.answered
+        _probe(whole, resamples=3)
+        half = server.log.answered + (server.log.answered - before) // 2
+        gone = threading.Thread(target=server.stop)
+
+        def vanish(key: str, tried: int) -> None:
+            if server.log.answered >= half and gone.ident is None:
+                gone.start()
+
+        server.fault = vanish
+        with pytest.raises(ServerGoneError, match=r"no answer from http://127"):
+            _probe(root, resamples=3)
+        gone.join()
+        assert_nothing_is_torn(root)
+        found = probe_problems(Store.open(root))
+        assert found
+        assert all(re.search(r"a probe did not finish; run: pivot probe", text) for text in found)
+        kept = {name: _statuses(root, name) for name in _tables(root)}
+        assert any("error" in each and "done" in each for each in kept.values()), "no shard was cut in the middle"
+        finished = sum(each.count("done") for each in kept.values())
+        answered = server.log.answered
+        server.start()
+        result = _probe(root, resamples=3)
+        again = server.log.answered - answered
+    rows = probe_rows(Store.open(whole)).to_dicts()
+    done = sum(row["status"] == "done" for row in rows)
+    assert result.played == done - finished
+    assert again < (half - before) * 2 // 3
+    assert _tables(root) == _tables(whole)
+    assert probe_problems(Store.open(root)) == []
+
+
+def _statuses(root: Path, name: str) -> list[str]:
+    import pyarrow.parquet as pq
+
+    (path,) = (root / "probe").rglob(name)
+    return pq.read_table(path, columns=["status"])["status"].to_pylist()
+
+
+def test_a_manifest_names_no_file_that_a_stopped_probe_may_have_changed(tmp_path: Path) -> None:
+    with served(_player) as server:
+        root = _built(tmp_path / "store", server, tasks=1)
+        _probe(root, arms=("no_hint",))
+        server.stop()
+        with pytest.raises(ServerGoneError):
+            _probe(root, arms=("no_hint",), resamples=2)
+        names = json.loads((root / "manifest.json").read_text())["files"]
+        assert not [name for name in names if name.startswith("probe/")]
+        server.start()
+        _probe(root, arms=("no_hint",), resamples=2)
+    assert probe_problems(Store.open(root)) == []

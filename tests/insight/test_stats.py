@@ -1,0 +1,128 @@
+"""Every summary of a store against pandas, on fifty thousand drawn episodes in shards of several sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pivot.benchmarks.bench_stats import make_store
+from pivot.datasets import views
+from pivot.datasets.store import Store
+from pivot.datasets.views import connect, query, run_query
+from pivot.insight.stats import SUMMARY
+
+EPISODES = 50_000
+
+
+@pytest.fixture(scope="module")
+def big(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of drawn rows, some of them errors, some rejected."""
+    return make_store(tmp_path_factory.mktemp("big") / "store", Store.open(small_store), EPISODES, 400).root
+
+
+@pytest.fixture(scope="module")
+def frames(big: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The episodes, and the failures with what a certificate says."""
+    episodes = pd.concat(map(pd.read_parquet, sorted((big / "episodes").glob("*/*.parquet"))))
+    labels = pd.concat(map(pd.read_parquet, sorted((big / "labels").glob("*/*/*.parquet"))))
+    failures = labels.merge(episodes, on="episode_id")
+    for name in ("unit", "budget_before", "before", "kind", "reference_pivot"):
+        failures[name] = [each[name] for each in failures.certificate]
+    failures["slack"] = failures.budget_before - failures.before
+    failures["after"] = failures.num_steps - 1 - failures.pivot_step
+    failures["lead"] = failures.after / failures.num_steps
+    return episodes, failures
+
+
+def _views(root: Path) -> dict[str, list[dict[str, Any]]]:
+    with connect(root, [each.view for each in SUMMARY]) as connection:
+        results = {each.view: run_query(root, connection, f"FROM {each.view}") for each in SUMMARY}
+    return {view: [dict(zip(names, row, strict=True)) for row in rows] for view, (names, rows) in results.items()}
+
+
+def _same(found: list[dict[str, Any]], wanted: Any, keys: list[str]) -> None:
+    """Compare the columns of ``wanted``, a frame indexed by ``keys``, row by row."""
+    frame = pd.DataFrame(found).set_index(keys).sort_index()
+    wanted = wanted.sort_index()
+    assert list(frame.index) == list(wanted.index)
+    for name in wanted:
+        assert np.allclose(frame[name].astype(float), wanted[name].astype(float)), name
+
+
+@pytest.mark.parametrize("at_once", [1, 13_000, 10**9], ids=["shard by shard", "some at once", "all at once"])
+def test_every_summary_is_that_of_pandas(
+    big: Path, frames: tuple[pd.DataFrame, pd.DataFrame], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_EPISODES_AT_ONCE", at_once)
+    found = _views(big)
+    episodes: Any = frames[0]
+    lost: Any = frames[1]
+    complete = episodes[episodes.status == "complete"].sort_values(["group_id", "sample_idx"])
+    assert len(complete) < len(episodes) == EPISODES
+
+    groups = complete.groupby(["env", "group_id"]).agg(
+        n=("env", "size"),
+        all_fail=("failed", "all"),
+        returns=("episode_return", lambda some: some.round(8).nunique()),
+    )
+    whole = groups[groups.n == 8].reset_index()
+    rates = pd.DataFrame(
+        {
+            "episodes": complete.groupby("env").size(),
+            "success_rate": 1 - complete.failed.astype(float).groupby(complete.env).mean(),
+            "groups": whole.groupby("env").size(),
+            "dropped": groups[groups.n < 8].groupby("env").n.sum(),
+            "all_fail_rate": whole.groupby("env").all_fail.mean(),
+            "sigma0_rate": (whole.returns == 1).groupby(whole.env).mean(),
+        }
+    )
+    rates.loc["pooled"] = [
+        len(complete),
+        1 - complete.failed.astype(float).mean(),
+        len(whole),
+        groups[groups.n < 8].n.sum(),
+        whole.all_fail.mean(),
+        (whole.returns == 1).mean(),
+    ]
+    _same(found["group_rates"], rates, ["env"])
+    broke = episodes[episodes.status != "complete"].groupby(["env", "status", "stop_reason"])
+    _same(found["incomplete"], broke.agg(episodes=("env", "size")), ["env", "status", "stop_reason"])
+
+    def shares(keys: list[str], of: Any, **more: Any) -> pd.DataFrame:
+        table = of.groupby(keys).agg(failures=("env", "size"), **more)
+        table["share"] = table.failures / of.groupby("env").size().reindex(table.index, level="env")
+        return table
+
+    modes = shares(["env", "failure_mode"], lost, mean_pivot=("pivot_step", "mean"), mean_steps=("num_steps", "mean"))
+    _same(found["modes"], modes, ["env", "failure_mode"])
+    steps = ["env", "failure_mode", "pivot_step"]
+    _same(found["modes_by_step"], shares(steps, lost), steps)
+    _same(found["slack_at_pivot"], shares(["env", "slack"], lost[lost.slack.notna()]), ["env", "slack"])
+    savings = lost.groupby("env").agg(
+        failures=("env", "size"), turns=("num_steps", "sum"), turns_after=("after", "sum"), mean_lead=("lead", "mean")
+    )
+    _same(found["savings"], savings.assign(saved=savings.turns_after / savings.turns), ["env"])
+    rejected = lost[~lost.accepted].groupby("env").agg(labels=("env", "size"))
+    _same(found["reject_kinds"], rejected, ["env"])
+    lost = lost.assign(characters=lost.failure_reason.str.len())
+    writers = lost.groupby(["env", "teacher"]).agg(
+        labels=("env", "size"), accepted_rate=("accepted", "mean"), mean_characters=("characters", "mean")
+    )
+    _same(found["writers"], writers.rename_axis(["env", "writer"]), ["env", "writer"])
+    proofs = lost.groupby("env").agg(failures=("env", "size"), proved=("proved", "sum"))
+    _same(found["proofs"], proofs, ["env"])
+    assert found["bound_quality"] == []
+
+
+def test_a_view_is_the_same_whatever_else_is_asked_for(small_store: Path) -> None:
+    for view in ("modes", "pivots", "groups", "rejects"):
+        with (
+            connect(small_store, [view]) as alone,
+            connect(small_store, [*views.VIEWS]) as among,
+            connect(small_store, []) as unread,
+        ):
+            count = f"SELECT count(*), count(DISTINCT COLUMNS(*)) FROM {view}"
+            answers = [run_query(small_store, each, count) for each in (alone, among, unread)]
+        assert answers[0] == answers[1] == answers[2]
+    assert len(query(small_store, "SHOW TABLES")[1]) == len(views.VIEWS)
