@@ -145,7 +145,7 @@ def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Pat
 
 
 def test_nested_cells_of_a_file_are_json(built: Path, tmp_path: Path) -> None:
-    sql = "select actions, certificate, witness from failures limit 3"
+    sql = "select actions, certificate, witness from failures order by episode_id limit 3"
     for style in ("csv", "json", "parquet"):
         run("stats", built, "--sql", sql, "--format", style, "--out", tmp_path / f"rows.{style}")
     rows = json.loads((tmp_path / "rows.json").read_text())
