@@ -79,6 +79,17 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
     return table
 
 
+def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str]:
+    """Return the columns that came after a file was written: the nulls that are read in their place claim nothing.
+
+    Raises:
+        StoreError: see :func:`read_table`.
+    """
+    with _opened(storage, name, schema) as file:
+        present = set(file.schema_arrow.names)
+    return [column.name for column in schema.columns if column.name not in present]
+
+
 def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
     """Check from its footer alone that a file is whole and has the schema's columns.
 

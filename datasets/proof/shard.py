@@ -32,7 +32,7 @@ from ..inputs import (
     rollout_facts,
     rollout_inputs,
 )
-from ..parquet import read_table
+from ..parquet import absent_columns, read_table
 from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from ..store import DATASET_FOLDER, Store
 from ..tables import rollout_tables, steps_by_episode
@@ -140,8 +140,7 @@ def _verify_rollouts(
             found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
         elif settings.tolerance:
             same = dict.fromkeys(schema.names, _near(settings.tolerance))
-        # An older store lacks columns that came later: nulls from end to end claim nothing.
-        lacking = [each.name for each in schema.columns if each.later and found[each.name].null_count == len(found)]
+        lacking = absent_columns(store.storage, store.table_file(schema, shard), schema)
         found, wanted = found.drop(lacking), wanted.drop(lacking)
         if schema is EPISODES:
             same |= {"error": _both_texts, "stop_reason": _both_broke}

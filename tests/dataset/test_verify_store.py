@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pivot import plugins
 from pivot.datasets.store import MANIFEST, RUN, Store
@@ -43,6 +45,19 @@ def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> No
         change_rows(patient.root, name, add)
     found = patient.found()
     assert any("episodes episode-v1-added: a row that the run does not make" in problem for problem in found)
+
+
+@pytest.mark.parametrize(("table", "column"), [("episodes", "optimal_start"), ("steps", "state"), ("steps", "need")])
+def test_a_wiped_column_is_found_and_one_that_an_older_store_lacks_is_not(
+    lake: Patient, table: str, column: str
+) -> None:
+    path = lake.root / lake.file("frozenlake", table)
+    whole = pq.read_table(path)
+    place = whole.column_names.index(column)
+    pq.write_table(whole.set_column(place, whole.field(place), pa.nulls(len(whole), whole.field(place).type)), path)
+    assert any(f"column {column}" in problem for problem in lake.found())
+    pq.write_table(whole.remove_column(place), path)
+    assert not [problem for problem in lake.found() if f"column {column}" in problem]
 
 
 @pytest.mark.parametrize("env", BOTH)
