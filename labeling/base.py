@@ -219,6 +219,8 @@ class Filter(Plugin, ABC):
     name: ClassVar[str]
     environments: ClassVar[frozenset[str] | None] = None
     """Environments that the rule speaks about; None for all."""
+    judges_text: ClassVar[bool] = False
+    """Whether the rule speaks about the guidance alone, and not about the label."""
 
     @abstractmethod
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:

@@ -13,12 +13,11 @@ from .. import plugins
 from ..environments.base import EnvProfile
 from ..plugins import Settings
 from .base import Draft, FailedEpisode, Filter, Objection
-from .claims import (
-    is_refusal,
-    outcome_claims,
-)
+from .claims import is_refusal
+from .domains import domain_of
 from .replay import DisagreementError
 from .target import BadTargetError, Target, parse_target
+from .texts import SUCCESS, prose_problem, untrue_claims
 from .vocabulary import target_mode
 
 
@@ -87,16 +86,19 @@ def _pivot_pattern(step: int, action: str) -> re.Pattern[str]:
 
 
 class GuidanceFilter(Filter):
-    """Guidance, when a teacher was asked for it, is not empty and names step ``t*`` or the logged action there.
+    """Guidance, when a teacher was asked for it, is plain English about step ``t*``, or the logged action there.
 
-    The action has to stand as a word of its own; whether it is meant as one ("the box *left* of you") is not decided.
+    It names no other step and gives no number that the facts do not hold; the rules of form stand in
+    :mod:`~pivot.labeling.wording`. The action has to stand as a word of its own; whether it is meant as one ("the box
+    *left* of you") is not decided.
     """
 
     name: ClassVar[str] = "guidance"
+    judges_text: ClassVar[bool] = True
     config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``empty`` or ``unrelated``."""
+        """Return ``empty``, ``unrelated``, ``other_step``, ``number`` or a kind of :func:`.wording.form_problem`."""
         if draft.guidance is None:
             return None
         if not draft.guidance.strip():
@@ -104,7 +106,7 @@ class GuidanceFilter(Filter):
         step = draft.verdict.pivot_step
         action = episode.actions[step]
         if names_pivot(step, action, draft.guidance):
-            return None
+            return prose_problem(domain_of(episode.env), episode, draft.verdict, draft.guidance)
         return Objection("unrelated", f"the text names neither step {step} nor the action {action!r}")
 
 
@@ -112,6 +114,7 @@ class OutcomeFilter(Filter):
     """Guidance neither declines to be guidance nor calls the failed episode a success."""
 
     name: ClassVar[str] = "outcome"
+    judges_text: ClassVar[bool] = True
     config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
@@ -119,6 +122,7 @@ class OutcomeFilter(Filter):
         text = draft.guidance or ""
         if is_refusal(text):
             return Objection("refusal", "the text declines to answer")
-        if "success" in outcome_claims(text):
-            return Objection("claims_success", "the text says that the task was done, but the episode failed")
+        for mention in untrue_claims(domain_of(episode.env), episode, draft.verdict, text):
+            if mention.claim.name == SUCCESS:
+                return Objection("claims_success", f"the text says {mention.words!r}, but the episode failed")
         return None

@@ -133,16 +133,14 @@ DIFFS = {
         "step-after-the-last": "if not 0 <= target.pivot_step [-<-]{+<=+} episode.num_steps",
         "secondary-modes": "for mode in (draft.verdict.failure_mode, [-*draft.verdict.secondary_modes-]):",
         "state-before-the-pivot": "state_after(episode, verdict.pivot_step[- + 1-])",
-        "last-turn-lost": "verdict.certificate.budget_after [->-]{+>=+} 0:",
         "step-1-is-not-12": r"0*{step}[-\b-]|(?<!\w)",
-        "same-is-not-worse": "any(after [-<-]{+<=+} before for before, after in pairwise(scores))",
     },
     "claims": {
-        "advice-against": "if [-not _NOT_ADVISED.search(sentence[: match.start()].rstrip())-]{+match+}:",
-        "denied-fall": 'found.add([-"no_fall" if negated(words, match.start()) else -]"fall")',
+        "denied-is-claimed": "yield Mention(claim, [-not is_denied(before)-]{+True+}, pivot, match[0])",
+        "conditions-claim": "if [-condition or -]is_imperative(words):",
     },
     "guidance": {
-        "half-a-refusal": "if is_refusal(answer.avoid) [-or-]{+and+} is_refusal(answer.instead)",
+        "claims-unread": "if [-answer.claims[name] is not truth-]{+False+}]",
     },
     "replay": {
         "missing-fact": "[- and logged.keys() >= found.keys() & INFO_KEYS-]",

@@ -15,9 +15,6 @@ from ..labeling.replay import Replays
 from ..labeling.target import build_target
 from ..solvers.base import Certificate, Solver, Verdict
 
-READ_THE_LOG = frozenset({"svg_facts", "primitiveskill_facts"})
-"""Filters that hold a text against logged numbers: they cannot be asked where the log shows actions alone."""
-
 ABOUT_LABELS = frozenset({"target", "mode", "replay", "sokoban_deadlock"})
 """Filters that judge a label and not a text."""
 
@@ -50,9 +47,7 @@ class GuidanceJudge:
         solver = self._solver(record["env"])
         verdict = _verdict(record, episode, solver)
         target = build_target(verdict.pivot_step, verdict.failure_mode, guidance)
-        bare = not any(episode.infos)
-        rules = [rule for rule in self._filters if not (bare and rule.name in READ_THE_LOG)]
-        return judge(episode, Draft(verdict, guidance, target, solver, replays=self._replays), rules)
+        return judge(episode, Draft(verdict, guidance, target, solver, replays=self._replays), self._filters)
 
     def _solver(self, env: str) -> Solver:
         if env not in self._solvers:

@@ -5,7 +5,8 @@ numbers are proved like those of the current one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from ... import plugins
 from ...labeling.action_log import LogDetail
-from ...labeling.base import FailedEpisode, GuidanceRequest, GuidanceWriter
+from ...labeling.base import FailedEpisode, GuidanceRequest, GuidanceWriter, Label, RejectReason
 from ...labeling.label import label_episodes
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import read_settings
@@ -91,6 +92,8 @@ def _teacher(writer: GuidanceWriter, rows: Rows) -> GuidanceWriter:
         return writer
     config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
     config.pop("is_stand_in", None)
+    if config and config.get("prompt_version") != writer.config.get("prompt_version"):
+        return _Forgotten(writer, rows)
     return StoredGuidance(writer, stored_guidance(rows), config)
 
 
@@ -106,7 +109,10 @@ def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
 
 
 class _Forgotten(StoredGuidance):
-    """A model that wrote older labels: its words are taken as they are, what it was shown cannot be told."""
+    """A model that wrote labels under an older prompt, or other settings: its words are taken as they are.
+
+    What it was shown cannot be told, and the rules about texts have changed since; what they said then stays.
+    """
 
     def __init__(self, writer: GuidanceWriter, rows: Rows) -> None:
         config = json.loads(rows[0]["teacher_config"])
@@ -130,28 +136,43 @@ def _differences(
 ) -> list[str]:
     """Compare label rows and their prompts with those made anew."""
     config, (vocabulary, log) = store.config, wording
+    rules, forgotten = store.run.filters(), isinstance(teacher, _Forgotten)
     labels = label_episodes(
         episodes,
         solver,
         teacher,
-        store.run.filters(),
+        [rule for rule in rules if not (forgotten and rule.judges_text)],
         str(config.label_version),
         vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
         prover_of(shard.env, solver.config, quick=True),
         log,
     )
+    if forgotten:
+        labels = judged_then(labels, rows.to_pylist(), {rule.name for rule in rules if rule.judges_text})
     path, prompts_path = store.table_file(LABELS, shard), store.label_prompts_file(shard)
     prompts = read_table(store.storage, prompts_path, PROMPTS)
     problems = schema_differences(path, rows.schema, LABELS.arrow)
     problems += schema_differences(prompts_path, prompts.schema, PROMPTS.arrow)
     derived, shown = label_table(labels), label_prompt_table(labels)
-    if isinstance(teacher, _Forgotten):
+    if forgotten:
         derived = derived.drop(["teacher_prompt_hash"])
         kept = set(shown["prompt_hash"].to_pylist())
         prompts = prompts.filter(pa.array([each in kept for each in prompts["prompt_hash"].to_pylist()], pa.bool_()))
     problems += differences("labels", ["episode_id"], rows, derived)
     return problems + differences("prompts", ["prompt_hash"], prompts, shown)
+
+
+def judged_then(labels: Sequence[Label], rows: Rows, text_rules: Collection[str]) -> list[Label]:
+    """Return labels with the reasons that ``rows`` hold against their texts, beside those against the labels."""
+    stored = {row["episode_id"]: [RejectReason(**reason) for reason in row["reject_reasons"] or ()] for row in rows}
+    judged: list[Label] = []
+    for label in labels:
+        then = stored.get(label.episode_id, [])
+        about_labels = tuple(reason for reason in then if reason.name not in text_rules)
+        reasons = tuple(then) if about_labels == label.reject_reasons else label.reject_reasons
+        judged.append(replace(label, reject_reasons=reasons, accepted=label.pivot_step is not None and not reasons))
+    return judged
 
 
 def _teacher_call_problems(store: Store, path: str, labels: pa.Table) -> list[str]:

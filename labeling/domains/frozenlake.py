@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ...plugins import Settings
-from ..base import Draft, FailedEpisode, Filter, Objection
-from ..claims import claims
-from ..replay import DisagreementError
+from ...solvers.base import Verdict
+from ..base import FailedEpisode
+from ..claims import Claim, Truth, lexicon
+from ..texts import FactsFilter
 from .base import Domain
+from .grid import MOVES, grid_truths
+from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
 from .phrases import Facts, command, count, spent, wasteful
 
 
@@ -33,6 +35,33 @@ def _frozenlake(facts: Facts) -> tuple[str, str]:
     return avoid, command(facts, "move")
 
 
+_WATER = r"(?:the |a |an |that |this )?(?:\w+ )?(?:hole|holes|water)"
+FELL = Claim(
+    "fell",
+    "the action at step {step} ended in a hole",
+    lexicon(
+        r"(?:fell|fallen|falls|slipp?ed|drown(?:s|ed)|swallow(?:s|ed)|plunge[sd]|plummeted|sank|sunk|splash(?:ed)?|"
+        r"(?:the|a) fall)",
+        r"fall (?:happened|occurred|came)|broke through",
+        rf"(?:stepp?(?:s|ed)|walk(?:s|ed)|move[sd]|went|goes|slid|slides|ran|runs|land(?:s|ed)|end(?:s|ed)|"
+        rf"dropp?(?:s|ed)|jumped|"
+        rf"tumbled|rushed|was|is)(?: \w+){{0,3}}? (?:in|into|onto) {_WATER}",
+        rf"(?:falling|stepping|a step|walking|going|slipping)(?: \w+)? (?:through|into|in) (?:the ice|"
+        rf"{_WATER})(?: \w+)? "
+        r"(?:ended|cost|lost|was|finished)",
+        r"(?:stepped|walked|went|came|slid) off the ice|went under|ice (?:broke|cracked|gave|opened)|(?:dark|cold|"
+        r"open|icy) water",
+    ),
+    lexicon(
+        r"(?:did not|didn't|does not|doesn't|has not|hasn't|never) (?:fall|fallen|slip|drop|sink|step|walk)",
+        r"(?:at no time|never|not)(?: \w+){0,4} (?:leave|left|leaving) the ice|(?:avoided|escaped|missed) the holes?",
+        r"(?:is |was |stays |stayed |remains |remained |still |kept |standing |stood )+(?:safely )?(?:on|to) (?:the |"
+        r"safe |solid )*ice",
+    ),
+    of_pivot=False,
+)
+
+
 class FrozenLakeDomain(Domain):
     """What is said about it."""
 
@@ -51,46 +80,55 @@ class FrozenLakeDomain(Domain):
         """Return the template's sentences; see the base class."""
         return _frozenlake(facts)
 
+    moves = MOVES
 
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
+        """Return what a text may claim; see the base class."""
+        return _CLAIMS
+
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
+        """Return what log and map tell, above all whether the player fell; a later fall counts, too."""
+        end = _fell(episode)
+        at = end if end is None else end and verdict.pivot_step == episode.num_steps - 1
+        return grid_truths(episode, verdict) | {"fell": Truth(at, end)}
+
+
+_CLAIMS = (
+    target_reached("the player stood on the goal at the end"),
+    TURNS_RAN_OUT,
+    FELL,
+    NO_ACTION,
+    ACTION_REPEATED,
+    BLOCKED,
+    PROGRESS,
+    FAULT,
+)
 DOMAIN = FrozenLakeDomain()
 
-
-def _in_hole(state: str) -> bool:
-    """Whether the player of a FrozenLake state text is in a hole; off the start its last line is ``@ row column``."""
-    *rows, last = state.splitlines()
-    if not last.startswith("@"):
-        return False
-    row, column = map(int, last.split()[1:])
-    return rows[row][column] == "H"
+_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
-class FrozenLakeFactsFilter(Filter):
-    """Guidance does not contradict whether the player fell into a hole, and whether turns were left.
+def _fell(episode: FailedEpisode) -> bool | None:
+    """Whether the last action ended in a hole, by walking the map; None where the state is none of FrozenLake's."""
+    *rows, last = episode.initial_state.splitlines() or [""]
+    start = next(((y, row.index("S")) for y, row in enumerate((*rows, last)) if "S" in row), None)
+    try:
+        if last.startswith("@"):
+            y, x = map(int, last.split()[1:])
+        else:
+            rows.append(last)
+            y, x = start or (-1, -1)
+        for action in episode.actions:
+            down, right = _STEPS.get(action, (0, 0))
+            if 0 <= y + down < len(rows) and 0 <= x + right < len(rows[y]):
+                y, x = y + down, x + right
+        return None if start is None else rows[y][x] == "H"
+    except (ValueError, IndexError):
+        return None  # the replay rule says so
 
-    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`, whose limits stand there. A fall
-    counts wherever it happens in the episode, since a later fall is a fact about a timeout, too. An episode that cannot
-    be re-executed is left to the ``replay`` rule.
-    """
+
+class FrozenLakeFactsFilter(FactsFilter):
+    """Guidance does not contradict the facts of its FrozenLake episode, such as whether the player fell."""
 
     name: ClassVar[str] = "frozenlake_facts"
-    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"frozenlake"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``claims_fall``, ``denies_fall`` or ``claims_budget``."""
-        claimed = claims(draft.guidance) if draft.guidance else frozenset[str]()
-        if not claimed:
-            return None
-        verdict = draft.verdict
-        if "budget" in claimed and verdict.failure_mode == "deadlock" and verdict.certificate.budget_after > 0:
-            left = verdict.certificate.budget_after
-            return Objection("claims_budget", f"the text says the turns ran out, but {left} were left at the deadlock")
-        try:
-            fell = _in_hole(draft.replays.of(episode).state_after(episode, episode.num_steps))
-        except DisagreementError:
-            return None
-        if "fall" in claimed and not fell:
-            return Objection("claims_fall", "the text says that the player fell into a hole, but it never did")
-        if "no_fall" in claimed and fell:
-            return Objection("denies_fall", "the text says that the player did not fall, but it did")
-        return None

@@ -2,14 +2,17 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ...plugins import Settings
-from ..base import Draft, FailedEpisode, Filter, Objection
-from ..claims import negated, plain, stated
-from .base import Domain
+from ...solvers.base import Verdict
+from ..advice import Moves
+from ..base import Draft, FailedEpisode, Objection
+from ..claims import Claim, Truth
+from ..texts import FactsFilter, advice_problem
+from .base import Domain, flags, general_truths
+from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
 from .phrases import Facts, count
 
 
@@ -51,6 +54,23 @@ def _navigation_avoid(facts: Facts) -> str:
     )
 
 
+MOVES = Moves(
+    {
+        "ahead": r"ahead|forwards?|straight|onwards?",
+        "back": "back(?:wards?)?",
+        "left": "left(?:wards?)?",
+        "right": "right(?:wards?)?",
+        "up": "up(?:wards?)?",
+        "down": "down(?:wards?)?",
+    },
+    {
+        **{("move", name): f"move{name}" for name in ("ahead", "back", "left", "right")},
+        **{("rotate", name): f"rotate{name}" for name in ("left", "right")},
+        **{("look", name): f"look{name}" for name in ("up", "down")},
+    },
+)
+
+
 class NavigationDomain(Domain):
     """What is said about it."""
 
@@ -77,55 +97,99 @@ class NavigationDomain(Domain):
         """Return the template's sentences; see the base class."""
         return _navigation(facts)
 
+    moves = MOVES
+
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
+        """Return what a text may claim; the target's own name is one of the words for success."""
+        return _claims(_target_type(episode.initial_state))
+
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
+        """Return what log and certificate tell; see the base class."""
+        step, raw = verdict.pivot_step, (verdict.certificate.raw_before, verdict.certificate.raw_after)
+        stopped = [_stopped(action, info) for action, info in zip(episode.actions, episode.infos, strict=True)]
+        if verdict.failure_mode == "blocked":
+            stopped[step] = True
+        nearer = None if None in raw else (raw[1] or 0.0) < (raw[0] or 0.0)
+        return general_truths(episode, verdict) | {
+            "turns_ran_out": Truth.of(None if verdict.fallback else True),
+            "blocked": flags(stopped, step),
+            "progress": Truth(nearer, flags([*_nearer(episode)[:step], nearer], step).ever),
+        }
+
+    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
+        """Yield the numbers that a text may give, with the length of a move and the distance that counts as found."""
+        yield from super().amounts(episode, verdict)
+        yield from (0.5, 1.5)
+
+
+# What a text may claim
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_NEAR = (
+    r"(?:stands|standing|stood|stops|stopped|ends(?: up)?|ended(?: up)?|is|was) (?:now |already |right |directly |"
+    r"just )*"
+    r"(?:at|beside|next to|in front of|close enough to|within reach of|near enough to) (?:the |its |this |that |a )?"
+)
+_MORE_TURNS = Claim(
+    TURNS_RAN_OUT.name,
+    "after step {step} the way to the target took more moves than there were turns left",
+    TURNS_RAN_OUT.says,
+    TURNS_RAN_OUT.denies,
+)
+
+
+@lru_cache(maxsize=256)
+def _claims(target: str) -> tuple[Claim, ...]:
+    """Return the claims about a walk to a target of a type such as ``AlarmClock``."""
+    name = r"[ -]?".join(re.escape(word.lower()) for word in _WORDS.findall(target))
+    goal = rf"(?:goal|target|destination|object|item{f'|{name}' if name else ''})"
+    arrival = target_reached(
+        "the agent came near enough to the target",
+        rf"{_NEAR}(?:(?!and|but|while)\w+ )?{goal}",
+        rf"{goal}s? (?:was|is|were) (?:now |already |finally |then )?(?:within|in) reach|(?:near|close) enough",
+        rf"(?:found|finds|reached|reaches|attained|located) (?:the |its |their |that )?(?:\w+ )?{goal}",
+        rf"{goal} (?:was|is|has been|had been) (?:\w+ )?(?:found|reached|attained|located)",
+        r"(?:was|were) (?:\w+ )?(?:found|reached)",
+    )
+    return arrival, _MORE_TURNS, NO_ACTION, ACTION_REPEATED, BLOCKED, PROGRESS, FAULT
+
+
+def _stopped(action: str, info: Mapping[str, Any]) -> bool | None:
+    """Whether an action was stopped; the simulator's two flags may disagree, and then nobody knows."""
+    if not action.startswith("move"):
+        return False
+    told = {info.get("moved"), info.get("last_action_success")}
+    if None in told:
+        return None
+    return not told.pop() if len(told) == 1 else None
+
+
+def _nearer(episode: FailedEpisode) -> list[bool | None]:
+    """Return for each step whether the logged distance shrank; None where a distance is missing."""
+    before: float | None = None
+    shrank: list[bool | None] = []
+    for info in episode.infos:
+        after = info.get("dist")
+        shrank.append(None if after is None or before is None else after < before)
+        before = before if after is None else after
+    return shrank
+
 
 DOMAIN = NavigationDomain()
 
 
-# What guidance may not say
+class NavigationFactsFilter(FactsFilter):
+    """Guidance does not contradict the facts of its walk, nor advise the action that lost it.
 
-_GOAL = r"(?:goal|target|destination|object|item)"
-
-_ARRIVED = (
-    r"\b(?:reache[sd]|arrive[sd] (?:at|near|next to|beside)|g[eo]ts? to|made it to|makes it to|found|attained|"
-    r"(?:stands|stood|stops|stopped|ends(?: up)?|ended(?: up)?|is|was) (?:now |already |right |directly |just )*"
-    r"(?:at|beside|next to|in front of|close enough to|within reach of|near enough to)) "
-    r"(?:the |its |this |that |a |an )?(?:(?!and|but|while)\w+ )?{goal}s?\b"
-    r"|\b{goal} (?:(?:was|is|has been|had been) (?:now |already |finally |successfully )*(?:reached|found|attained))\b"
-    r"|\b(?:task|navigation|search|episode|attempt) (?:was|is|has been|had been) (?:now |already |successfully )*"
-    r"(?:solved|complete|completed|successful|accomplished|done|a success)\b"
-    r"|\b(?:agent|robot|it|task|navigation|episode|attempt) (?:has |had )?(?:succeeded|succeeds)\b"
-    r"|\b(?:completed|solved|finished|accomplished) the (?:task|navigation|search|instruction)\b"
-)
-
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-
-
-def claims_arrival(text: str, target: str) -> bool:
-    """Return whether a text claims that the target was reached; ``target`` is its type, such as ``AlarmClock``."""
-    name = r"[ -]?".join(re.escape(word.lower()) for word in _WORDS.findall(target))
-    words = plain(text)
-    pattern = _ARRIVED.replace("{goal}", rf"(?:{_GOAL}|{name})" if name else _GOAL)
-    return any(stated(words, match) and not negated(words, match.end()) for match in re.finditer(pattern, words))
-
-
-class NavigationFactsFilter(Filter):
-    """Guidance does not claim that the target was reached, which no failed episode does.
-
-    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`; the target's own name is one of the
-    words. Advice ("reach the bread"), conditions ("once it is reached") and denials are no claims.
+    Distances prove which action lost the walk, not which would have kept it: any other may be advised.
     """
 
     name: ClassVar[str] = "navigation_facts"
-    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"navigation"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``claims_arrival``."""
-        if not draft.guidance or not claims_arrival(draft.guidance, _target_type(episode.initial_state)):
-            return None
-        nearest = min((float(d) for info in episode.infos if (d := info.get("dist")) is not None), default=None)
-        found = "the log has no distance" if nearest is None else f"the nearest it came is {nearest:.2f} m"
-        return Objection("claims_arrival", f"the text says that the target was reached, but {found}")
+        """Return an untrue claim, ``bad_action`` or ``other_action``."""
+        return super().check(episode, draft) or advice_problem(MOVES, episode, draft.verdict, draft.guidance or "")
 
 
 @lru_cache(maxsize=256)

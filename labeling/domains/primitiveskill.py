@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from ...environments.primitiveskill import KINDS, Scene, TaskKind, reached
 from ...errors import LevelError
-from ...plugins import Settings
 from ...rollouts.scripted.primitiveskill_expert import expert_action
+from ...solvers.base import Verdict
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
-from ..base import Draft, FailedEpisode, Filter, Objection
-from ..claims import plain, stated
-from .base import Domain
+from ..advice import NO_MOVES
+from ..base import Draft, FailedEpisode, Objection
+from ..claims import Claim, Truth, lexicon
+from ..texts import FactsFilter, advice_problem
+from .base import Domain, general_truths
+from .lexicon import ACTION_REPEATED, FAULT, NO_ACTION, TURNS_RAN_OUT, target_reached
 from .phrases import Facts, count
 
 GRASP_COUNTS = {"place": ("red cube",), "stack": ("red cube", "purple cube"), "drawer": ("apple",)}
@@ -144,95 +147,145 @@ class PrimitiveSkillDomain(Domain):
         """Return the perfect player's action for what the observation tells."""
         return would_serve(episode, step)
 
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
+        """Return what a text may claim; see the base class."""
+        kind = task_of(episode.initial_state)
+        things = None if kind is None else GRASP_COUNTS.get(kind.name)
+        return _CLAIMS if things is None else (*_CLAIMS, _of_stage(things))
+
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
+        """Return what log and certificate tell; see the base class."""
+        step, kind, counts = verdict.pivot_step, task_of(episode.initial_state), open_stages(episode)
+        told = kind is not None and len(counts) == episode.num_steps
+        achieved = len(kind.stages) - counts[-1] if kind is not None and told else None
+        by_pivot = len(kind.stages) - counts[step] if kind is not None and told else None
+        some = None if achieved is None or by_pivot is None else Truth(by_pivot > 0, achieved > 0)
+        return general_truths(episode, verdict) | {
+            "turns_ran_out": Truth.of(None if verdict.fallback else True),
+            "grasped": Truth.of(None if _any_pick(episode, step) else False),
+            "stage_thing_grasped": Truth.of(False if achieved == 0 else None),
+            "stage_achieved": some or Truth.of(None),
+            "all_stages": Truth.of(counts[-1] == 0 if told else None),
+        }
+
+    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
+        """Yield the numbers that a text may give, with the counts of stages and the coordinates that were told."""
+        yield from super().amounts(episode, verdict)
+        step = verdict.pivot_step
+        told = (episode.actions[step], self.would_serve(episode, step) or "", *episode.observations[step : step + 1])
+        yield from (abs(float(number)) for text in told for number in re.findall(r"\d+", text))
+        kind, counts = task_of(episode.initial_state), open_stages(episode)
+        if kind is not None and counts:
+            yield from (len(kind.stages), len(kind.stages) - counts[-1], len(kind.stages) - counts[verdict.pivot_step])
+
+
+# What a text may claim
+
+_WAS = (
+    r"(?:(?:was|were|is|are|has been|have been|had been|got|stood|stand) )"
+    r"(?:(?:now|already|finally|successfully|all|both) )*"
+)
+_THING = r"(?:(?:red|green|purple|blue|yellow) )?(?:cubes?|apple|things?|blocks?|objects?)"
+_STAGES = r"(?:stages?|subgoals?|sub-goals?|parts of the task)"
+_DONE = r"(?:achieved|complete|completed|done|finished|reached|met)"
+
+TURNS = Claim(
+    TURNS_RAN_OUT.name,
+    "after step {step} more stages were open than turns were left",
+    TURNS_RAN_OUT.says,
+    TURNS_RAN_OUT.denies,
+)
+GRASPED = Claim(
+    "grasped",
+    "a thing was picked up up to step {step}",
+    lexicon(
+        rf"(?:picked up|grasped|gripped|grabbed|lifted|carried|placed|put|stacked) (?:the |a |an |its |"
+        rf"one )(?:\w+ )?{_THING}",
+        rf"{_THING} {_WAS}(?:properly |correctly |then )?(?:picked(?: up)?|grasped|gripped|grabbed|lifted|held|"
+        rf"carried|placed|put)",
+        r"(?:had|has|have) been (?:properly |correctly )?(?:picked up|grasped|gripped|lifted)",
+    ),
+)
+
+
+@lru_cache(maxsize=8)
+def _of_stage(things: tuple[str, ...]) -> Claim:
+    """Return the claim that a thing was in the hand whose grasp is a stage."""
+    named = "|".join(things)
+    return Claim(
+        "stage_thing_grasped",
+        f"the {' or the '.join(things)} was picked up up to step {{step}}",
+        lexicon(
+            rf"(?:picked up|grasped|gripped|grabbed|lifted|carried|held) (?:the |a |an )?(?:{named})",
+            rf"(?:{named}) {_WAS}(?:\w+ )?(?:picked up|grasped|gripped|grabbed|lifted|held|carried)|"
+            rf"(?:held|holding|carrying) (?:the )?(?:{named})",
+        ),
+    )
+
+
+STAGE_DONE = Claim(
+    "stage_achieved",
+    "at least one stage was achieved up to step {step}",
+    lexicon(
+        rf"(?:a|one|two|three|some|the first|several|most|any|all|"
+        rf"both)(?: of)?(?: the)?(?: \w+)? {_STAGES}(?: at all)? "
+        rf"(?:{_WAS}){_DONE}",
+        rf"{_STAGES}(?: \w+)? (?:{_WAS}){_DONE}|(?:achieved|completed|finished|reached)(?: \w+){{0,4}} {_STAGES}",
+        r"(?:some|good|real) progress was made",
+    ),
+    lexicon(
+        rf"(?:no|none of the|not one|not a single)(?: \w+)? {_STAGES}(?: at all)? (?:{_WAS})(?:ever )?{_DONE}",
+        rf"(?:never|did not|didn't) (?:achieved?|completed?|finish(?:ed)?|reach(?:ed)?) (?:a|any|"
+        rf"one)(?: \w+)? {_STAGES}",
+    ),
+)
+ALL_STAGES = Claim(
+    "all_stages",
+    "all stages had been achieved after step {step}",
+    lexicon(
+        rf"(?:all|both|every|each) (?:of )?(?:the )?(?:\w+ )?{_STAGES} {_WAS}{_DONE}",
+        r"(?:achieved|completed|finished|reached) (?:all|every one) of the (?:\w+ )?stages",
+    ),
+)
+_CLAIMS = (
+    target_reached(
+        "the task was done at the end",
+        rf"(?:cubes|blocks|they) {_WAS}(?:aligned|lined up|in line|stacked|on top of)",
+        rf"(?:cubes?|apple|blocks?|everything|things?) {_WAS}(?:\w+ )?(?:on|at|in|into|to) (?:its|their|the) "
+        r"(?:targets?|goals?|places?|drawer)",
+        rf"(?:cubes?|apple|blocks?|everything|things?) {_WAS}(?:brought|put|moved|placed|carried) (?:on|at|in|into|"
+        rf"to|onto) "
+        r"(?:its|their|the) (?:targets?|goals?|places?|drawer)",
+        rf"(?:tower|stack|alignment|arrangement) {_WAS}(?:built|complete|completed|finished|done|standing)",
+        rf"drawer {_WAS}(?:shut|closed)|(?:in|inside|into) the drawer(?! slot)",
+        r"(?:cubes?|apple|blocks?) (?:\w+ )?(?:reached|found|met) (?:its|their|the) (?:targets?|goals?|places?)",
+        unless=rf"{_STAGES}",
+    ),
+    TURNS,
+    NO_ACTION,
+    ACTION_REPEATED,
+    GRASPED,
+    STAGE_DONE,
+    ALL_STAGES,
+    FAULT,
+)
+
+
+def _any_pick(episode: FailedEpisode, step: int) -> bool:
+    """Whether a pick was issued up to a step, whatever came of it."""
+    turns = zip(episode.actions[: step + 1], episode.infos, strict=False)
+    return any("pick(" in action and info.get("legal") is not False for action, info in turns)
+
 
 DOMAIN = PrimitiveSkillDomain()
 
 
-# What guidance may not say
-
-_WAS = r"(?:(?:was|were|is|are|has been|have been|had been|got) )(?:(?:now|already|finally|successfully|all|both) )*"
-
-_GOAL_DONE = re.compile(
-    rf"\b(?:cubes|blocks|they) {_WAS}(?:aligned|lined up|in line|stacked)\b"
-    rf"|\b(?:tower|stack|alignment|arrangement) {_WAS}(?:built|complete|completed|finished|done|standing)\b"
-    rf"|\b(?:task|instruction|goal|attempt|episode|manipulation) {_WAS}(?:solved|complete|completed|successful|"
-    r"accomplished|done|fulfilled|reached|achieved|a success)\b"
-    r"|\b(?:robot|arm|gripper|agent|it|episode|attempt) (?:has |had )?(?:succeeded|succeeds)\b"
-    r"|\b(?:completed|solved|finished|accomplished|fulfilled) the (?:task|instruction|tower|stack)\b"
-)
-
-_ALL_STAGES = re.compile(
-    rf"\b(?:all|both|every|each) (?:of )?(?:the )?(?:\w+ )?(?:stages?|subgoals?|sub-goals?|parts of the task) {_WAS}"
-    r"(?:achieved|complete|completed|done|finished|reached|met)\b"
-    r"|\b(?:achieved|completed|finished|reached) (?:all|every one) of the (?:\w+ )?stages\b"
-)
-
-_NO_STAGE = re.compile(
-    r"\b(?:no|none of the|not one|not a single) (?:\w+ )?(?:stages?|subgoals?|progress) (?:(?:was|were|is|are|has been|"
-    r"had been) )(?:ever )?(?:achieved|completed|done|finished|reached|met|made)\b"
-    r"|\b(?:never|did not|didn't) (?:achieve|achieved|complete|completed|finish|finished|reach|reached) "
-    r"(?:a|any|one) (?:\w+ )?(?:stage|subgoal)\b"
-)
-
-_NO_COMMAND = re.compile(
-    r"\b(?:reply|answer|response|turn) (?:there |here )?(?:was|is|had been) (?:left )?(?:empty|blank)\b"
-    r"|\bno (?:command|action|primitive) (?:was|had been) (?:sent|given|issued|answered)\b"
-)
-
-
-def handling_claims(text: str) -> frozenset[str]:
-    """Return which of ``goal``, ``stages`` (all of them), ``no_stage`` and ``empty`` the text claims about handling."""
-    words = plain(text)
-    lists = {"goal": _GOAL_DONE, "stages": _ALL_STAGES, "no_stage": _NO_STAGE, "empty": _NO_COMMAND}
-    return frozenset(name for name, claim in lists.items() if any(stated(words, m) for m in claim.finditer(words)))
-
-
-def claims_grasp(text: str, things: Sequence[str]) -> str | None:
-    """Return the first of ``things`` that the text claims to have been in the hand; None where it claims none."""
-    words = plain(text)
-    for thing in things:
-        name = re.escape(thing)
-        pattern = (
-            rf"\b(?:picked up|grasped|gripped|grabbed|lifted) the {name}\b"
-            rf"|\bthe {name} (?:was|is|has been|had been) (?:now |already |correctly |successfully )*"
-            r"(?:picked up|grasped|gripped|grabbed|lifted|held)\b"
-        )
-        if any(stated(words, match) for match in re.finditer(pattern, words)):
-            return thing
-    return None
-
-
-class PrimitiveSkillFactsFilter(Filter):
-    """Guidance claims no goal, stage or grasp that the log denies, nor that an answer was empty that was not.
-
-    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`. A stage counts wherever in the
-    episode it was achieved; of the pivot alone it must be true that the answer was empty.
-    """
+class PrimitiveSkillFactsFilter(FactsFilter):
+    """Guidance does not contradict the facts of its manipulation, nor advise to repeat the turn that lost it."""
 
     name: ClassVar[str] = "primitiveskill_facts"
-    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"primitiveskill"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``claims_goal``, ``claims_stages``, ``denies_stages``, ``claims_grasp`` or ``claims_empty``."""
-        text, kind, counts = draft.guidance or "", task_of(episode.initial_state), open_stages(episode)
-        claimed, step = handling_claims(text), draft.verdict.pivot_step
-        left = counts[-1] if counts else 0
-        achieved = len(kind.stages) - left if kind is not None and counts else None
-        grasped = claims_grasp(text, GRASP_COUNTS.get(kind.name, ())) if kind is not None and achieved == 0 else None
-        objections = {
-            ("claims_goal", "the text says that what was asked for was done, but it failed"): "goal" in claimed,
-            ("claims_stages", f"the text says that all stages were achieved, but {left} stayed open"): (
-                "stages" in claimed and left > 0
-            ),
-            ("denies_stages", f"the text says that no stage was achieved, but {achieved} were"): (
-                "no_stage" in claimed and bool(achieved)
-            ),
-            ("claims_grasp", f"the text says that the {grasped} was picked up, but no stage was achieved"): (
-                grasped is not None
-            ),
-            ("claims_empty", f"the text says that no command came, but step {step} has one"): (
-                "empty" in claimed and episode.actions[step] != "empty"
-            ),
-        }
-        return next((Objection(*objection) for objection, holds in objections.items() if holds), None)
+        """Return an untrue claim or ``bad_action``."""
+        return super().check(episode, draft) or advice_problem(NO_MOVES, episode, draft.verdict, draft.guidance or "")

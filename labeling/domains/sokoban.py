@@ -7,9 +7,12 @@ from typing import ClassVar
 from ...plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
 from ..base import Draft, FailedEpisode, Filter, Objection
-from ..claims import claims, outcome_claims
+from ..claims import Claim, Truth, lexicon
 from ..replay import DisagreementError
+from ..texts import FactsFilter
 from .base import Domain
+from .grid import MOVES, grid_truths
+from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
 from .phrases import Facts, command, count, spent, wasteful
 
 
@@ -34,6 +37,32 @@ def _sokoban(facts: Facts) -> tuple[str, str]:
     return avoid, command(facts, verb)
 
 
+_BOX = r"(?:box|boxes|crate|crates|room|puzzle|level)"
+BOX_LOST = Claim(
+    "box_lost",
+    "the action at step {step} brought a box to where no plan, however long, brings it to a target",
+    lexicon(
+        r"(?:stuck|trapped|jammed|wedged|deadlock(?:ed)?|unsolvable|unwinnable|immovable|cornered|irretrievabl[ey]|"
+        r"irreversibl[ey])",
+        rf"{_BOX}(?: \w+){{0,3}} (?:lost|dead|impossible|ruined|in (?:a|the) corner)|(?:into a corner|for good|"
+        rf"for ?ever)",
+        r"(?:lost|ruined|gave up) (?:the|a|its|one) (?:box|crate)",
+        r"(?:can|could)(?: never|not| no longer| not)(?: ever| again)? (?:be )?"
+        r"(?:\w+ )?(?:solved|pushed|brought|moved|freed|finished|escape|leave|get out|get away|recovered|solve)",
+        r"cannot (?:be )?(?:solved|pushed|brought|moved|freed|escape|leave|get out|get away|recovered)",
+        r"(?:never|no longer|not)(?: \w+){0,2} (?:come|get|move|leave|escape|slide)(?: \w+)? (?:out|away|back|loose|"
+        r"free)(?: of)?",
+        r"dead end|(?:brings?|bring|take|get) it back|corner (?:\w+ )?(?:decided|ended|cost|lost|killed)|killed",
+        r"(?:no|without a) (?:plan|number of moves|way out|solution)(?! (?:was|is) needed)",
+    ),
+    lexicon(
+        rf"(?:can|could) still (?:be )?(?:\w+ )?(?:solve|solved|moved|pushed|brought|reach|leave)"
+        rf"|{_BOX} (?:\w+ )?(?:was|is|stayed|remained) (?:still )?(?:free|movable|solvable)"
+    ),
+    unless=lexicon("within", "in time", "in the turns", "remaining", "turns?", r"\d moves"),
+)
+
+
 class SokobanDomain(Domain):
     """What is said about it."""
 
@@ -52,7 +81,42 @@ class SokobanDomain(Domain):
         """Return the template's sentences; see the base class."""
         return _sokoban(facts)
 
+    moves = MOVES
 
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
+        """Return what a text may claim; see the base class."""
+        return _CLAIMS
+
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
+        """Return what log and certificate tell, above all whether a box was lost at the pivot."""
+        return grid_truths(episode, verdict) | {"box_lost": Truth.of(verdict.failure_mode == "deadlock")}
+
+    def excuses(self, claim: str, episode: FailedEpisode, draft: Draft) -> bool:
+        """Whether a box was lost after the pivot, in the state in which the episode ended."""
+        if claim != "box_lost":
+            return False
+        try:
+            state = draft.replays.of(episode).state_after(episode, episode.num_steps)
+        except DisagreementError:
+            return True  # the replay rule says so
+        answer = _verdict_on(draft.solver, state)
+        return isinstance(answer, Unsolved) or answer.failure_mode == "deadlock"
+
+
+_CLAIMS = (
+    target_reached(
+        "all boxes stood on targets at the end",
+        r"(?:boxes|crates|box|crate) (?:was|were|is|are|stood|ended|had been|reached|sat|came)(?: \w+){0,2} "
+        r"(?:(?:on|onto|at|to) )?(?:their|its|the|a) (?:targets?|goals?|places?|storage)",
+    ),
+    TURNS_RAN_OUT,
+    BOX_LOST,
+    NO_ACTION,
+    ACTION_REPEATED,
+    BLOCKED,
+    PROGRESS,
+    FAULT,
+)
 DOMAIN = SokobanDomain()
 
 
@@ -100,32 +164,8 @@ class SokobanDeadlockFilter(Filter):
         return Objection(kind, f"{after}: {answer.reason}, {answer.detail}")
 
 
-class SokobanFactsFilter(Filter):
-    """Guidance does not contradict whether turns were left at a deadlock, nor call a room dead that never was.
-
-    A box may be lost after an earlier timeout, so the claim is held against the state in which the episode ended.
-    """
+class SokobanFactsFilter(FactsFilter):
+    """Guidance does not contradict the facts of its Sokoban episode."""
 
     name: ClassVar[str] = "sokoban_facts"
-    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``claims_budget`` or ``claims_dead``."""
-        verdict, text = draft.verdict, draft.guidance or ""
-        left = verdict.certificate.budget_after
-        if "budget" in claims(text) and verdict.failure_mode == "deadlock" and left > 0:
-            return Objection("claims_budget", f"the text says the turns ran out, but {left} were left at the deadlock")
-        if "dead" not in outcome_claims(text) or verdict.failure_mode == "deadlock":
-            return None
-        try:
-            state = draft.replays.of(episode).state_after(episode, episode.num_steps)
-        except DisagreementError:
-            return None
-        answer = _verdict_on(draft.solver, state)
-        if isinstance(answer, Verdict) and answer.failure_mode != "deadlock":
-            return Objection(
-                "claims_dead",
-                "the text says that a box or the room was lost for good, but it could still be solved",
-            )
-        return None

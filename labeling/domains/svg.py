@@ -1,14 +1,15 @@
 """SVG: submissions and their scores."""
 
-import re
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ...plugins import Settings
-from ..base import Draft, FailedEpisode, Filter, Objection
-from ..claims import negated, plain
-from .base import Domain
+from ...solvers.base import Verdict
+from ..advice import NO_MOVES
+from ..base import Draft, FailedEpisode, Objection
+from ..claims import Claim, Truth, lexicon
+from ..texts import FactsFilter, advice_problem
+from .base import Domain, flags, general_truths
+from .lexicon import FAULT, NO_ACTION, target_reached
 from .phrases import Facts
 
 
@@ -122,73 +123,118 @@ class SvgDomain(Domain):
         """Return the template's sentences; see the base class."""
         return _svg(facts)
 
+    quotes = ("<svg>", "</svg>")
+
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
+        """Return what a text may claim; see the base class."""
+        return _CLAIMS
+
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
+        """Return what the log of submissions tells; see the base class."""
+        step = verdict.pivot_step
+        scores = [info.get("average_score") for info in episode.infos]
+        changes = _changes(scores)
+        valid = [info.get("valid_svg") for info in episode.infos]
+        undrawn = [
+            False if action == "empty" else None if drawn is None else not drawn
+            for action, drawn in zip(episode.actions, valid, strict=True)
+        ]
+        return general_truths(episode, verdict) | {
+            "undrawn": flags(undrawn, step),
+            "drawn": flags(valid, step),
+            "score_fell": flags([None if change is None else change < 0 for change in changes], step),
+            "score_rose": flags([None if change is None else change > 0 for change in changes], step),
+        }
+
+
+# What a text may claim
+
+_DRAWING = (
+    r"(?:score|likeness|similarity|result|drawing|picture|reconstruction|submission|document)s? "
+    r"(?:(?!never|not|no|neither|nor)\w+ ){0,2}"
+)
+_EMPTY_REPLY = Claim(
+    "no_action", "the reply at step {step} held no document", NO_ACTION.says, NO_ACTION.denies, of_pivot=False
+)
+UNDRAWN = Claim(
+    "undrawn",
+    "a document was sent at step {step}, but it could not be drawn",
+    lexicon(
+        r"(?:could not|couldn't|cannot|failed to) (?:be )?(?:drawn|rendered|parsed?|draw|render|read)",
+        r"(?:sent|submitted|wrote) (?:a )?(?:broken|malformed|invalid) (?:code|document|svg)",
+        r"(?:code|document|svg|markup) (?:broke off|was (?:broken|malformed|cut off|not well formed))",
+    ),
+    of_pivot=False,
+)
+DRAWN = Claim(
+    "drawn",
+    "the document at step {step} was drawn",
+    lexicon(
+        r"(?:last|final|second) (?:drawing|sketch|picture) (?:was|had|got|shows|showed|scored|looked)",
+        r"(?:last|final|second) (?:submission|document|answer|reply) (?:was|is) an? (?:\w+ )?(?:sketch|drawing|"
+        r"picture|copy)",
+        r"(?:drawing|sketch|picture) of the (?:last|final) (?:turn|step) (?:was|had|got|shows|showed|scored|looked)",
+    ),
+)
+SCORE_FELL = Claim(
+    "score_fell",
+    "the submission at step {step} scored less than the one before",
+    lexicon(
+        _DRAWING
+        + r"(?:fell|dropped|sank|decreased|declined|worsened|went down|(?:got|became|was|is) (?:\w+ )?worse|regressed)",
+        _DRAWING.replace("(?:score", "(?:second drawing|score") + r"scored (?:lower|less|worse)",
+        r"(?:got|became|went) (?:\w+ )?(?:worse|down)",
+    ),
+)
+SCORE_ROSE = Claim(
+    "score_rose",
+    "the submission at step {step} scored more than the one before",
+    lexicon(
+        _DRAWING
+        + r"(?:rose|climbed|increased|improved|went up|(?:got|became|was|is) (?:\w+ )?(?:better|higher|closer))",
+        r"scored (?:higher|more|better)|(?:a|an) (?:\w+ )?improvement|it (?:was|is) better than|(?:got|became|"
+        r"went) (?:\w+ )?(?:better|up)",
+    ),
+)
+_CLAIMS = (
+    target_reached(
+        "the target was reproduced exactly",
+        r"(?:match(?:es|ed)|reproduce[sd]|equal(?:s|ed|led)|recreate[sd]|copied) (?:the )?(?:target|icon|picture|"
+        r"image) "
+        r"(?:exactly|perfectly|fully|completely|flawlessly)",
+        r"(?:target|icon|picture|image) (?:was|is|had been) (?:\w+ )?"
+        r"(?:reproduced|matched|copied|drawn|recreated) (?:exactly|perfectly|fully|completely|flawlessly)",
+        r"(?:a |an |the )?(?:perfect|flawless|full) (?:match|score|reproduction|copy|marks)(?: (?:was|were) \w+ \w+)?",
+        r"full marks|drawn (?:flawlessly|perfectly|exactly)|(?:perfect|flawless)(?:ly)?|(?:identical|"
+        r"equal) to the (?:target|icon)|nothing differs",
+        r"(?:exact|faithful) (?:copy|match) (?:was|of)|(?:was|gave|reached|made|sent|submitted) an? (?:exact|"
+        r"faithful) \w+",
+        r"(?:matched|matches|equals|reproduced|reproduces) (?:the )?(?:target|icon|original)",
+    ),
+    _EMPTY_REPLY,
+    UNDRAWN,
+    DRAWN,
+    SCORE_FELL,
+    SCORE_ROSE,
+    FAULT,
+)
+
+
+def _changes(scores: Sequence[float | None]) -> list[float | None]:
+    """Return by how much each score differs from the one before; 0 for the first."""
+    before = [scores[0], *scores[:-1]]
+    return [None if a is None or b is None else a - b for a, b in zip(scores, before, strict=True)]
+
 
 DOMAIN = SvgDomain()
 
 
-# What guidance may not say
-
-_DRAWING = r"\b(?:score|likeness|similarity|result|drawing|picture|reconstruction)s? (?:(?!never|not)\w+ )?"
-
-_WORSE = re.compile(
-    _DRAWING + r"(?:fell|dropped|sank|decreased|declined|worsened|went down|(?:got|became|was) worse|regressed)\b"
-)
-
-_BETTER = re.compile(
-    _DRAWING + r"(?:rose|climbed|increased|improved|went up|(?:got|became|was) (?:better|higher|closer))\b"
-)
-
-_EXACT = re.compile(
-    r"\b(?:match(?:es|ed)|reproduce[sd]|equal(?:s|ed|led)|recreate[sd]) the (?:target|icon|picture|image) "
-    r"(?:exactly|perfectly|fully|completely)\b"
-    r"|\b(?:was|gave|reached|scored) (?:a |an |the )?(?:perfect|exact|full) (?:match|score|reproduction|copy)\b"
-)
-
-_EMPTY = re.compile(
-    r"\b(?:reply|answer|submission|document|response) (?:there |here )?(?:was|is|had been) (?:left )?(?:empty|blank)\b"
-    r"|\b(?:submitted|sent|drew|answered) nothing\b"
-    r"|\bno (?:document|svg|code|drawing) was (?:sent|submitted|given)\b"
-)
-
-
-def drawing_claims(text: str) -> frozenset[str]:
-    """Return which of ``worse``, ``better``, ``exact`` and ``empty`` the text claims about scored drawings."""
-    words = plain(text)
-    lists = {"worse": _WORSE, "better": _BETTER, "exact": _EXACT, "empty": _EMPTY}
-    return frozenset(
-        name
-        for name, pattern in lists.items()
-        if any(not negated(words, match.start()) for match in pattern.finditer(words))
-    )
-
-
-class SvgFactsFilter(Filter):
-    """Guidance does not contradict the log of submissions and scores.
-
-    What a text claims is read by the word lists of :mod:`~pivot.labeling.claims`. A rise or fall counts wherever it
-    happens in the episode, and of the pivot alone it must be true that the submission was empty.
-    """
+class SvgFactsFilter(FactsFilter):
+    """Guidance does not contradict the log of submissions and scores, nor advise to send the same once more."""
 
     name: ClassVar[str] = "svg_facts"
-    config_type: ClassVar[type[Settings]] = Settings
     environments: ClassVar[frozenset[str] | None] = frozenset({"svg"})
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``claims_exact``, ``claims_empty``, ``claims_worse`` or ``claims_better``."""
-        claimed = drawing_claims(draft.guidance) if draft.guidance else frozenset[str]()
-        scores = [float(info.get("average_score") or 0.0) for info in episode.infos]
-        if "exact" in claimed:
-            return Objection(
-                "claims_exact",
-                f"the text says that the target was reproduced, but the last score is {scores[-1]}",
-            )
-        if "empty" in claimed and episode.actions[draft.verdict.pivot_step] != "empty":
-            return Objection(
-                "claims_empty",
-                f"the text says that nothing was submitted, but step {draft.verdict.pivot_step} did",
-            )
-        if "worse" in claimed and not any(after < before for before, after in pairwise(scores)):
-            return Objection("claims_worse", f"the text says that the drawing got worse, but the scores are {scores}")
-        if "better" in claimed and not any(after > before for before, after in pairwise(scores)):
-            return Objection("claims_better", f"the text says that the drawing got better, but the scores are {scores}")
-        return None
+        """Return an untrue claim or ``bad_action``."""
+        return super().check(episode, draft) or advice_problem(NO_MOVES, episode, draft.verdict, draft.guidance or "")

@@ -1,8 +1,10 @@
 """Read a teacher model's answer: the guidance text, or a typed reason why there is none.
 
 The answer is untrusted text. It has to be one JSON object with exactly the fields asked for; a fence of a code block
-around it is forgiven, because models cannot leave it off. What it says is checked as far as words allow: it names the
-pivot, and the action it advises is one that kept the goal in reach. Whatever fails becomes a countable reason.
+around it is forgiven, because models cannot leave it off. The action has to be one that kept the goal in reach, every
+declared claim has to be true, and the prose may contradict neither; whatever fails becomes a countable reason. The
+guidance is then built: the command from the checked action, and of the prose the sentences that advise, name a sign or
+repeat a fact. What merely retells the episode is left out, since no rule can tell whether it is true.
 """
 
 import json
@@ -15,19 +17,22 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from ...models.base import CUT, ChatAnswer
 from ..base import GuidanceRequest
 from ..claims import is_refusal
-from ..filters import names_pivot
+from ..domains import domain_of
 from ..target import is_storable
-from .prompt import ACTION, AVOID, INSTEAD, MAX_FIELD_CHARS, good_actions
+from ..texts import asked_claims, supported, text_problem
+from .prompt import ACTION, AVOID, CLAIMS, MAX_FIELD_CHARS, good_actions
+from .template import facts_of
 
 MAX_ANSWER_CHARS = 64 * 1024
 """Longer answers are refused unread."""
 
-Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid", "unrelated", "contradictory"]
+Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid", "contradictory", "untrue"]
 
 FINAL: frozenset[Problem] = frozenset({"refused"})
 """Problems after which asking again is no use."""
 
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
+_PARTS = re.compile(r"(?<=[.!?])\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_FIELD_CHARS)]
@@ -38,16 +43,14 @@ class GuidanceAnswer(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    avoid: _Text
-    instead: _Text
     action: Annotated[str, Field(max_length=200)] | None = None
+    claims: dict[str, bool]
+    avoid: _Text
 
-    @field_validator(AVOID, INSTEAD, ACTION)
+    @field_validator(AVOID)
     @classmethod
-    def _plain(cls, text: str | None) -> str | None:
+    def _plain(cls, text: str) -> str:
         """Refuse what no file can store; line breaks and other control characters become spaces."""
-        if text is None:
-            return None
         if not is_storable(text):
             raise ValueError("holds half of a surrogate pair")
         plain = " ".join(_CONTROL.sub(" ", text).split())
@@ -98,22 +101,48 @@ def _parse(text: str) -> GuidanceAnswer | Unusable:
 
 
 def _checked(answer: GuidanceAnswer, request: GuidanceRequest) -> str | Unusable:
-    text = f"{_ended(answer.avoid)} {_ended(answer.instead)}"
-    step, good = request.verdict.pivot_step, good_actions(request)
-    if is_refusal(answer.avoid) or is_refusal(answer.instead):
-        return Unusable("refused", f"the teacher declined: {_excerpt(text)}")
+    if is_refusal(answer.avoid):
+        return Unusable("refused", f"the teacher declined: {_excerpt(answer.avoid)}")
+    problem = _action_problem(answer, request) or _claims_problem(answer, request)
+    if problem is not None:
+        return problem
+    episode, verdict = request.episode, request.verdict
+    objection = text_problem(episode, verdict, answer.avoid)
+    if objection is not None:
+        return Unusable("untrue", f"{AVOID}: {_excerpt(str(objection))}")
+    domain = domain_of(episode.env)
+    prose = [part for part in _PARTS.split(answer.avoid) if supported(domain, episode, verdict, part)]
+    return " ".join([_command(answer, request), *map(_ended, prose)])
+
+
+def _action_problem(answer: GuidanceAnswer, request: GuidanceRequest) -> Unusable | None:
+    good = good_actions(request)
     if good and answer.action is None:
         return Unusable("invalid", f"{ACTION}: the field is missing; expected one of {', '.join(good)}")
     if not good and answer.action is not None:
         return Unusable("invalid", f"{ACTION}: the field was not asked for")
-    if answer.action is not None and answer.action.lower() not in good:
-        return Unusable(
-            "contradictory",
-            f"{ACTION} is {_excerpt(answer.action)!r}, but only {', '.join(good)} kept the goal within reach",
-        )
-    if not names_pivot(step, request.episode.actions[step], text):
-        return Unusable("unrelated", f"neither field names step {step} or the action there")
-    return text
+    if answer.action is None or answer.action.lower() in good:
+        return None
+    return Unusable(
+        "contradictory",
+        f"{ACTION} is {_excerpt(answer.action)!r}, but only {', '.join(good)} kept the goal within reach",
+    )
+
+
+def _claims_problem(answer: GuidanceAnswer, request: GuidanceRequest) -> Unusable | None:
+    truths = {claim.name: truth for claim, truth in asked_claims(request.episode, request.verdict).items()}
+    if answer.claims.keys() != truths.keys():
+        found = ", ".join(sorted(answer.claims)) or "none"
+        return Unusable("invalid", f"{CLAIMS} holds {_excerpt(found)}; expected exactly {', '.join(truths)}")
+    wrong = [f"{name} is {str(truth).lower()}" for name, truth in truths.items() if answer.claims[name] is not truth]
+    return Unusable("contradictory", f"{CLAIMS}: {', '.join(wrong)}") if wrong else None
+
+
+def _command(answer: GuidanceAnswer, request: GuidanceRequest) -> str:
+    """Return the command: the checked action, or what the facts advise where none is known to have served."""
+    if answer.action is not None:
+        return f"At step {request.verdict.pivot_step}, choose {answer.action.lower()}."
+    return domain_of(request.episode.env).phrases(facts_of(request))[1]
 
 
 def _ended(sentence: str) -> str:

@@ -14,16 +14,17 @@ from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
 from ..domains import domain_of
+from ..texts import asked_claims
 from ..vocabulary import target_mode
 
-VERSION = "2"
+VERSION = "3"
 """Version of the template; any change of its text raises it."""
 
-AVOID, INSTEAD, ACTION = "avoid", "instead", "action"
-"""Fields of the answer; the third is asked for where the actions that kept the goal in reach are known."""
+ACTION, CLAIMS, AVOID = "action", "claims", "avoid"
+"""Fields of the answer; the first is asked for where the actions that kept the goal in reach are known."""
 
-MAX_FIELD_CHARS = 600
-"""About four sentences. Longer texts are not advice any more."""
+MAX_FIELD_CHARS = 400
+"""About three sentences. Longer texts are not advice any more."""
 
 
 def template_name(env: str) -> str:
@@ -37,11 +38,17 @@ def good_actions(request: GuidanceRequest) -> tuple[str, ...]:
 
 
 def answer_schema(request: GuidanceRequest) -> dict[str, Any]:
-    """Return the JSON schema of the answer to one request."""
-    text = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
-    fields: dict[str, Any] = {AVOID: text, INSTEAD: text}
+    """Return the JSON schema of the answer to one request; what is declared comes before the prose."""
+    fields: dict[str, Any] = {}
     if good_actions(request):
         fields[ACTION] = {"type": "string", "enum": list(good_actions(request))}
+    names = [claim.name for claim in asked_claims(request.episode, request.verdict)]
+    fields[CLAIMS] = _object({name: {"type": "boolean"} for name in names})
+    fields[AVOID] = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
+    return _object(fields)
+
+
+def _object(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
@@ -76,18 +83,22 @@ def guidance_text(request: GuidanceRequest) -> str:
     """Return the text part of the prompt."""
     episode, profile = request.episode, request.profile
     step = request.verdict.pivot_step
-    asked = [
-        f'1. "{AVOID}" (string): one or two sentences on what to stay away from in a situation like this, and by which '
-        "signs in the picture it can be told in time.",
-        f'2. "{INSTEAD}" (string): one short command for the next attempt. It names step {step} and says what to do '
-        "there.",
-    ]
+    asked: list[str] = []
     if good_actions(request):
         asked.append(
-            f'3. "{ACTION}" (string): the action that the command tells the agent to take at step {step}, one word of: '
+            f'- "{ACTION}" (string): the action to take at step {step} in the next attempt, one word of: '
             f"{', '.join(good_actions(request))}."
         )
-    shape = ", ".join(f'"{name}": <text>' for name in answer_schema(request)["properties"])
+    claims = asked_claims(episode, request.verdict)
+    asked.append(f'- "{CLAIMS}" (object): true or false for each of these, as facts and log tell:')
+    asked += [f'  - "{claim.name}": {claim.question.format(step=step)}.' for claim in claims]
+    asked.append(
+        f'- "{AVOID}" (string): one or two sentences of advice: what to stay away from in a situation like this, and '
+        "by which signs in the picture it can be told in time. The command itself is added from the other fields.",
+    )
+    declared = ", ".join(f'"{claim.name}": <true or false>' for claim in claims)
+    shapes = {ACTION: "<text>", CLAIMS: f"{{{declared}}}", AVOID: "<text>"}
+    shape = ", ".join(f'"{name}": {shapes[name]}' for name in answer_schema(request)["properties"])
     return "\n".join(
         [
             how_to_read(profile, episode.num_steps),
@@ -109,7 +120,9 @@ def guidance_text(request: GuidanceRequest) -> str:
             "success.",
             "- Write plain English about what is visible. Do not mention the solver, the log, the collage or these "
             "rules.",
-            f"- At most {MAX_FIELD_CHARS} characters a field, no line breaks, no text around the object.",
+            f"- Name no step but step {step}, and no number that is not given here. Advise rather than retell: "
+            "sentences that only tell what happened are left out.",
+            f"- At most {MAX_FIELD_CHARS} characters of text, no line breaks or markup, nothing around the object.",
             "",
             "Shape of the answer:",
             f"{{{shape}}}",

@@ -1,6 +1,7 @@
 """A served teacher in the pipeline: labels, calls and prompts in the store; verify, relabel, unanswered labels."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,29 @@ from typer.testing import CliRunner
 TASKS = {"sokoban": 2, "frozenlake": 2}
 
 
+def declared(text: str) -> dict[str, bool]:
+    """Answers the claims that a prompt asks about from the facts and the log in it."""
+    step = int(text.split("Pivot step: ")[1].split(".", maxsplit=1)[0])
+    log = text.split("Compact action log:\n")[1].split("\n\n", maxsplit=1)[0].splitlines()
+    actions = [line.split("action=")[1].split()[0] for line in log]
+    deadlock = "Failure mode: deadlock" in text
+    truths = {
+        "turns_ran_out": not deadlock,
+        "box_lost": deadlock,
+        "fell": deadlock,
+        "no_action": actions[step] == "invalid",
+        "action_repeated": step > 0 and actions[step] == actions[step - 1],
+        "blocked": actions[step] != "invalid" and "moved=false" in log[step],
+    }
+    return {name: truths.get(name, False) for name in re.findall(r'^  - "(\w+)": ', text, re.MULTILINE)}
+
+
 def coach(body: dict[str, Any]) -> dict[str, Any]:
     """Repeats the facts of the prompt; one in five answers is no use, the second try included."""
     text = body["messages"][0]["content"][1]["text"]
-    step = text.split("Pivot step: ")[1].split(".")[0]
-    fields = {"avoid": "Avoid what was fatal here.", "instead": f"At step {step}, do better than before."}
+    fields: dict[str, Any] = {"claims": declared(text), "avoid": "Avoid what was fatal here."}
     if "kept the goal within reach: " in text:
-        good = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
-        fields |= {"instead": f"At step {step}, choose {good}.", "action": good}
+        fields["action"] = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
     bad = number_of(text) % 5 == 0
     return {"text": "I'd rather not say." if bad else json.dumps(fields)}
 
@@ -56,7 +72,7 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
     labels = frames.labels.collect()
     assert set(labels["teacher"]) == {"openai"}
     config = json.loads(labels["teacher_config"][0])
-    assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "2", False)
+    assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "3", False)
     assert server.url not in labels["teacher_config"][0]
     rejected = labels.filter(~pl.col("accepted"))
     reasons = {reason["kind"] for row in rejected["reject_reasons"] for reason in row}
@@ -83,14 +99,14 @@ def test_rejected_texts_never_reach_the_dataset(coached: tuple[Path, ChatServer]
         ]
     )
     assert rows.height
-    assert rows["failure_reason"].str.starts_with("Avoid what was fatal here.").all()
+    assert rows["failure_reason"].str.ends_with("Avoid what was fatal here.").all()
 
 
 def test_the_server_is_shown_one_picture_and_asked_for_a_schema(coached: tuple[Path, ChatServer]) -> None:
     _, server = coached
     for body in server.log.bodies:
         assert len(pictures_of(body)) == 1
-        assert body["response_format"]["json_schema"]["schema"]["required"][:2] == ["avoid", "instead"]
+        assert body["response_format"]["json_schema"]["schema"]["required"][-2:] == ["claims", "avoid"]
 
 
 def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
@@ -169,3 +185,25 @@ def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
     assert problems(root) == []
     assert not list((root / "calls").glob("*/*-labels-v2.parquet"))
     assert Store.open(root).config.label_version == 3
+
+
+def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
+    """Nobody can render the prompt of then, and the rules of then are gone; all else of the labels is derived anew."""
+    patient = Patient(coached[0], tmp_path / "copy")
+    name = patient.file("sokoban", "labels")
+
+    def age(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            config = json.loads(row["teacher_config"])
+            row["teacher_config"] = json.dumps(config | {"prompt_version": "2"}, separators=(",", ":"), sort_keys=True)
+
+    def forge(rows: list[dict[str, Any]]) -> None:
+        age(rows)
+        rows[0]["pivot_step"] = (rows[0]["pivot_step"] or 0) + 1
+
+    change_rows(patient.root, name, age)
+    told = [problem for problem in patient.found() if "labels" in problem and "differ" in problem]
+    assert not any("accepted" in problem or "reject_reasons" in problem for problem in told), told
+    patient.heal()
+    change_rows(patient.root, name, forge)
+    assert any("pivot_step" in problem for problem in patient.found())

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.errors import ConfigError
-from pivot.labeling.domains.frozenlake import FrozenLakeFactsFilter
+from pivot.labeling.domains.sokoban import SokobanFactsFilter
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.labeling.reasons import count_reject_reasons
 
@@ -49,13 +51,13 @@ def test_rules_that_replay_for_a_fact_leave_it_to_the_replay_rule(monkeypatch: p
     class Claims(TemplateWriter):
         def write(self, requests: Any) -> Any:
             written = super().write(requests)
-            return [type(each)(f"{each.text} It fell into a hole.") for each in written]
+            return [type(each)(f"{each.text} The box was stuck for good.") for each in written]
 
-    episodes = random_failures("frozenlake", 3, seed=4, horizon=10)
+    episodes = random_failures("sokoban", 3, seed=4, horizon=10)
     always = list(range(1000))
-    monkeypatch.setattr(FrozenLakeEnv, "step", breaks_at("step", always, lambda: OSError("pipe closed")))
-    rules = [ReplayFilter(), FrozenLakeFactsFilter()]
-    labels = label_episodes(episodes, FrozenLakeSolver(), Claims(), rules, "1")
+    monkeypatch.setattr(SokobanEnv, "step", breaks_at("step", always, lambda: OSError("pipe closed")))
+    rules = [ReplayFilter(), SokobanFactsFilter()]
+    labels = label_episodes(episodes, SokobanSolver(), Claims(), rules, "1")
     assert count_reject_reasons(labels) == {"replay": 3}
 
 

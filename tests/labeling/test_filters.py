@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from pivot import plugins
 from pivot.errors import PluginError
+from pivot.labeling.advice import remarks
 from pivot.labeling.base import (
     Draft,
     FailedEpisode,
@@ -18,7 +19,8 @@ from pivot.labeling.base import (
     Label,
     judge,
 )
-from pivot.labeling.claims import advised_action, is_refusal, outcome_claims
+from pivot.labeling.claims import is_refusal
+from pivot.labeling.domains.grid import MOVES
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
@@ -320,12 +322,12 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("episode", "text", "expected"),
     [
-        (lake_timeout, "At step 1 it fell into a hole.", "claims_fall"),
+        (lake_timeout, "At step 1 it fell into a hole.", "claims_fell"),
         (lake_timeout, "At step 1 it did not fall, but too few turns were left.", None),
         (lake_fall, "At step 1 it fell into a hole.", None),
-        (lake_fall, "At step 1 it ran out of turns.", "claims_budget"),
+        (lake_fall, "At step 1 it ran out of turns.", "claims_turns_ran_out"),
         (lake_last_fall, "At step 1 it ran out of turns.", None),
-        (lake_fall, "At step 1 it never fell into a hole.", "denies_fall"),
+        (lake_fall, "At step 1 it never fell into a hole.", "denies_fell"),
     ],
 )
 def test_frozenlake_guidance_must_not_contradict_the_facts(
@@ -346,44 +348,48 @@ def test_a_later_fall_may_be_told_of_a_timeout() -> None:
 
 # What texts advise and claim
 
-DIRECTIONS = ("up", "down", "left", "right")
-
 
 @pytest.mark.parametrize(
     ("text", "advised"),
     [
-        ("Avoid corners. At step 3, do not push down; move up instead.", "up"),
-        ("At step 3, push the box left.", "left"),
-        ("At step 3, instead of moving left, go up.", "up"),
-        ("At step 3, do not move left but go up.", "up"),
-        ("At step 3, move right and then up.", "right"),
-        ("At step 3 don't go left.", None),
-        ("At step 3, never push up.", None),
-        ("At step 2, move left.", None),
-        ("At step 31, move left.", None),
-        ("Move left early.", None),
-        ("The box left of you is stuck at step 3.", None),
+        ("Avoid corners. At step 3, do not push down; move up instead.", ["up"]),
+        ("At step 3, push the box left.", ["left"]),
+        ("At step 3, instead of moving left, go up.", ["up"]),
+        ("At step 3, do not move left but go up.", ["up"]),
+        ("You should move up.", ["up"]),
+        ("Up is the right choice.", ["up"]),
+        ("Keep going right.", ["right"]),
+        ("Move left early.", ["left"]),
+        ("At step 3, press up again.", ["up"]),
+        ("Do the same again.", [""]),
+        ("At step 3 don't go left.", []),
+        ("At step 3, never push up.", []),
+        ("It decided to move up.", []),
+        ("You moved up at this step.", []),
+        ("The push up wedged the box.", []),
+        ("The box left of you is stuck at step 3.", []),
+        ("With 5 moves left, every turn left counts.", []),
+        ("Moving up was wrong.", []),
     ],
 )
-def test_advice_is_the_first_command_about_the_step(text: str, advised: str | None) -> None:
-    assert advised_action(text, 3, DIRECTIONS) == advised
+def test_advice_is_told_from_reports_and_warnings(text: str, advised: list[str]) -> None:
+    assert [each.action for each in remarks(text, MOVES, 3) if each.kind == "advises"] == advised
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "kind", "action"),
     [
-        ("The agent reached the goal.", {"success"}),
-        ("You never reached the goal.", set()),
-        ("The puzzle was solved at the end.", {"success"}),
-        ("Before this push 3 moves solved the room.", set()),
-        ("Then the box was stuck in the corner.", {"dead"}),
-        ("The room could no longer be solved.", {"dead"}),
-        ("The box was not stuck.", set()),
-        ("Avoid pushing it where it can get stuck.", set()),
+        ("It decided to move up.", "reports", "up"),
+        ("The box was pushed up.", "reports", "up"),
+        ("You kept moving left.", "reports", "left"),
+        ("Avoid moving left.", "warns", "left"),
+        ("Do not go down there.", "warns", "down"),
+        ("The push up wedged the box.", "names", "up"),
+        ("Pushing up would end at the wall.", "mentions", "up"),
     ],
 )
-def test_outcomes_are_claimed_in_the_past(text: str, found: set[str]) -> None:
-    assert outcome_claims(text) == found
+def test_other_remarks_about_actions(text: str, kind: str, action: str) -> None:
+    assert [(each.kind, each.action) for each in remarks(text, MOVES, 3)] == [(kind, action)]
 
 
 @pytest.mark.parametrize(
@@ -404,9 +410,9 @@ def test_refusals(text: str, declines: bool) -> None:
 def test_a_room_that_dies_after_a_timeout_may_be_called_dead() -> None:
     """The claim is held against the end of the episode, not against the pivot."""
     alive = room("left", "up")
-    label, reasons = labels_of(alive, FixedTeacher("At step 3 left turns were wasted; the box was stuck for good."))
+    label, reasons = labels_of(alive, FixedTeacher("Going left wasted turns; the box was stuck for good."))
     assert label.failure_mode == "timeout"
-    assert [reason.split(": ")[:2] for reason in reasons if "facts" in reason] == [["sokoban_facts", "claims_dead"]]
+    assert [reason.split(": ")[:2] for reason in reasons if "facts" in reason] == [["sokoban_facts", "claims_box_lost"]]
     dies = played("sokoban", ROOM, *["left"] * 7, "right", "up")
     label, reasons = labels_of(dies, FixedTeacher("The box was stuck for good, and left wasted turns."))
     assert label.failure_mode == "timeout"
@@ -427,7 +433,7 @@ def test_counts_equal_what_was_planted() -> None:
     planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
         (dead, None, None, []),
         (fall, None, None, []),
-        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
+        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["guidance", "target"]),
         (late, None, LyingSolver(Verdict(0, "blocked", honest.certificate), solver_of("sokoban")), ["mode"]),
         (replace(late, rewards=at(late.rewards, 0, 0.0)), None, None, ["replay"]),
         (late, FixedTeacher("Think harder."), None, ["guidance"]),
@@ -447,7 +453,7 @@ def test_counts_equal_what_was_planted() -> None:
         "target": 1,
         "mode": 1,
         "replay": 2,
-        "guidance": 2,
+        "guidance": 3,
         "sokoban_deadlock": 1,
         "frozenlake_facts": 1,
         "sokoban_facts": 1,

@@ -9,8 +9,8 @@ from pivot.environments.base import EnvProfile
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest, Objection
-from pivot.labeling.domains.navigation import NavigationFactsFilter, claims_arrival
-from pivot.labeling.filters import GuidanceFilter, TargetFilter
+from pivot.labeling.domains.navigation import NavigationFactsFilter
+from pivot.labeling.filters import GuidanceFilter, OutcomeFilter, TargetFilter
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.template import TemplateWriter
@@ -120,7 +120,7 @@ def test_guidance_of_random_walks_passes_every_rule() -> None:
         answer = verdict(case)
         text = guidance(case, answer)
         seen.add((answer.failure_mode, answer.witness is not None, answer.fallback))
-        for rule in (NavigationFactsFilter, GuidanceFilter, TargetFilter):
+        for rule in (NavigationFactsFilter, OutcomeFilter, GuidanceFilter, TargetFilter):
             assert objection(case, answer, text, rule) is None, text
         if answer.witness:
             assert f"{answer.witness[0]}" in text.partition(f"At step {answer.pivot_step}")[2]
@@ -177,33 +177,51 @@ NO_ARRIVALS = [
 @pytest.mark.parametrize("text", ARRIVALS)
 def test_a_claimed_arrival_is_refused(text: str) -> None:
     printed = printed_episode()
-    found = objection(printed, verdict(printed), text)
+    found = objection(printed, verdict(printed), text, OutcomeFilter)
     assert found is not None
-    assert found.kind == "claims_arrival"
-    assert "2.39 m" in found.detail
+    assert found.kind == "claims_success"
 
 
 @pytest.mark.parametrize("text", NO_ARRIVALS)
 def test_advice_and_denials_are_no_claims(text: str) -> None:
     printed = printed_episode()
-    assert objection(printed, verdict(printed), text) is None
+    assert objection(printed, verdict(printed), text, OutcomeFilter) is None
 
 
 def test_the_name_of_the_target_is_read_from_the_state() -> None:
-    text = "The agent reached the alarm clock."
-    assert claims_arrival(text, "AlarmClock")
-    assert not claims_arrival(text, "Bread")
-    assert not claims_arrival(text, "")
-    assert claims_arrival("the TV-stand was reached", "TVStand")
+    text = "The agent stood beside the alarm clock."
     printed = printed_episode()
+    assert objection(printed, verdict(printed), text, OutcomeFilter) is None
     state = json.loads(printed.initial_state)
     state["target"]["type"] = "AlarmClock"
-    assert objection(replace(printed, initial_state=json.dumps(state)), verdict(printed), text) is not None
+    assert (
+        objection(replace(printed, initial_state=json.dumps(state)), verdict(printed), text, OutcomeFilter) is not None
+    )
     for broken in ("", "[]", "{}", "[" * 100_000):
-        assert objection(replace(printed, initial_state=broken), verdict(printed), text) is None
+        assert objection(replace(printed, initial_state=broken), verdict(printed), text, OutcomeFilter) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("At step 22 the agent bumped into a wall.", "claims_blocked"),
+        ("Rotating brought the bread closer.", "claims_progress"),
+        ("Rotate right at step 22.", "bad_action"),
+        ("At step 22 the agent moved ahead.", "other_action"),
+        ("Plenty of turns were left.", "denies_turns_ran_out"),
+        ("Walk ahead at step 22.", None),
+        ("The agent rotated right at step 22.", None),
+    ],
+)
+def test_the_log_decides_what_may_be_said(text: str, kind: str | None) -> None:
+    printed = printed_episode()
+    found = objection(printed, verdict(printed), text)
+    assert (found and found.kind) == kind
 
 
 @pytest.mark.timeout(10)
 def test_a_hostile_text_takes_no_time() -> None:
+    printed = printed_episode()
     for piece in ("reached the ", "is now ", "to a ", "the bread ", "found "):
-        claims_arrival(piece * 20_000, "Bread")
+        for rule in (NavigationFactsFilter, OutcomeFilter, GuidanceFilter):
+            objection(printed, verdict(printed), piece * 2_000, rule)

@@ -230,17 +230,17 @@ SOMETHING = log("stack", [(BOTH, 2), *[(PUSH, 2)] * 5])
 ALL = log("drawer", [(BOTH, 0)] * 6)
 
 CLAIMS = [
-    (NOTHING, "stack", "At step 3 the tower was built.", "claims_goal"),
-    (NOTHING, "stack", "By step 3 the cubes were stacked, so stop there.", "claims_goal"),
-    (NOTHING, "stack", "The arm succeeded at step 3.", "claims_goal"),
-    (ALL, "drawer", "At step 5 the task was successfully completed.", "claims_goal"),
-    (NOTHING, "stack", "All stages were achieved before step 3.", "claims_stages"),
-    (SOMETHING, "stack", "Every stage was completed by step 4.", "claims_stages"),
-    (SOMETHING, "stack", "No stage was achieved before step 4.", "denies_stages"),
-    (SOMETHING, "stack", "You never completed a stage; at step 4 pick first.", "denies_stages"),
-    (NOTHING, "stack", "The red cube was picked up at step 3 and dropped.", "claims_grasp"),
-    (NOTHING, "stack", "It picked up the purple cube at step 3.", "claims_grasp"),
-    (NOTHING, "stack", "The reply was empty at step 3.", "claims_empty"),
+    (NOTHING, "stack", "At step 3 the tower was built.", "claims_success"),
+    (NOTHING, "stack", "By step 3 the cubes were stacked, so stop there.", "claims_success"),
+    (NOTHING, "stack", "The arm succeeded at step 3.", "claims_success"),
+    (ALL, "drawer", "At step 5 the task was successfully completed.", "claims_success"),
+    (NOTHING, "stack", "All stages were achieved before step 3.", "claims_stage_achieved"),
+    (SOMETHING, "stack", "Every stage was completed by step 4.", "claims_all_stages"),
+    (SOMETHING, "stack", "No stage was achieved before step 4.", "denies_stage_achieved"),
+    (SOMETHING, "stack", "You never completed a stage; at step 4 pick first.", "denies_stage_achieved"),
+    (NOTHING, "stack", "The red cube was picked up at step 3 and dropped.", "claims_stage_thing_grasped"),
+    (NOTHING, "stack", "It picked up the purple cube at step 3.", "claims_stage_thing_grasped"),
+    (NOTHING, "stack", "The reply was empty at step 3.", "claims_no_action"),
 ]
 NO_CLAIMS = [
     (NOTHING, "stack", "At step 3, stop only once the tower is built."),
@@ -263,7 +263,7 @@ NO_CLAIMS = [
 
 @pytest.mark.parametrize(("case", "task", "text", "word"), CLAIMS)
 def test_what_the_log_denies_is_refused(case: Case, task: str, text: str, word: str) -> None:
-    found = objection(case, task, text)
+    found = objection(case, task, text, OutcomeFilter if word == "claims_success" else PrimitiveSkillFactsFilter)
     assert found is not None
     assert found.kind == word
 
@@ -271,6 +271,7 @@ def test_what_the_log_denies_is_refused(case: Case, task: str, text: str, word: 
 @pytest.mark.parametrize(("case", "task", "text"), NO_CLAIMS)
 def test_advice_denials_and_true_claims_pass(case: Case, task: str, text: str) -> None:
     assert objection(case, task, text) is None
+    assert objection(case, task, text, OutcomeFilter) is None
 
 
 def test_a_log_without_stages_or_task_denies_nothing() -> None:
@@ -279,10 +280,10 @@ def test_a_log_without_stages_or_task_denies_nothing() -> None:
     draft = Draft(verdict(NOTHING), text, "", PrimitiveSkillSolver())
     for strange in (replace(episode, infos=[{}] * 6), replace(episode, initial_state="[" * 100_000)):
         found = PrimitiveSkillFactsFilter().check(strange, draft)
-        assert found is None or found.kind == "claims_stages"
+        assert found is None or found.kind.startswith("claims_")
 
 
 @pytest.mark.timeout(10)
 def test_a_hostile_text_takes_no_time() -> None:
     for piece in ("all of the ", "the cubes were now ", "no single stage ", "the red cube is already ", "was "):
-        objection(NOTHING, "stack", piece * 20_000)
+        objection(NOTHING, "stack", piece * 2_000)

@@ -20,7 +20,6 @@ from pivot.labeling.base import (
     GuidanceWriter,
     Label,
 )
-from pivot.labeling.domains.svg import drawing_claims
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
@@ -152,7 +151,7 @@ def test_template_phrases_state_the_facts(episodes: list[FailedEpisode], vocabul
         assert facts is not None
         avoid, command = re.fullmatch(r"(Avoid .*\.) (At step \d+, .*\.)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
         assert command.startswith(f"At step {made.pivot_step}, ")
-        assert drawing_claims(text) <= {"worse"}
+        assert made.accepted
         for word in (*PROFILE.failure_modes, "timeout", "deadlock"):
             assert word not in text, "the advice names no mode, so it fits both vocabularies"
         kind = f"{made.failure_mode} {episode.actions[-1]}"
@@ -193,17 +192,18 @@ class FixedTeacher(GuidanceWriter):
 @pytest.mark.parametrize(
     ("mode", "text", "word"),
     [
-        ("mismatch", "At step 1 the drawing matched the target exactly.", "claims_exact"),
-        ("mismatch", "Step 1 was a perfect match.", "claims_exact"),
-        ("mismatch", "At step 1 the submission was empty.", "claims_empty"),
-        ("format", "At step 1 it submitted nothing.", "claims_empty"),  # it sent a broken document
-        ("mismatch", "At step 1 the score fell.", "claims_worse"),
-        ("regression", "At step 1 the score rose.", "claims_better"),
-        ("regression", "At step 1 the picture improved, keep it.", "claims_better"),
+        ("mismatch", "At step 1 the drawing matched the target exactly.", "claims_success"),
+        ("mismatch", "Step 1 was a perfect match.", "claims_success"),
+        ("mismatch", "At step 1 the submission was empty.", "claims_no_action"),
+        ("format", "At step 1 it submitted nothing.", "claims_no_action"),  # it sent a broken document
+        ("mismatch", "At step 1 the score fell.", "claims_score_fell"),
+        ("regression", "At step 1 the score rose.", "claims_score_rose"),
+        ("regression", "At step 1 the picture improved, keep it.", "claims_score_rose"),
+        ("regression", "At step 1, send the same document again.", "bad_action"),
         ("mismatch", "At step 1 the score did not fall; redraw the sun.", None),
         ("regression", "At step 1 the score never rose.", None),
         ("regression", "At step 1 the score dropped; keep the earlier shapes.", None),
-        ("mismatch", "At step 1, draw what matched the target again.", None),
+        ("mismatch", "At step 1, keep what matched.", None),
         ("mismatch", "Avoid empty submissions. At step 1, reproduce the target exactly.", None),
     ],
 )
@@ -212,7 +212,8 @@ def test_guidance_must_not_contradict_the_scores(
 ) -> None:
     episode = of_mode[mode]
     (made,) = label([episode], teacher=FixedTeacher(text))
-    assert [reason.name for reason in made.reject_reasons] == ([] if word is None else ["svg_facts"])
+    rule = "outcome" if word == "claims_success" else "svg_facts"
+    assert [reason.name for reason in made.reject_reasons] == ([] if word is None else [rule])
     assert made.accepted is (word is None)
     if word is not None:
         assert made.reject_reasons[0].kind == word

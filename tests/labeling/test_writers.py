@@ -9,8 +9,9 @@ from pivot import plugins
 from pivot.collage import collage
 from pivot.errors import PolicyError, ServerGoneError
 from pivot.images import decode, frame_id
-from pivot.labeling.base import FailedEpisode, Filter, GuidanceRequest, Label
+from pivot.labeling.base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, judge
 from pivot.labeling.label import TEACHER, label_episodes
+from pivot.labeling.texts import asked_claims
 from pivot.labeling.writers.prompt import MAX_FIELD_CHARS, answer_schema, facts
 from pivot.messages import PromptMessages
 from pivot.models.base import CUT, ChatAnswer, ChatRequest
@@ -49,7 +50,16 @@ def honest() -> tuple[int, str, str]:
 STEP, LOGGED, GOOD = honest()
 BAD = next(each for each in ("up", "down", "left", "right") if each == LOGGED)
 AVOID = "Avoid pushing the box against the wall above it."
-USABLE = {"avoid": AVOID, "instead": f"At step {STEP}, move {GOOD} instead.", "action": GOOD}
+TRUE_CLAIMS = {
+    "target_reached": False,
+    "turns_ran_out": False,
+    "box_lost": True,
+    "no_action": False,
+    "action_repeated": True,
+    "blocked": False,
+    "progress": False,
+}
+USABLE: dict[str, Any] = {"action": GOOD, "claims": TRUE_CLAIMS, "avoid": AVOID}
 
 
 def answer(**changes: Any) -> str:
@@ -86,7 +96,7 @@ def test_the_model_is_shown_the_collage_the_log_and_the_facts() -> None:
 def test_a_usable_answer_becomes_the_guidance() -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(answer(), call={"prompt_tokens": 7, "latency": 0.5}))
     assert made.accepted and not made.reject_reasons
-    assert made.failure_reason == f"{AVOID} At step {STEP}, move {GOOD} instead."
+    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
     assert json.loads(made.teacher_config or "") == {**teacher.config, "is_stand_in": False}
     (call,) = made.calls
     assert (call.role, call.prompt_tokens, call.latency, call.t) == ("teacher", 7, 0.5, None)
@@ -99,7 +109,7 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "filtered": (ChatAnswer(answer(), "content_filter"), "refused"),
     "refusal": (ChatAnswer("I'm sorry, but I can't help with that."), "refused"),
     "refusal in JSON": (ChatAnswer(answer(avoid="As an AI language model I see no step.")), "refused"),
-    "inability in JSON": (ChatAnswer(answer(instead=f"I cannot assist with step {STEP}.")), "refused"),
+    "inability in JSON": (ChatAnswer(answer(avoid=f"I cannot assist with step {STEP}.")), "refused"),
     "cut": (ChatAnswer(answer()[:-5], CUT), "truncated"),
     "cut but whole": (ChatAnswer(answer(), CUT), "truncated"),
     "prose": (ChatAnswer(f"At step {STEP}, move {GOOD}."), "not_json"),
@@ -110,16 +120,24 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "list": (ChatAnswer(f"[{answer()}]"), "invalid"),
     "number": (ChatAnswer("7"), "invalid"),
     "null": (ChatAnswer("null"), "invalid"),
-    "missing field": (ChatAnswer(answer(instead=None)), "invalid"),
+    "missing field": (ChatAnswer(answer(avoid=None)), "invalid"),
+    "missing claims": (ChatAnswer(answer(claims=None)), "invalid"),
+    "other claims": (ChatAnswer(answer(claims={"fell": False})), "invalid"),
+    "claims in words": (ChatAnswer(answer(claims=TRUE_CLAIMS | {"box_lost": "yes"})), "invalid"),
+    "untrue claim": (ChatAnswer(answer(claims=TRUE_CLAIMS | {"box_lost": False})), "contradictory"),
     "missing action": (ChatAnswer(answer(action=None)), "invalid"),
     "extra field": (ChatAnswer(answer(pivot_step=0)), "invalid"),
     "wrong type": (ChatAnswer(answer(avoid=["a"])), "invalid"),
     "empty field": (ChatAnswer(answer(avoid="  ")), "invalid"),
     "control characters": (ChatAnswer(answer(avoid="\0\x01")), "invalid"),
-    "half a pair": (ChatAnswer('{"avoid": "\\ud800", "instead": "step 3", "action": "right"}'), "invalid"),
+    "half a pair": (ChatAnswer('{"avoid": "\\ud800", "claims": {}, "action": "right"}'), "invalid"),
     "long field": (ChatAnswer(answer(avoid="a" * (MAX_FIELD_CHARS + 1))), "invalid"),
-    "unrelated": (ChatAnswer(answer(avoid="Think first.", instead="Plan with care.")), "unrelated"),
-    "other step": (ChatAnswer(answer(avoid="Be careful.", instead="At step 77, go on.")), "unrelated"),
+    "other step": (ChatAnswer(answer(avoid="At step 77, be careful.")), "untrue"),
+    "success": (ChatAnswer(answer(avoid="The agent solved the room.")), "untrue"),
+    "ran out of turns": (ChatAnswer(answer(avoid="Avoid detours: the agent ran out of turns.")), "untrue"),
+    "fatal advice": (ChatAnswer(answer(avoid=f"Push {BAD} at step {STEP}.")), "untrue"),
+    "markup": (ChatAnswer(answer(avoid="Avoid **this**.")), "untrue"),
+    "another language": (ChatAnswer(answer(avoid="Evitez le mur de la salle.")), "untrue"),
     "fatal action": (ChatAnswer(answer(action=BAD)), "contradictory"),
     "unknown action": (ChatAnswer(answer(action="jump")), "contradictory"),
 }
@@ -145,7 +163,7 @@ def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
     planted = UNUSABLE[problem][0]
     made, teacher = label(dead(), lambda request: ChatAnswer(answer()) if request.sample else planted)
     assert made.accepted
-    assert made.failure_reason.startswith(AVOID)  # pyright: ignore[reportOptionalMemberAccess]
+    assert made.failure_reason.endswith(AVOID)  # pyright: ignore[reportOptionalMemberAccess]
     first, second = teacher.model.requests
     assert second.messages[: len(first.messages)] == first.messages
     assert [message["role"] for message in second.messages] == ["user", "assistant", "user"]
@@ -157,18 +175,38 @@ def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
 
 
 CONTRADICTORY = {
-    "success": (answer(avoid="The agent reached the goal."), "outcome"),
-    "solved": (answer(avoid="Well done: the puzzle was solved."), "outcome"),
-    "ran out of turns": (answer(avoid="Avoid detours: the agent ran out of turns."), "sokoban_facts"),
-    "fatal advice": (answer(instead=f"At step {STEP}, push {BAD}."), "grid_advice"),
+    "success": ("The agent reached the goal.", "outcome"),
+    "solved": ("Well done: the puzzle was solved.", "outcome"),
+    "ran out of turns": ("Avoid detours: the agent ran out of turns.", "sokoban_facts"),
+    "fatal advice": (f"At step {STEP}, push {BAD}.", "grid_advice"),
+    "other step": ("Be careful at step 77.", "guidance"),
 }
 
 
-@pytest.mark.parametrize(("planted", "rule"), CONTRADICTORY.values(), ids=CONTRADICTORY)
-def test_a_contradictory_text_is_rejected_by_a_filter(planted: str, rule: str) -> None:
-    made, _ = label(dead(), lambda request: ChatAnswer(planted))
-    assert not made.accepted
-    assert [reason.name for reason in made.reject_reasons] == [rule]
+@pytest.mark.parametrize(("text", "rule"), CONTRADICTORY.values(), ids=CONTRADICTORY)
+def test_a_contradictory_text_of_any_writer_is_rejected_by_a_filter(text: str, rule: str) -> None:
+    made, _ = label(dead(), lambda request: ChatAnswer(answer()))
+    verdict = solver_verdict()
+    draft = Draft(verdict, f"{text} At step {STEP}, think.", "", plugins.load("solvers", "sokoban")())
+    rules = [each for each in FILTERS if each.judges_text]
+    assert made.accepted
+    assert [reason.name for reason in judge(dead(), draft, rules)] == [rule]
+
+
+def solver_verdict() -> Verdict:
+    answer = plugins.load("solvers", "sokoban")().certify([dead().case()])[0]
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+def test_what_merely_retells_is_left_out() -> None:
+    """Whether it is true, no rule can tell; the label keeps the command, and the advice beside it."""
+    made, _ = label(dead(), lambda request: ChatAnswer(answer(avoid=f"The floor is grey and sunny. {AVOID}")))
+    assert made.accepted
+    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
+    made, _ = label(dead(), lambda request: ChatAnswer(answer(avoid="The crate slid into its place.")))
+    assert made.accepted
+    assert made.failure_reason == f"At step {STEP}, choose {GOOD}."
 
 
 FORGIVEN = {
@@ -186,7 +224,7 @@ FORGIVEN = {
 def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(planted))
     assert made.accepted
-    assert made.failure_reason == f"{AVOID} At step {STEP}, move {GOOD} instead."
+    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
     assert len(teacher.model.requests) == 1
 
 
@@ -212,13 +250,15 @@ def test_facts_hold_for_random_failures(env: str) -> None:
     episodes = random_failures(env, 40, seed=5, cell=16)
 
     def repeat(request: ChatRequest) -> ChatAnswer:
-        schema = request.json_schema or {}
-        text = text_of(request)
-        step = text.split("Pivot step: ")[1].split(".")[0]
-        fields = {"avoid": "Avoid what was fatal here.", "instead": f"At step {step}, do better."}
-        if "action" in schema["properties"]:
-            good = schema["properties"]["action"]["enum"][0]
-            fields |= {"instead": f"At step {step}, choose {good}.", "action": good}
+        properties = (request.json_schema or {})["properties"]
+        episode = next(each for each in episodes if each.episode_id == request.episode_id)
+        verdict = solver.certify([episode.case()])[0]
+        assert isinstance(verdict, Verdict)
+        truths = {claim.name: truth for claim, truth in asked_claims(episode, verdict).items()}
+        assert list(truths) == properties["claims"]["required"]
+        fields: dict[str, Any] = {"claims": truths, "avoid": "Avoid what was fatal here."}
+        if "action" in properties:
+            fields["action"] = properties["action"]["enum"][0]
         return ChatAnswer(json.dumps(fields))
 
     teacher = PlantedTeacher(repeat)
@@ -244,4 +284,4 @@ def test_svg_facts_name_the_scores() -> None:
     episode = replace(dead(), env="svg", actions=["svg", "svg"], infos=[{}, {}], frame_ids=["a", "b", "c"])
     request = GuidanceRequest(profile, episode, Verdict(1, "regression", certificate), PromptMessages("", "", "", ()))
     assert "Scores: before the last submission 0.50, of it 0.42; the target itself has 1." in facts(request)
-    assert set(answer_schema(request)["properties"]) == {"avoid", "instead"}
+    assert list(answer_schema(request)["properties"]) == ["claims", "avoid"]
