@@ -3,8 +3,8 @@
 One SQLite file in write-ahead mode: an answer is there whole or not at all, also after a kill, and any SQLite tool can
 look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
 prompt hash, picture ids, sampling, seed, sample, schema, and whether log-probabilities were wanted. The seed derives
-from episode and step, so equal prompts of different samples never share an answer. Errors, refusals and empty answers
-are not stored.
+from episode and step, so equal prompts of different samples never share an answer. Errors and refusals are
+not stored, nor is an empty answer, unless it is a player's, whose episode shall repeat as it went.
 """
 
 import contextlib
@@ -216,7 +216,7 @@ class CachedModel(ChatModel):
         if stored is not None:
             return _restored(stored, time.perf_counter() - started)
         answer = await self._model.answer(request)
-        if answer.refusal is None and answer.text.strip():
+        if answer.refusal is None and (answer.text.strip() or request.role == "student"):
             self._cache.put(key, facts, request.role, _row(answer))
         return answer
 

@@ -129,9 +129,10 @@ def test_what_is_no_store_is_refused(opener: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="missing does not exist, so it is no PIVOT store; make one with: pivot build"):
         OPENERS[opener](tmp_path / "missing")
     (tmp_path / "notes.txt").write_text("not a store")
-    for path in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(StoreError, match=r"holds no run\.json, so it is no PIVOT store"):
-            OPENERS[opener](path)
+    with pytest.raises(StoreError, match=r"holds no run\.json, so it is no PIVOT store"):
+        OPENERS[opener](tmp_path)
+    with pytest.raises(StoreError, match=r"notes\.txt is a file; name a folder"):
+        OPENERS[opener](tmp_path / "notes.txt")
 
 
 @pytest.mark.parametrize("opener", OPENERS)

@@ -219,7 +219,7 @@ def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> Non
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
-    with pytest.raises(StoreError, match=r"store is a file; choose a folder"):
+    with pytest.raises(StoreError, match=r"store is a file; name a folder"):
         pivot.build(CONFIG, tmp_path / "store")
     with pytest.raises(StoreError, match="a file stands where a folder is needed"):
         pivot.build(CONFIG, tmp_path / "store" / "below")

@@ -291,9 +291,7 @@ def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> N
     (tmp_path / "thesis" / "chapter.tex").write_text("years")
     assert "it is no report and stays" in str(error_of("report", small_store, "--out", tmp_path / "thesis"))
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years"
-    assert "is a file; choose a folder" in str(
-        error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex")
-    )
+    assert "is a file; name a folder" in str(error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex"))
     (tmp_path / "empty").mkdir()
     assert (made(small_store, tmp_path / "empty", Selection(limit=1)) / MARKER).exists()
     with pytest.raises(StoreError, match="is no PIVOT store"):

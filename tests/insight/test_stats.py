@@ -125,4 +125,5 @@ def test_a_view_is_the_same_whatever_else_is_asked_for(small_store: Path) -> Non
             count = f"SELECT count(*), count(DISTINCT COLUMNS(*)) FROM {view}"
             answers = [run_query(small_store, each, count) for each in (alone, among, unread)]
         assert answers[0] == answers[1] == answers[2]
-    assert len(query(small_store, "SHOW TABLES")[1]) == len(views.VIEWS)
+    shown = {name for (name,) in query(small_store, "SHOW TABLES")[1]}
+    assert {name for name in shown if not name.endswith("_files")} == set(views.VIEWS)

@@ -120,13 +120,15 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
     answers = ask(tmp_path / "c", FakeModel([ChatAnswer("", refusal="no"), ChatAnswer("yes")]), REQUEST, REQUEST)
     assert [answer.refusal for answer in answers] == ["no", None]
     assert CallCache(tmp_path / "c").counts()[0].answers == 1
-    empty = replace(REQUEST, seed=8)
+    empty = replace(REQUEST, seed=8, role="teacher")
     assert [
         each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" "), ChatAnswer("no")]), empty, empty)
     ] == [
         " ",
         "no",
     ]
+    played = replace(empty, role="student", seed=9)
+    assert [each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" ")]), played, played)] == [" ", " "]
 
 
 def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
