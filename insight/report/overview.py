@@ -31,7 +31,7 @@ def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]
         StoreError: a file of the store is missing or torn.
     """
     tables = []
-    with connect(root) as connection:
+    with connect(root, [each.shown for each in SUMMARY]) as connection:
         for each in SUMMARY:
             names, rows = in_order(*run_query(root, connection, each.shown))
             if rows or not each.often_empty:
