@@ -3,7 +3,7 @@
 
 (() => {
   const { html } = Pivot;
-  const { useState, useEffect, useRef } = preactHooks;
+  const { useState, useEffect, useLayoutEffect, useRef } = preactHooks;
 
   const KEYS = [
     ["j  k", "next and previous episode"], ["↓  ↑", "the same in the list"], ["Enter", "open the selected episode"],
@@ -40,7 +40,7 @@
 
   function Help({ open, close }) {
     const dialog = useRef(null);
-    useEffect(() => {
+    useLayoutEffect(() => {
       if (open) dialog.current.showModal();
       else dialog.current.close();
     }, [open]);
@@ -53,7 +53,8 @@
     const [, setTick] = useState(0);
     const [help, setHelp] = useState(false);
     const refresh = () => setTick((tick) => tick + 1);
-    useEffect(() => {
+    // before the first paint: a key that is pressed as soon as something shows is heard
+    useLayoutEffect(() => {
       const events = ["hashchange", "popstate", "pivot:route"];
       events.forEach((name) => window.addEventListener(name, refresh));
       const press = (event) => {

@@ -3,7 +3,7 @@
 
 (() => {
   const { html, Text, Block, Facts, Badge, Outcome, LabelBadge, Frame, useLoaded, asText, numberText } = Pivot;
-  const { useState, useEffect, useRef } = preactHooks;
+  const { useState, useEffect, useLayoutEffect, useRef } = preactHooks;
   const BEAT = 900;
 
   // The last place that can be looked at: that of the last action, or of the last one of the plan if that is later.
@@ -238,7 +238,7 @@
       if (!playing && at >= last) go.step(page ? opening(page) : 0);
       setPlaying(!playing);
     };
-    useEffect(() => {
+    useLayoutEffect(() => {
       Pivot.lastSeen = number;
       setPlaying(false);
       const { rows } = Pivot.filtered(params);
