@@ -35,12 +35,16 @@ def relabel(
         bool | None,
         option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
     ] = None,
+    refresh: Annotated[
+        bool, option("Ask the teacher for all guidance anew, whatever store and call cache hold.", "--refresh")
+    ] = False,
     keep_old: Annotated[bool, option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
 ) -> None:
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
+    Guidance that a model wrote stays, and no server is needed, where the same model would be asked the same.
 
     [bold]Examples[/]
 
@@ -51,6 +55,8 @@ def relabel(
     pivot relabel runs/first --log actions
 
     pivot relabel runs/rooms --solver navigation.threshold=1.0
+
+    pivot relabel runs/first --refresh
 
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
     --teacher-base-url http://localhost:8000/v1
@@ -75,5 +81,5 @@ def relabel(
         changes["solvers"] = solver_settings(config.solvers, solver, environments)
     Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
     with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
-        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
+        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
     show_result(result)

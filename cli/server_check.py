@@ -29,6 +29,10 @@ PICTURE_PIXELS = 256
 
 State = Literal["ok", "missing", "broken"]
 
+NO_ROOT = (
+    "the server does not say which checkpoint that is; name it with --revision, so that no old answer passes for its"
+)
+
 SCHEMA = {
     "type": "object",
     "properties": {"colour": {"type": "string", "enum": ["red", "green"]}},
@@ -73,7 +77,7 @@ class Checker:
         self._served = OpenAIModel(model, None, service)
         self._sdk = need("openai", "openai")
         self._secrets = secrets_of(service.base_url)
-        self._names: list[str] = []
+        self._names: dict[str, str | None] = {}
         self._text_tokens: int | None = None
 
     async def run(self) -> list[Finding]:
@@ -146,8 +150,9 @@ class Checker:
 
     async def _present(self) -> Finding:
         if self._model in self._names:
-            return Finding("model present", "ok", self._model)
-        shown = self._shown(", ".join(self._names[:5])) or "none"
+            root = self._names[self._model]
+            return Finding("model present", "ok", self._shown(root or self._model), "" if root else NO_ROOT)
+        shown = self._shown(", ".join([*self._names][:5])) or "none"
         return Finding("model present", "broken", f"the server has: {shown}", "give one of these with --model")
 
     async def _text(self) -> Finding:

@@ -161,15 +161,17 @@ def _asking_anew(run: Run) -> Run:
 
 
 def label_and_export(
-    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False
+    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False, like: int | None = None
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
-    With ``refresh`` a teacher is asked anew, whatever the call cache holds.
+    With ``refresh`` a teacher is asked anew, whatever the call cache holds; otherwise what it wrote for label version
+    ``like`` is kept where it would be asked the same.
     """
     asking = _asking_anew(store.run) if refresh else None
     label = execute_with(InProcess()) if store.run.writer().one_process else execute
-    results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
+    kept = (None if refresh else like,)
+    results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: kept, asking=asking)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:

@@ -23,7 +23,7 @@ from ..datasets.inputs import (
     rollout_inputs,
 )
 from ..datasets.parquet import read_table, write_tables
-from ..datasets.proof.replay import KeptGuidance, stored_guidance
+from ..datasets.proof.replay import KeptGuidance, guidance_of_version, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store, shard_frames
@@ -129,8 +129,8 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
 # Label
 
 
-def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
-    """Label the failed episodes of one shard.
+def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
+    """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
     Raises:
         StoreError: the rollouts cannot be read, or the labels not written.
@@ -144,6 +144,8 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
         if not receipt.facts[UNANSWERED]:
             return ShardResult(shard, stage, True, receipt.files, receipt.facts)
         teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
+    elif like is not None and run.writer_is_served:
+        teacher = guidance_of_version(store, shard, like, teacher)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
     frames = shard_frames(store, shard) if teacher.needs_pictures else None
     labels = label_episodes(

@@ -6,7 +6,7 @@ cache can stand between the two. What an answer cost is part of it and ends up i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -87,6 +87,8 @@ class ChatRequest:
     """Whether the text of every token is of use, too, to tell which of them spell what."""
     banned: Sequence[int] = ()
     """Tokens that shall never be drawn, for models behind a server; one that is loaded here is told when it is made."""
+    usable: "Callable[[ChatAnswer], bool] | None" = None
+    """Whether the asker can use an answer; only such a one is worth caching. None for whoever takes any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,14 @@ class ChatModel(ABC):
             ServerGoneError: none will be answered until somebody looks after the server: the run has to stop.
             ConfigError, PluginError: wrong for every request.
         """
+
+    async def served_as(self) -> str | None:
+        """Return what tells apart the checkpoints that a server has under one name; None where nothing does.
+
+        Equal as long as the server has the same weights, however often it is started anew. A part of cache keys, not of
+        ids. The errors are those of :meth:`answer`.
+        """
+        return None
 
     async def aclose(self) -> None:  # noqa: B027 - most models hold nothing
         """Let go of connections, threads and memory; the model is not used again."""

@@ -1,10 +1,11 @@
 """The call cache: answers that were paid for once, shared by all runs and processes of a user.
 
 One SQLite file in write-ahead mode: an answer is there whole or not at all, also after a kill, and any SQLite tool can
-look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
-prompt hash, picture ids, sampling, seed, sample, schema, and whether log-probabilities were wanted. The seed derives
-from episode and step, so equal prompts of different samples never share an answer. Errors and refusals are
-not stored, nor is an empty answer, unless it is a player's, whose episode shall repeat as it went.
+look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision, what
+the server says it has under that name, prompt hash, picture ids, sampling, seed, sample, schema, and whether
+log-probabilities were wanted. The seed derives from episode and step, so equal prompts of different samples never share
+an answer. Errors and refusals are not stored, nor is what a writer cannot use; an empty answer is stored of a player
+alone, whose episode shall repeat as it went.
 """
 
 import contextlib
@@ -42,9 +43,14 @@ CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
 """
 
 
-def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
-    """Return everything that decides the answer to a request, as JSON data; its digest is the cache key."""
-    more = {"wants_tokens": True} if request.wants_tokens else {}
+def request_facts(config: Mapping[str, Any], request: ChatRequest, served_as: str | None = None) -> dict[str, Any]:
+    """Return everything that decides the answer to a request, as JSON data; its digest is the cache key.
+
+    What is not there is left out, so that answers which were stored before it was looked at are still of use.
+    """
+    more: dict[str, Any] = {"wants_tokens": True} if request.wants_tokens else {}
+    if served_as is not None:
+        more["served_as"] = served_as
     return {
         "format": FORMAT,
         "model": dict(config),
@@ -65,6 +71,8 @@ class CacheCount:
     """How many answers of one model are stored."""
 
     model: str
+    served_as: str | None
+    """Which checkpoint the server said that it was; see :meth:`.ChatModel.served_as`."""
     role: str
     answers: int
     prompt_tokens: int
@@ -157,11 +165,11 @@ class CallCache:
             self._error = error
 
     def counts(self) -> list[CacheCount]:
-        """Count the answers by model and role, most first."""
+        """Count the answers by model, checkpoint and role, most first."""
         tokens = [f"coalesce(sum(json_extract(answer, '$.{name}')), 0)" for name in _USAGE]
         query = (
-            f"SELECT model, role, count(*), {', '.join(tokens)}, max(stored_at) FROM calls_v{FORMAT} "
-            "GROUP BY model, role ORDER BY count(*) DESC"
+            f"SELECT model, json_extract(request, '$.served_as') AS served_as, role, count(*), {', '.join(tokens)}, "
+            f"max(stored_at) FROM calls_v{FORMAT} GROUP BY model, served_as, role ORDER BY count(*) DESC"
         )
         with self._trouble("read"):
             return [CacheCount(*row) for row in self._reader.execute(query)]
@@ -209,16 +217,22 @@ class CachedModel(ChatModel):
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Return the stored answer, or the model's."""
-        facts = request_facts(self._config, request)
+        facts = request_facts(self._config, request, await self._model.served_as())
         key = digest(facts)
         started = time.perf_counter()
         stored = None if self._refresh else self._cache.get(key)
         if stored is not None:
-            return _restored(stored, time.perf_counter() - started)
+            answer = _restored(stored, time.perf_counter() - started)
+            if _is_worth_keeping(request, answer):  # older caches hold others
+                return answer
         answer = await self._model.answer(request)
-        if answer.refusal is None and (answer.text.strip() or request.role == "student"):
+        if _is_worth_keeping(request, answer):
             self._cache.put(key, facts, request.role, _row(answer))
         return answer
+
+    async def served_as(self) -> str | None:
+        """Return what the model does."""
+        return await self._model.served_as()
 
     async def aclose(self) -> None:
         """Close model and cache."""
@@ -226,6 +240,14 @@ class CachedModel(ChatModel):
             await self._model.aclose()
         finally:
             self._cache.close()
+
+
+def _is_worth_keeping(request: ChatRequest, answer: ChatAnswer) -> bool:
+    if answer.refusal is not None:
+        return False
+    if request.usable is not None:
+        return request.usable(answer)
+    return bool(answer.text.strip()) or request.role == "student"
 
 
 def _row(answer: ChatAnswer) -> dict[str, Any]:

@@ -122,6 +122,7 @@ class ModelWriter(GuidanceWriter):
             seed=derive_seed(episode, ROLE),
             sample=sample,
             json_schema=answer_schema(request),
+            usable=lambda answer: isinstance(read_answer(answer, request), str),
         )
 
 

@@ -7,6 +7,7 @@ retries are off, so that ``attempts`` in the ``calls`` table counts what was sen
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from random import Random
@@ -34,6 +35,13 @@ FEWEST_REFUSALS = 24
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server that was never reached may keep silent before the run says so."""
+
+ROOT_BYTES = 1000
+"""How much is read of what a server calls the checkpoint behind a name."""
+
+_log = logging.getLogger(__name__)
+_warned: set[tuple[str, str]] = set()
+"""Servers and models about which this process has warned."""
 
 _TRY_AGAIN = frozenset({429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
@@ -71,6 +79,7 @@ class OpenAIModel(ChatModel):
         self._client: Any = None
         self._met = False
         self._meeting = asyncio.Lock()
+        self._served_as: str | None = None
         self._level = 0
         self._level_is_known = False
         self._refused = 0
@@ -255,7 +264,7 @@ class OpenAIModel(ChatModel):
                     async with asyncio.timeout(FIRST_CONTACT_SECONDS):
                         known = await self.models()
                 except (TimeoutError, GarbledAnswerError):
-                    known = None
+                    known = {}
                 except self._sdk.APIConnectionError as error:
                     if time.monotonic() < give_up:
                         await asyncio.sleep(min(1.0, self.service.patience_seconds / 10))
@@ -265,7 +274,7 @@ class OpenAIModel(ChatModel):
                         f"(`pivot serve-command {self.model}` shows how), or give its address with --base-url"
                     ) from error
                 except self._sdk.APIStatusError as error:
-                    known = None
+                    known = {}
                     if error.status_code in (401, 403):
                         raise self._judged(error, 0) from error
                     if error.status_code == 404:
@@ -276,11 +285,30 @@ class OpenAIModel(ChatModel):
                         f"the server at {self.service.base_url} has no model {self.model!r}; it has: {shown}"
                         f"{' ...' if len(known) > 5 else ''}; choose one with --model"
                     )
+                self._served_as = known.get(self.model)
                 self._met = True
                 return
 
-    async def models(self) -> list[str]:
-        """Return the names of the server's models.
+    async def served_as(self) -> str | None:
+        """Return what the list of models says that the model is; warns once where it does not, and no revision does.
+
+        The errors are those of :meth:`meet`.
+        """
+        if not self._met:
+            await self.meet()
+        told = (self.service.base_url, self.model)
+        if self._served_as is None and self.revision is None and told not in _warned:
+            _warned.add(told)
+            _log.warning(
+                "%s does not say which checkpoint it has under the name %r, so answers are cached by the name alone; "
+                "when it gets another one, name that with --revision, or --teacher-revision for guidance",
+                self.service.base_url,
+                self.model,
+            )
+        return self._served_as
+
+    async def models(self) -> dict[str, str | None]:
+        """Return the names of the server's models, and of each what tells its checkpoint from others of that name.
 
         Raises:
             GarbledAnswerError: something else answers at the address; the SDK's errors otherwise.
@@ -289,7 +317,7 @@ class OpenAIModel(ChatModel):
             response = await self._connected().get(MODELS, cast_to=self._http.Response)
         try:
             rows = response.json()["data"]
-            return [str(row["id"]) for row in rows]
+            return {str(row["id"]): checkpoint_of(row) for row in rows}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise GarbledAnswerError("no list of models") from error
 
@@ -316,6 +344,19 @@ class OpenAIModel(ChatModel):
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+def checkpoint_of(row: Mapping[str, Any]) -> str | None:
+    """Return what an entry of a list of models says about its checkpoint; None where it says nothing.
+
+    vLLM gives the folder or hub id that it loaded as ``root``, of an adapter also the model below as ``parent``. Others
+    repeat the name there, which tells nothing. ``created`` is the time of the request in many servers, so it is not
+    looked at.
+    """
+    root, parent = row.get("root"), row.get("parent")
+    if not isinstance(root, str) or not root or (root == row["id"] and row.get("owned_by") != "vllm"):
+        return None
+    return cut_reply(f"{root} on {parent}" if isinstance(parent, str) and parent else root, ROOT_BYTES)
 
 
 def model_config(model: str, revision: str | None) -> dict[str, Any]:

@@ -82,6 +82,8 @@ class ChatServer:
         self.keeps_bodies = keeps_bodies
         self.log = ServerLog()
         self.models = [MODEL]
+        self.about_model: dict[str, Any] = {}
+        """More fields of every entry of the list of models."""
         self._tried: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -154,7 +156,7 @@ class ChatServer:
                 writer, 401, {"error": {"message": f"wrong key: {shown}", "code": "invalid_api_key"}}
             )
         if (method, path) == ("GET", f"{self.prefix}/models"):
-            return await self._send(writer, 200, {"data": [{"id": name} for name in self.models]})
+            return await self._send(writer, 200, {"data": [{"id": name, **self.about_model} for name in self.models]})
         if (method, path) != ("POST", f"{self.prefix}/chat/completions"):
             return await self._send(writer, 404, {"detail": "Not Found"})
         body = json.loads(raw)
