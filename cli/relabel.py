@@ -14,15 +14,12 @@ from .results import show_result
 from .settings import solver_settings
 
 
+@flags.with_models("teacher")
 def relabel(
     root: StorePath,
     teacher: Annotated[str | None, option("Another teacher.", "--teacher")] = None,
-    teacher_model: flags.TeacherModel = None,
-    teacher_base_url: flags.TeacherBaseUrl = None,
-    teacher_revision: flags.TeacherRevision = None,
-    max_concurrency: flags.MaxConcurrency = None,
-    cache: flags.Cache = None,
-    no_cache: flags.NoCache = False,
+    *,
+    models: flags.Models,
     split: Annotated[str | None, option("Another split: task or episode.", "--split")] = None,
     target_vocabulary: Annotated[
         str | None, option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
@@ -63,9 +60,8 @@ def relabel(
     """
     config = Store.open(root, complete=False).config
     changes: dict[str, Any] = {}
-    if any(given is not None for given in (teacher, teacher_model, teacher_base_url, teacher_revision)):
-        service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
-        change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
+    change = models.teacher(teacher)
+    if teacher is not None or change.options or change.service:
         changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
         Run(make_config(config.model_dump(mode="json") | changes)).writer().check()
     if split is not None:

@@ -20,6 +20,7 @@ from ..models.extras import need
 from ..models.openai.model import OpenAIModel
 from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
+from ..plugins import read_settings
 
 SECONDS = 60.0
 """Longest wait for one request; the first one after a start may compile kernels."""
@@ -52,14 +53,15 @@ class Finding:
     """What to do; empty when nothing needs doing."""
 
 
-def check_server(base_url: str | None, model: str) -> list[Finding]:
+def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIABLE) -> list[Finding]:
     """Check a server; the list ends at the first finding that makes the rest pointless.
 
     Raises:
         PluginError: the extra is not installed.
-        ConfigError: ``base_url`` is no address.
+        ConfigError: ``base_url`` is no address, ``key_variable`` no variable.
     """
-    service = Service(cache="") if base_url is None else Service(base_url=base_url, cache="")
+    given = {"key_variable": key_variable} | ({} if base_url is None else {"base_url": base_url})
+    service = read_settings(Service, given, "")
     return asyncio.run(Checker(service, model).run())
 
 
@@ -76,7 +78,7 @@ class Checker:
         self._model = model
         self._served = OpenAIModel(model, None, service)
         self._sdk = need("openai", "openai")
-        self._secrets = secrets_of(service.base_url)
+        self._secrets = secrets_of(service.base_url, service.key_variable)
         self._names: dict[str, str | None] = {}
         self._text_tokens: int | None = None
 
@@ -140,7 +142,7 @@ class Checker:
         except _FailedError as failed:
             text = str(failed)
             if text.startswith(("status 401", "status 403")):
-                return Finding("reachable", "broken", text, f"set {KEY_VARIABLE} to a key that this server takes")
+                return Finding("reachable", "broken", text, f"set {self._service.key_variable} to a key that it takes")
             if text.startswith("status"):
                 return Finding("reachable", "broken", text, "check the address: it usually ends in /v1")
             return Finding(

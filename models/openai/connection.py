@@ -52,7 +52,7 @@ def connect(service: Service) -> Any:
         event_hooks={"response": [_bounding_hook(http)]},
     )
     return sdk.AsyncOpenAI(
-        api_key=api_key() or NO_KEY,
+        api_key=api_key(service.key_variable) or NO_KEY,
         base_url=base_url,
         default_query=query,
         max_retries=0,

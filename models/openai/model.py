@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import ConfigError, PolicyError, ServerGoneError
 from ...messages import cut_reply
-from ..address import KEY_VARIABLE, censored, secrets_of, split_query
+from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
 from ..pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
@@ -74,7 +74,7 @@ class OpenAIModel(ChatModel):
         self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
-        self._secrets = secrets_of(self.service.base_url)
+        self._secrets = secrets_of(self.service.base_url, self.service.key_variable)
         self._jitter = Random()  # pauses decide no byte
         self._client: Any = None
         self._met = False
@@ -229,7 +229,9 @@ class OpenAIModel(ChatModel):
     def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
         where = self.service.base_url
         if status in (401, 403):
-            return ConfigError(f"{where} refuses the credentials ({reason}); set {KEY_VARIABLE} to a key that it takes")
+            return ConfigError(
+                f"{where} refuses the credentials ({reason}); set {self.service.key_variable} to a key that it takes"
+            )
         if status in _REDIRECTS:
             there = cut_reply(censored(headers.get("location", "nowhere"), self._secrets), ERROR_BYTES)
             return ConfigError(f"{where} sends its visitors to {there!r} (status {status}); give that with --base-url")

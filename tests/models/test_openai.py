@@ -11,9 +11,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.cli.model_flags import Change
-from pivot.cli.settings import resolve_config
-from pivot.datasets.config import PartConfig, make_config
+from pivot.datasets.config import make_config
 from pivot.datasets.run import Run
 from pivot.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
 from pivot.models import address
@@ -23,6 +21,7 @@ from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
+from pivot.plugins import read_settings
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
@@ -320,17 +319,23 @@ def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
             pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
 
 
-def test_flags_become_options_and_service_settings() -> None:
-    change = Change("openai", {"model": "m", "temperature": 0.4}, {"base_url": "http://me:pw@h/v1/"})
-    config = resolve_config(None, ["sokoban"], "1", [], {"policy": change})
-    assert config.policy == PartConfig(
-        name="openai", options={"model": "m", "temperature": 0.4}, service={"base_url": "http://h/v1"}
-    )
-    with pytest.raises(ConfigError, match="policy 'scripted' is no model and has no use for these settings: model"):
-        resolve_config(None, ["sokoban"], "1", [], {"policy": Change(None, {"model": "m"}, {})})
-
-
 # Credentials
+
+
+def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.KEY_VARIABLE, KEY)
+    with served(key="Bearer teachers-own-key") as server:
+        with pytest.raises(ConfigError, match="TEACHER_KEY is to hold the key of a model server, but is not set"):
+            ask(server, key_variable="TEACHER_KEY")
+        monkeypatch.setenv("TEACHER_KEY", "teachers-own-key")
+        assert ask(server, key_variable="TEACHER_KEY")
+        monkeypatch.setenv("TEACHER_KEY", "not-the-teachers-key")
+        with pytest.raises(ConfigError, match="set TEACHER_KEY to a key that it takes") as refused:
+            ask(server, key_variable="TEACHER_KEY")
+        assert "not-the-teachers-key" not in str(refused.value)
+    with pytest.raises(ConfigError, match="name of an environment variable") as wrong:
+        read_settings(Service, {"key_variable": KEY}, "")
+    assert KEY not in str(wrong.value)
 
 
 def test_a_login_in_the_address_is_used_and_kept_nowhere() -> None:
