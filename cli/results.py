@@ -8,7 +8,7 @@ import typer
 from ..datasets.config import RunConfig
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..datasets.usage import USAGE_HEADER, usage_rows
+from ..datasets.usage import USAGE_HEADER, left_out, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from .console import err, out, percent, show_table, styled
@@ -63,6 +63,8 @@ def show_result(result: BuildResult) -> None:
     usage = usage_rows(Store.open(root))
     if usage:
         show_table("Models", USAGE_HEADER, usage)
+        for line in left_out(Store.open(root)):
+            out.print(line, soft_wrap=True)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
     for name, counts in result.environments.items():

@@ -18,6 +18,7 @@ from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
 from ..models.openai.model import OpenAIModel
+from ..models.openai.proxy import is_about, proxy_of, speaks, status_of
 from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
 from ..plugins import read_settings
@@ -29,6 +30,8 @@ PICTURE_PIXELS = 256
 """Side of the test picture; a model with patches of 28 pixels spends about 80 tokens on it."""
 
 State = Literal["ok", "missing", "broken"]
+
+PROXY_ADVICE = "mend HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the server's host in NO_PROXY"
 
 NO_ROOT = (
     "the server does not say which checkpoint that is; name it with --revision, so that no old answer passes for its"
@@ -66,7 +69,11 @@ def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIA
 
 
 class _FailedError(Exception):
-    """One request failed; the text says how."""
+    """One request failed; the text says how, ``advice`` what to do where that is known."""
+
+    def __init__(self, text: str, advice: str = "") -> None:
+        super().__init__(text)
+        self.advice = advice
 
 
 class Checker:
@@ -78,7 +85,9 @@ class Checker:
         self._model = model
         self._served = OpenAIModel(model, None, service)
         self._sdk = need("openai", "openai")
-        self._secrets = secrets_of(service.base_url, service.key_variable)
+        self._proxy = proxy_of(service.base_url)
+        proxy_secrets = () if self._proxy is None else self._proxy.secrets
+        self._secrets = [*secrets_of(service.base_url, service.key_variable), *proxy_secrets]
         self._names: dict[str, str | None] = {}
         self._text_tokens: int | None = None
 
@@ -110,12 +119,24 @@ class Checker:
         except TimeoutError:
             raise _FailedError(f"no answer within {SECONDS:g} s") from None
         except self._sdk.APIStatusError as error:
-            raise _FailedError(f"status {error.status_code}: {self._shown(error.message)}") from error
+            speaker = speaks(self._proxy, error.status_code, error.response.headers, error.body)
+            said = f"status {error.status_code}{f' from {speaker}' if speaker else ''}: {self._shown(error.message)}"
+            advice = PROXY_ADVICE if speaker else self._status_advice(error.status_code)
+            raise _FailedError(said, advice) from error
         except GarbledAnswerError as error:
             raise _FailedError(self._shown(str(error))) from error
         except self._sdk.APIError as error:
+            if self._proxy is not None and is_about(error):
+                status = status_of(error)
+                said = "does not answer" if status is None else f"does not connect us: status {status}"
+                raise _FailedError(f"{self._proxy} {said}", PROXY_ADVICE) from error
             cause = error.__cause__ or error
             raise _FailedError(self._shown(f"{type(cause).__name__}: {cause}")) from error
+
+    def _status_advice(self, status: int) -> str:
+        if status in (401, 403):
+            return f"set {self._service.key_variable} to a key that it takes"
+        return "check the address: it usually ends in /v1"
 
     def _shown(self, text: str) -> str:
         return cut_reply(censored(" ".join(text.split()), self._secrets), 200)
@@ -140,14 +161,8 @@ class Checker:
         try:
             self._names = await self._safely(self._served.models())
         except _FailedError as failed:
-            text = str(failed)
-            if text.startswith(("status 401", "status 403")):
-                return Finding("reachable", "broken", text, f"set {self._service.key_variable} to a key that it takes")
-            if text.startswith("status"):
-                return Finding("reachable", "broken", text, "check the address: it usually ends in /v1")
-            return Finding(
-                "reachable", "broken", text, f"start the server (pivot serve-command {self._model}), or mend --base-url"
-            )
+            start = f"start the server (pivot serve-command {self._model}), or mend --base-url"
+            return Finding("reachable", "broken", str(failed), failed.advice or start)
         return Finding("reachable", "ok", url)
 
     async def _present(self) -> Finding:

@@ -157,7 +157,7 @@ def _asking_anew(run: Run) -> Run:
         part: PartConfig = getattr(run.config, name)
         if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return Run(run.config.model_copy(update=parts))
+    return Run(run.config.model_copy(update=parts), run.home)
 
 
 def label_and_export(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..datasets.config import Shard
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.inputs import (
@@ -35,9 +37,12 @@ from ..datasets.tables import (
     rollout_tables,
     stored_rollouts,
 )
+from ..datasets.usage import calls_in_all
 from ..environments.base import Task
 from ..labeling.base import UNANSWERED, Guidance
 from ..labeling.label import label_episodes
+from ..messages import Call
+from ..records import from_row, to_row
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import roll_out_tasks
 from ..storage import FileRecord
@@ -116,7 +121,7 @@ def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRol
 def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
     place = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
-    calls = [call for call in before.calls if call.episode_id not in owed] + after.calls
+    calls = calls_in_all(before.calls, after.calls, owed)
     return TaskRollouts(
         task=before.task,
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
@@ -166,9 +171,22 @@ def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> 
     ]
     calls = store.label_calls_file(shard)
     if calls is not None:
-        tables.append((calls, CALLS, label_call_table(labels)))
+        tables.append((calls, CALLS, _label_calls(store, shard, inputs, label_call_table(labels))))
     files = write_tables(store.storage, tables)
     return _done(store, stage, shard, inputs, files, label_facts(rows))
+
+
+def _label_calls(store: Store, shard: Shard, inputs: str, made: pa.Table) -> pa.Table:
+    """Return the calls of a shard's labels; what labels had taken whose teacher did not answer then counts, too."""
+    receipt, name = store.receipt(label_stage(store.config), shard), store.label_calls_file(shard)
+    if receipt is None or name is None or not receipt.holds(store.storage, inputs):
+        return made
+    owed = set(receipt.facts[UNANSWERED])
+    stored = [from_row(Call, row) for row in read_table(store.storage, name, CALLS).to_pylist()]
+    earlier = [call for call in stored if call.episode_id in owed]
+    return CALLS.table(
+        [to_row(call) for call in calls_in_all(earlier, [from_row(Call, row) for row in made.to_pylist()], owed)]
+    )
 
 
 def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str, Guidance]:

@@ -143,6 +143,9 @@ class GuidanceRequest:
     """With how many decimals the log of this episode shows measurements; see :func:`.action_log.log_decimals`."""
 
 
+EMPTY = "empty"
+"""Kind of the objection to guidance that holds no text; of no interest where the writer says why."""
+
 UNANSWERED = "unanswered"
 """Kind of the objection to a label whose writer could not be asked; the next run asks again."""
 

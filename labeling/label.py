@@ -15,7 +15,18 @@ from ..messages import PromptMessages
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .action_log import LogDetail, log_decimals
 from .analyzer import analyzer_prompt, shown_frames
-from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
+from .base import (
+    EMPTY,
+    Draft,
+    FailedEpisode,
+    Filter,
+    Guidance,
+    GuidanceRequest,
+    GuidanceWriter,
+    Label,
+    RejectReason,
+    judge,
+)
 from .replay import Replays
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
@@ -132,7 +143,8 @@ class _Maker:
         if proof.problems:
             reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
         if written is not None and written.problem is not None:
-            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *reasons)
+            others = [reason for reason in reasons if reason.kind != EMPTY]
+            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *others)
         return Label(
             episode_id=episode.episode_id,
             pivot_step=verdict.pivot_step,

@@ -58,6 +58,13 @@ class Sampling:
         return asdict(self)
 
 
+@dataclass(slots=True)
+class Sent:
+    """Counts what was sent for one request, whatever becomes of it: an answer, an error, or the end of the run."""
+
+    tries: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One request to a model."""
@@ -89,6 +96,8 @@ class ChatRequest:
     """Tokens that shall never be drawn, for models behind a server; one that is loaded here is told when it is made."""
     usable: "Callable[[ChatAnswer], bool] | None" = None
     """Whether the asker can use an answer; only such a one is worth caching. None for whoever takes any text."""
+    sent: Sent = field(default_factory=Sent, init=False, compare=False)
+    """Counted by the model; a copy of the request begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ class ChatAnswer:
     """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
-    cost, cache_hit, model_revision."""
+    cost, cache_hit, model_revision, left_out."""
 
 
 class ModelOptions(Settings):

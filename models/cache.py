@@ -196,6 +196,9 @@ class CallCache:
 
 
 _USAGE = ("prompt_tokens", "completion_tokens")
+_KNOWN = (*_USAGE, "model_revision", "left_out")
+_PAID = ("attempts", "latency", "cost")
+"""What of a call is told again to the store alone that paid for it."""
 _GATHER_SECONDS = 0.05
 """A kill loses the answers of at most this long."""
 
@@ -203,11 +206,16 @@ _GATHER_SECONDS = 0.05
 class CachedModel(ChatModel):
     """A chat model with the cache in front of it."""
 
-    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False) -> None:
-        """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer."""
+    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False, payer: str = "") -> None:
+        """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer.
+
+        ``payer`` is the store that pays for the answers: when it needs one again, as after a kill, it is told what it
+        paid; others get it for nothing.
+        """
         self._model = model
         self._cache = cache
         self._refresh = refresh
+        self._payer = payer
         self._config = model.config
 
     @property
@@ -222,12 +230,14 @@ class CachedModel(ChatModel):
         started = time.perf_counter()
         stored = None if self._refresh else self._cache.get(key)
         if stored is not None:
-            answer = _restored(stored, time.perf_counter() - started)
+            is_ours = bool(self._payer) and stored.get("paid_by") == [self._payer, request.request_id]
+            answer = _restored(stored, time.perf_counter() - started, is_ours=is_ours)
             if _is_worth_keeping(request, answer):  # older caches hold others
                 return answer
         answer = await self._model.answer(request)
         if _is_worth_keeping(request, answer):
-            self._cache.put(key, facts, request.role, _row(answer))
+            paid_by = [self._payer, request.request_id]
+            self._cache.put(key, facts, request.role, {**_row(answer), "paid_by": paid_by})
         return answer
 
     async def served_as(self) -> str | None:
@@ -259,11 +269,11 @@ def _row(answer: ChatAnswer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "token_ids": answer.token_ids,
         "logprobs": answer.logprobs,
-        **{name: call.get(name) for name in (*_USAGE, "model_revision")},
+        **{name: call.get(name) for name in (*_KNOWN, *_PAID)},
     }
 
 
-def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
+def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> ChatAnswer:
     token_ids, logprobs, tokens = stored["token_ids"], stored["logprobs"], stored.get("tokens")
     return ChatAnswer(
         text=stored["text"],
@@ -272,11 +282,12 @@ def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
         logprobs=None if logprobs is None else tuple(logprobs),
         tokens=None if tokens is None else tuple(tokens),
         call={
-            "attempts": 0,
-            "latency": seconds,
-            **{name: stored[name] for name in (*_USAGE, "model_revision")},
-            "cost": 0.0,
-            "cache_hit": True,
+            **{name: stored[name] for name in _KNOWN if name in stored},
+            **(
+                {**{name: stored[name] for name in _PAID}, "cache_hit": False, "kept": True}
+                if is_ours
+                else {"attempts": 0, "latency": seconds, "cost": 0.0, "cache_hit": True}
+            ),
         },
     )
 
@@ -289,4 +300,4 @@ def cached(model: ChatModel, service: Service) -> ChatModel:
     """
     if not service.cache:
         return model
-    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh)
+    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh, payer=service.payer)

@@ -58,6 +58,8 @@ class Service(Settings):
     """File of the call cache; empty for none."""
     refresh: bool = False
     """Ask the model whatever the cache holds, and cache the new answers. Set for a build with ``--refresh``."""
+    payer: str = ""
+    """The store that pays for answers, whose later runs count the cached ones as paid. Set for a build."""
     price_in: float | None = Field(default=None, ge=0)
     """Price of a million prompt tokens, for the ``cost`` column; any currency."""
     price_out: float | None = Field(default=None, ge=0)

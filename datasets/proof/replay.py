@@ -98,12 +98,13 @@ class KeptGuidance(StoredGuidance):
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order; the errors are the teacher's."""
-        kept = {request.episode.episode_id: self._kept(request) for request in requests}
+        kept = {request.episode.episode_id: self.kept(request) for request in requests}
         rest = [request for request in requests if kept[request.episode.episode_id] is None]
         fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
         return [kept[request.episode.episode_id] or fresh[request.episode.episode_id] for request in requests]
 
-    def _kept(self, request: GuidanceRequest) -> Guidance | None:
+    def kept(self, request: GuidanceRequest) -> Guidance | None:
+        """Return the stored guidance; None for a label that the teacher has to be asked about."""
         episode = request.episode.episode_id
         if self._shown is not None:
             prompt = self.prompt(request)

@@ -57,7 +57,11 @@ class ModelPolicy(Policy):
         """Ask the model; see :meth:`ChatModel.answer` for the errors. A refusal is a reply like any other."""
         if self._model is None:
             self._model = self._backend.connect()
-        answer = await self._model.answer(self.request(turn))
+        request = self.request(turn)
+        try:
+            answer = await self._model.answer(request)
+        finally:
+            turn.sent.tries += request.sent.tries
         text = answer.text if answer.refusal is None else answer.text or answer.refusal
         return Reply(text, answer.finish_reason, answer.token_ids, answer.logprobs, answer.call)
 

@@ -84,6 +84,8 @@ class ChatServer:
         self.models = [MODEL]
         self.about_model: dict[str, Any] = {}
         """More fields of every entry of the list of models."""
+        self.stray_refusals = 0
+        """How many of the next requests are refused for nothing."""
         self._tried: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -165,6 +167,9 @@ class ChatServer:
             self.log.bodies.append(body)
             self.log.headers.append(headers)
         unknown = sorted(self.unknown_fields & set(body))
+        if self.stray_refusals:
+            self.stray_refusals -= 1
+            return await self._send(writer, 400, {"error": {"message": "not now"}})
         if unknown:
             return await self._send(writer, 400, {"error": {"message": f"unrecognised argument: {unknown[0]}"}})
         self._in_flight += 1

@@ -276,7 +276,7 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path:
     assert (usage.requests, usage.cached, usage.tries) == (asked, 0, asked)
     assert usage.cost == pytest.approx(asked * (100 * 1.0 + 20 * 10.0) / 1e6)
     card = (tmp_path / "first" / "dataset" / "README.md").read_text()
-    assert f"| student | {asked} | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
+    assert f"| student | {asked} | 0 | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
 
 
 def test_the_facts_name_every_picture() -> None:
