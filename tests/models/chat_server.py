@@ -84,6 +84,8 @@ class ChatServer:
         self.models = [MODEL]
         self.about_model: dict[str, Any] = {}
         """More fields of every entry of the list of models."""
+        self.refusal = ""
+        """What an error says, in place of its status."""
         self.stray_refusals = 0
         """How many of the next requests are refused for nothing."""
         self._tried: Counter[str] = Counter()
@@ -204,7 +206,9 @@ class ChatServer:
     async def _misbehave(self, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if fault.isdigit():
             extra = {"Retry-After": self.retry_after} if fault == "429" else {}
-            return await self._send(writer, int(fault), {"error": {"message": f"status {fault} on purpose"}}, extra)
+            return await self._send(
+                writer, int(fault), {"error": {"message": self.refusal or f"status {fault} on purpose"}}, extra
+            )
         if fault == "hang":
             await asyncio.sleep(30)
             return False
