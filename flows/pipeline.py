@@ -20,11 +20,12 @@ from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, 
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import PivotError, ReadOnlyError, StoreError
-from ..labeling.base import UNANSWERED
+from ..labeling.base import UNANSWERED, ConcurrentWriter
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
+from .labelling import label_served
 from .served import roll_out_served
 from .stages import ShardResult, export_shard, label_shard, roll_out_shard
 
@@ -167,9 +168,12 @@ def label_and_export(
 
     With ``refresh`` a teacher is asked anew, whatever the call cache holds.
     """
-    asking = _asking_anew(store.run) if refresh else None
-    label = execute_with(InProcess()) if store.run.writer().one_process else execute
-    results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
+    run, writer = _asking_anew(store.run) if refresh else store.run, store.run.writer()
+    if isinstance(writer, ConcurrentWriter):
+        results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter))
+    else:
+        label = execute_with(InProcess()) if writer.one_process else execute
+        results = _run_stage(LABEL, label_shard, store, label, reporter, asking=run)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:

@@ -81,13 +81,16 @@ class StoredGuidance(GuidanceWriter):
 class KeptGuidance(StoredGuidance):
     """Gives the stored guidance where there is some, and asks the teacher for the rest."""
 
+    def kept(self, request: GuidanceRequest) -> Guidance | None:
+        """Return the stored guidance; None for a label that the teacher has to be asked about."""
+        return self._known.get(request.episode.episode_id)
+
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order; the errors are the teacher's."""
-        rest = [request for request in requests if request.episode.episode_id not in self._known]
-        fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
-        return [
-            self._known.get(request.episode.episode_id) or fresh[request.episode.episode_id] for request in requests
-        ]
+        kept = [self.kept(request) for request in requests]
+        rest = [request for request, known in zip(requests, kept, strict=True) if known is None]
+        fresh = iter(self._teacher.write(rest))
+        return [next(fresh) if known is None else known for known in kept]
 
 
 def stored_guidance(
