@@ -4,6 +4,7 @@ The teacher need not find the pivot: the certificate says where the episode was 
 how it began. It only has to say so usefully. The collage is one picture, named by the hash of its pixels like a frame.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from ...collage import collage, episode_tiles
@@ -60,7 +61,13 @@ def collage_of(request: GuidanceRequest) -> Frame:
         ImageError: a frame cannot be decoded.
     """
     tiles = episode_tiles(request.profile.tiles, request.episode.frame_ids)
-    return collage([decode(request.frames[key]) for key in tiles.frames], tiles.labels)
+    return collage([_pixels(request.frames[key]) for key in tiles.frames], tiles.labels)
+
+
+@lru_cache(maxsize=128)
+def _pixels(data: bytes) -> Frame:
+    """Decode a frame; the rollouts of a level, which are labelled one after the other, share many."""
+    return decode(data)
 
 
 def guidance_prompt(request: GuidanceRequest, picture_id: str) -> PromptMessages:
