@@ -26,6 +26,7 @@ from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import label_served
+from .meeting import meet_for
 from .served import roll_out_served
 from .stages import ShardResult, export_shard, label_shard, roll_out_shard
 
@@ -55,22 +56,32 @@ class BuildResult:
 
 
 def build_store(
-    root: Path, config: RunConfig, execute: Execute, reporter: Reporter, *, refresh: bool = False
+    root: Path,
+    config: RunConfig,
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    refresh: bool = False,
+    meet: bool = True,
 ) -> BuildResult:
     """Bring the store at ``root`` to what ``config`` asks for.
+
+    Before anything is made, models behind servers are met; with ``meet`` false the caller has done that.
 
     Raises:
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     Run(config)
-    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh))
+    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh, meet=meet))
 
 
-def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
+def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, meet: bool) -> BuildResult:
     """Do what is left to do; the manifest comes last."""
     run = store.run
     run.check()
+    if meet:
+        meet_for(store, run, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
@@ -122,10 +133,17 @@ def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResul
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
     """Return the summary of a store that already is what is asked for, None when there is work.
 
+    Everything that the work needs is then checked, and its models are met.
+
     Raises:
-        StoreError: as :func:`build_store` would, before anything is started for it.
+        PivotError: as :func:`build_store` would, before anything is started for it.
     """
-    return _under_lock(root, config, refresh, lambda _: None)
+
+    def check(store: Store) -> None:
+        store.run.check()
+        meet_for(store, store.run, refresh=refresh)
+
+    return _under_lock(root, config, refresh, check)
 
 
 Made = TypeVar("Made", bound=BuildResult | None)

@@ -17,6 +17,7 @@ from ..errors import StoreError
 from ..storage import open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
+from .meeting import meet_models
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .stages import ShardResult
 
@@ -51,10 +52,17 @@ def relabel_store(
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
         store = Store(root, _next_version(old.config, changes))
+        _meet_new_writer(old, store)
         results = label_and_export(store, execute, reporter, store.staged_folder)
         _bind(old, store, results, keep_old)
         roll_forward(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
+
+
+def _meet_new_writer(old: Store, store: Store) -> None:
+    before, after = old.run.writer(), store.run.writer()
+    if store.run.writer_is_served and (after.name, after.config) != (before.name, before.config):
+        meet_models(store.run, policy=False)
 
 
 def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:

@@ -197,6 +197,13 @@ class GuidanceWriter(Plugin, ABC):
             PluginError: something is missing; the message says how to get it.
         """
 
+    async def meet(self) -> None:
+        """Ask the model one small thing before a run makes anything, where it is behind a server.
+
+        Raises:
+            ConfigError, PluginError, ServerGoneError, CacheError: the run could not work with it.
+        """
+
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
         """Return what the teacher is shown of a request; None when it reads the facts and no prompt."""
         del request

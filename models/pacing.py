@@ -5,20 +5,24 @@ round and shrinks by a tenth with every complaint (429 and 503; a third for time
 once a round. A server that only queues what it cannot take at once never complains, and then the cap is the limit.
 
 The breaker knows when the last answer came. A single request may fail for reasons of its own; when nobody has got an
-answer for longer than the patience of the run, the server is gone.
+answer for longer than the patience of the run, the server is gone, and when many are refused alike with none answered
+in between, as when an account is empty, asking on is no use.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
-from ..errors import ServerGoneError
+from ..errors import ConfigError, ServerGoneError
 
 START = 64
 """Requests in flight at first: what one GPU with a model of 2 to 8 B parameters takes easily."""
 
 CROWDED, BROKEN = 0.9, 0.67
 """What is left of the limit after a server said that it has too much to do, and after it gave no answer at all."""
+
+FEWEST_REFUSALS = 24
+"""So many requests refused alike and none answered in between: it is the set-up or the account, not the requests."""
 
 FEWEST_FAILURES = 5
 """A breaker never opens on fewer failures in a row."""
@@ -97,6 +101,8 @@ class Breaker:
         self._clock = clock
         self._failures = 0
         self._silent_since: float | None = None
+        self._refusals: Counter[str] = Counter()
+        self._refused_with: int | None = None
         self.answers = 0
         """Answers so far; a request that fails while this grows has a problem of its own."""
 
@@ -105,6 +111,29 @@ class Breaker:
         self.answers += 1
         self._failures = 0
         self._silent_since = None
+        self._refusals.clear()
+
+    def refused(self, status: int, reason: str) -> None:
+        """Note a request that was refused for good with a status.
+
+        Raises:
+            ConfigError, ServerGoneError: so many were refused alike, and none answered in between, that it is not the
+                requests; a configuration error where none was ever answered.
+        """
+        if status != self._refused_with:
+            self._refused_with = status
+            self._refusals.clear()
+        self._refusals[reason] += 1
+        count = self._refusals.total()
+        if count < FEWEST_REFUSALS:
+            return
+        most = self._refusals.most_common(1)[0][0]
+        if not self.answers:
+            raise ConfigError(f"{self._where} refused the first {count} requests and answered none ({most})")
+        raise ServerGoneError(
+            f"{self._where} refused {count} requests one after the other (most often with {most}); finished episodes "
+            "are kept: see to the account or the server and run the same command again to go on"
+        )
 
     def failed(self, reason: str, allow: float = 0.0) -> None:
         """Note a failed try; the server asked to be left alone for ``allow`` seconds.

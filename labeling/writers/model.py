@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...errors import PolicyError
+from ...errors import ConfigError, PolicyError
 from ...identity import derive_seed, digest
 from ...images import encode_png, frame_id
 from ...messages import Call, EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
+from ...models.meeting import Meeting
 from ...rollouts.ids import request_id
 from ..base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, Objection, PreparedRequest
 from .answer import FINAL, Unusable, read_answer
+from .example import ENDS, example_request
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
 ROLE = "teacher"
@@ -26,6 +28,9 @@ ASKED_AGAIN = 1
 
 SHOWN_AGAIN_CHARS = 2000
 """How much of an unusable answer the model is shown when it is asked again."""
+
+NO_JSON = frozenset({"not_json", "empty", "truncated", "too_long"})
+"""Problems of an answer that show a server without structured output whose model cannot do without."""
 
 TEMPERATURE = 0.0
 """Greedy: the facts are given, and the same label should get the same advice."""
@@ -61,6 +66,23 @@ class ModelWriter(ConcurrentWriter):
     def config(self) -> dict[str, Any]:
         """Model, revision, sampling and the version of the prompt: all that decides the texts."""
         return {**self._backend.config, "sampling": self.sampling.row(), "prompt_version": VERSION}
+
+    async def meet(self) -> None:
+        """Ask for guidance on examples until the answer is JSON; see the base class for the errors."""
+        if self._backend.one_process:
+            return
+        self._model = Meeting(self._backend.connect_to_meet())
+        try:
+            for number in range(len(ENDS)):
+                problem = (await self.answer(self.prepare(example_request(number)))).problem
+                if problem is None or problem.kind not in NO_JSON:
+                    return
+        finally:
+            await self.aclose()
+        raise ConfigError(
+            f"model {self._backend.settings.model!r} answers no JSON where guidance is asked for, even when asked "
+            f"again ({problem}); serve it with structured output (vLLM has it), or name another with --model"
+        )
 
     @property
     def in_flight(self) -> int:

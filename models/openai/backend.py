@@ -4,7 +4,8 @@ from typing import Any, ClassVar
 
 from ...plugins import Settings
 from ..base import Backend, ChatModel, ModelOptions
-from ..cache import cached
+from ..cache import cached, check_cache
+from ..meeting import PATIENCE_SECONDS
 from ..pacing import START
 from ..service import Service
 from .model import PACKAGES, OpenAIModel, model_config
@@ -66,3 +67,16 @@ class OpenAIBackend(Backend):
         """Connect to the server, behind the call cache."""
         self._model = OpenAIModel(self.settings.model, self.settings.revision, self.service)
         return cached(self._model, self.service)
+
+    def connect_to_meet(self) -> ChatModel:
+        """Connect with little patience, and see whether the call cache can be used.
+
+        Raises:
+            CacheError: it cannot.
+        """
+        check_cache(self.service)
+        hurry = {
+            "patience_seconds": min(self.service.patience_seconds, PATIENCE_SECONDS),
+            "longest_pause": min(self.service.longest_pause, PATIENCE_SECONDS / 5),
+        }
+        return OpenAIModel(self.settings.model, self.settings.revision, self.service.model_copy(update=hurry))

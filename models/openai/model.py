@@ -29,9 +29,6 @@ PACKAGES = ("openai", "httpx2", "tenacity")
 ERROR_BYTES = 300
 """How much of a server's error message is quoted."""
 
-FEWEST_REFUSALS = 24
-"""So many requests refused and none answered: it is the setup, not the request."""
-
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server that was never reached may keep silent before the run says so."""
 
@@ -73,7 +70,6 @@ class OpenAIModel(ChatModel):
         self._meeting = asyncio.Lock()
         self._level = 0
         self._level_is_known = False
-        self._refused = 0
 
     @property
     def config(self) -> dict[str, Any]:
@@ -212,9 +208,7 @@ class OpenAIModel(ChatModel):
             return self._failed(reason, retry_after(error.response.headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
             return self._wrong_setup(status, reason, error.response.headers)
-        self._refused += 1
-        if self._breaker.answers == 0 and self._refused >= FEWEST_REFUSALS:
-            return ConfigError(f"{where} refused the first {self._refused} requests and answered none ({reason})")
+        self._breaker.refused(status, reason)
         return PolicyError(f"{where} refused the request ({reason})", {"attempts": 1})
 
     def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
@@ -254,7 +248,12 @@ class OpenAIModel(ChatModel):
                 try:
                     async with asyncio.timeout(FIRST_CONTACT_SECONDS):
                         known = await self.models()
-                except (TimeoutError, GarbledAnswerError):
+                except TimeoutError:
+                    raise ServerGoneError(
+                        f"{self.service.base_url} took a connection and said nothing for {FIRST_CONTACT_SECONDS:g} s; "
+                        "see to the server, then run the same command again"
+                    ) from None
+                except GarbledAnswerError:
                     known = None
                 except self._sdk.APIConnectionError as error:
                     if time.monotonic() < give_up:
