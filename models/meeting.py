@@ -89,15 +89,8 @@ class Meeting(ChatModel):
         """Ask with the text alone, so many times over; None where that does not work."""
         messages = [_text_alone(message, times) for message in request.messages]
         short = replace(request.sampling, max_tokens=1)
-        plain = replace(
-            request,
-            messages=messages,
-            images={},
-            prompt_hash=digest(messages),
-            sampling=short,
-            json_schema=None,
-            wants_logprobs=False,
-        )
+        # The same in all else: which fields a server knows is found out by whichever request comes first.
+        plain = replace(request, messages=messages, images={}, prompt_hash=digest(messages), sampling=short)
         try:
             return await self._model.answer(plain)
         except PivotError:

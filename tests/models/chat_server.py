@@ -79,10 +79,11 @@ class ChatServer:
         prefix: str = "/v1",
         keeps_bodies: bool = True,
         notes_meetings: bool = False,
+        refuses: Callable[[dict[str, Any]], str | None] = lambda body: None,
     ) -> None:
         self.reply, self.fault, self.latency, self.slots = reply, fault, latency, slots
         self.unknown_fields, self.retry_after, self.key, self.prefix = unknown_fields, retry_after, key, prefix
-        self.keeps_bodies, self.notes_meetings = keeps_bodies, notes_meetings
+        self.keeps_bodies, self.notes_meetings, self.refuses = keeps_bodies, notes_meetings, refuses
         self.log = ServerLog()
         self.models = [MODEL]
         self._tried: Counter[str] = Counter()
@@ -168,8 +169,9 @@ class ChatServer:
             self.log.bodies.append(body)
             self.log.headers.append(headers)
         unknown = sorted(self.unknown_fields & set(body))
-        if unknown:
-            return await self._send(writer, 400, {"error": {"message": f"unrecognised argument: {unknown[0]}"}})
+        refusal = f"unrecognised argument: {unknown[0]}" if unknown else self.refuses(body)
+        if refusal is not None:
+            return await self._send(writer, 400, {"error": {"message": refusal}})
         self._in_flight += 1
         self.log.most_in_flight = max(self.log.most_in_flight, self._in_flight)
         try:
@@ -269,7 +271,7 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
         choice["logprobs"] = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
     if reply.get("token_ids") is not None:
         choice["token_ids"] = reply["token_ids"]
-    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    usage = {"prompt_tokens": reply.get("prompt_tokens", 100), "completion_tokens": 20}
     return {"id": "x", "object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
 
 
