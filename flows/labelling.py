@@ -11,7 +11,8 @@ the next run asks for these alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,24 @@ AHEAD_BYTES = 256_000_000
 """Most pictures that wait for a place; collages of renders are a megabyte each."""
 
 
-def label_served(root: Path, run: Run, pool: WorkerPool, reporter: Reporter) -> list[ShardResult]:
+class Beforehand:
+    """Shards that workers certify while others are still rolled out, so that the model never waits for the first."""
+
+    def __init__(self, root: Path, run: Run, pool: WorkerPool) -> None:
+        """Certify as many as ``pool`` has workers, if the writer is one that asks about all shards in one loop."""
+        self._root, self._run, self._pool = root, run, pool
+        self._most = pool.workers if isinstance(run.writer(), ConcurrentWriter) else 0
+        self.jobs: dict[Shard, Future[LabelJob | ShardResult]] = {}
+
+    def begin(self, shard: Shard) -> None:
+        """Certify a shard whose rollouts are stored."""
+        if len(self.jobs) < self._most:
+            self.jobs[shard] = self._pool.beside(label_job, self._root, self._run, shard)
+
+
+def label_served(
+    root: Path, run: Run, pool: WorkerPool, reporter: Reporter, beforehand: Beforehand | None = None
+) -> list[ShardResult]:
     """Label all shards, in any order; ``reporter`` hears of every shard.
 
     Raises:
@@ -48,7 +66,9 @@ def label_served(root: Path, run: Run, pool: WorkerPool, reporter: Reporter) -> 
         results.append(result)
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
-    asyncio.run(_Labelling(root, run, pool, receive).run(shards))
+    begun = beforehand.jobs if beforehand else {}
+    shards.sort(key=lambda shard: shard not in begun)
+    asyncio.run(_Labelling(root, run, pool, receive, begun).run(shards))
     reporter.finish(LABEL)
     return results
 
@@ -56,8 +76,15 @@ def label_served(root: Path, run: Run, pool: WorkerPool, reporter: Reporter) -> 
 class _Labelling:
     """The state of one :func:`label_served`."""
 
-    def __init__(self, root: Path, run: Run, pool: WorkerPool, receive: Callable[[ShardResult], None]) -> None:
-        self._root, self._run, self._pool, self._receive = root, run, pool, receive
+    def __init__(
+        self,
+        root: Path,
+        run: Run,
+        pool: WorkerPool,
+        receive: Callable[[ShardResult], None],
+        begun: Mapping[Shard, "Future[LabelJob | ShardResult]"],
+    ) -> None:
+        self._root, self._run, self._pool, self._receive, self._begun = root, run, pool, receive, begun
         self._writer: ConcurrentWriter = run.writer()  # pyright: ignore[reportAttributeAccessIssue]
         self._waiting: deque[tuple[LabelJob, int, PreparedRequest]] = deque()
         self._waiting_bytes = 0
@@ -102,7 +129,7 @@ class _Labelling:
         return item
 
     async def _certify(self, shard: Shard) -> None:
-        job = await self._beside(label_job, self._root, self._run, shard)
+        job = await self._ended(self._begun.get(shard) or self._pool.beside(label_job, self._root, self._run, shard))
         if isinstance(job, ShardResult):
             self._receive(job)
             return
@@ -123,11 +150,12 @@ class _Labelling:
         self._watch(self._store(self._open.pop(shard)), self._storing)
 
     async def _store(self, job: LabelJob) -> None:
-        self._receive(await self._beside(store_labels, self._root, self._run, replace(job, prepared={})))
+        done = replace(job, prepared={})
+        self._receive(await self._ended(self._pool.beside(store_labels, self._root, self._run, done)))
 
-    async def _beside(self, call: Callable[..., Result], *arguments: Any) -> Result:
+    async def _ended(self, work: "Future[Result]") -> Result:
         with worker_deaths():
-            return await asyncio.wrap_future(self._pool.beside(call, *arguments))
+            return await asyncio.wrap_future(work)
 
     def _watch(self, work: Coroutine[Any, Any, None], group: set[asyncio.Task[None]]) -> None:
         """Keep ``work`` in ``group`` until it has ended; its first error ends the run."""

@@ -25,7 +25,7 @@ from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
-from .labelling import label_served
+from .labelling import Beforehand, label_served
 from .meeting import meet_for
 from .served import roll_out_served
 from .stages import ShardResult, export_shard, label_shard, roll_out_shard
@@ -86,23 +86,30 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
     asking = _asking_anew(run) if refresh else run
+    beforehand = Beforehand(store.root, run, execute.pool)
     try:
         if run.served:
-            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
+            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter, beforehand.begin))
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except PivotError:
         if fresh and not store.storage.listing(RECEIPTS):
             store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
         raise
-    return _finish(store, execute, reporter, results, refresh=refresh)
+    return _finish(store, execute, reporter, results, refresh=refresh, beforehand=beforehand)
 
 
 def _finish(
-    store: Store, execute: Execute, reporter: Reporter, results: list[ShardResult], *, refresh: bool = False
+    store: Store,
+    execute: Execute,
+    reporter: Reporter,
+    results: list[ShardResult],
+    *,
+    refresh: bool = False,
+    beforehand: Beforehand | None = None,
 ) -> BuildResult:
     """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
-    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
+    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, beforehand=beforehand)
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
@@ -180,15 +187,21 @@ def _asking_anew(run: Run) -> Run:
 
 
 def label_and_export(
-    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False
+    store: Store,
+    execute: Execute,
+    reporter: Reporter,
+    folder: str,
+    *,
+    refresh: bool = False,
+    beforehand: Beforehand | None = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
-    With ``refresh`` a teacher is asked anew, whatever the call cache holds.
+    With ``refresh`` a teacher is asked anew, whatever the call cache holds. Some shards may be certified already.
     """
     run, writer = _asking_anew(store.run) if refresh else store.run, store.run.writer()
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter))
+        results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter, beforehand))
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
         results = _run_stage(LABEL, label_shard, store, label, reporter, asking=run)

@@ -6,7 +6,7 @@ by the same functions and with the same receipts as in a pool, so resume and kil
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..datasets.config import Shard
@@ -20,9 +20,13 @@ from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
 def roll_out_served(
-    root: Path, run: Run, tasks: Mapping[Shard, Sequence[Task]], reporter: Reporter
+    root: Path,
+    run: Run,
+    tasks: Mapping[Shard, Sequence[Task]],
+    reporter: Reporter,
+    on_shard: Callable[[Shard], None] | None = None,
 ) -> list[ShardResult]:
-    """Roll out all shards; ``reporter`` hears of every episode.
+    """Roll out all shards; ``reporter`` hears of every episode, and ``on_shard`` of every shard that is stored.
 
     Raises:
         ServerGoneError: the model answers nobody any more; what is finished is stored, the next run goes on.
@@ -51,6 +55,8 @@ def roll_out_served(
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
         results.append(store_rollouts(root, run, job, rollouts))
+        if on_shard is not None:
+            on_shard(job.shard)
 
     asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)

@@ -1,6 +1,7 @@
 """How many requests a server gets at a time, and when it counts as gone.
 
-The limit follows the server: it doubles with every round of answers until the server complains, then grows by one a
+The limit follows the server: it doubles with every round of answers until the server complains (where all answers take
+equally long, it is four times as many), then grows by one a
 round and shrinks by a tenth with every complaint (429 and 503; a third for time-outs and dropped connections), at most
 once a round. A server that only queues what it cannot take at once never complains, and then the cap is the limit.
 
@@ -10,6 +11,7 @@ in between, as when an account is empty, asking on is no use.
 """
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -17,6 +19,11 @@ from ..errors import ConfigError, ServerGoneError
 
 START = 64
 """Requests in flight at first: what one GPU with a model of 2 to 8 B parameters takes easily."""
+
+LEAP = 3
+"""How much an answer adds to the limit when it took no longer than others: nothing waits in line at the server yet."""
+UNHURRIED = 1.25
+"""Times the seconds of the fastest answer that count as no longer."""
 
 CROWDED, BROKEN = 0.9, 0.67
 """What is left of the limit after a server said that it has too much to do, and after it gave no answer at all."""
@@ -40,6 +47,7 @@ class AdaptiveLimit:
         self._in_flight = 0
         self._round = 0
         """Counts shrinkings; complaints about requests of an earlier round are about a limit that is gone."""
+        self._fastest = math.inf
         self._settled = False
         """Whether the server has complained yet."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -70,10 +78,15 @@ class AdaptiveLimit:
         self._in_flight -= 1
         self._wake()
 
-    def answered(self) -> None:
-        """Note an answer: the limit grows if it is being used."""
+    def answered(self, seconds: float | None = None) -> None:
+        """Note an answer: the limit grows if it is being used, faster where answers take no longer than the first."""
+        unhurried = False
+        if seconds is not None:
+            self._fastest = min(self._fastest, seconds)
+            unhurried = seconds <= UNHURRIED * self._fastest
         if self._in_flight >= self.limit and self._limit < self._cap:
-            self._limit = min(self._cap, self._limit + (1 / self._limit if self._settled else 1))
+            growth = 1 / self._limit if self._settled else LEAP if unhurried else 1
+            self._limit = min(self._cap, self._limit + growth)
             self._wake()
 
     def complained(self, asked_in: int, left: float) -> None:

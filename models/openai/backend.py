@@ -13,8 +13,9 @@ from .model import PACKAGES, OpenAIModel, model_config
 VERSION = "1"
 """Goes up when the same options get other answers, as by another way to write requests."""
 
-EPISODES_A_SLOT = 1.25
-"""Episodes in flight for each request that may be in flight: while one draws its next picture, another one asks."""
+EPISODES_A_SLOT = 2.0
+"""Episodes in flight for each request that may be in flight. While one draws its next picture, another one asks; and
+when no new ones are left, enough of them are on their way to fill all slots nearly to the end."""
 
 
 class OpenAIOptions(ModelOptions):

@@ -17,7 +17,7 @@ from ...messages import cut_reply
 from ..address import KEY_VARIABLE, censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
-from ..pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
+from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
 from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
@@ -37,6 +37,10 @@ _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CROWDED = frozenset({429, 503})
 """Statuses by which a server says that it has too much to do."""
+
+
+_taken: dict[str, int] = {}
+"""How many requests at a time servers took from this process lately, by address."""
 
 
 class _TryAgainError(Exception):
@@ -59,7 +63,7 @@ class OpenAIModel(ChatModel):
         self.model = model
         self.revision = revision
         self.service = service or Service()
-        self.limit = AdaptiveLimit(self.service.max_concurrency)
+        self.limit = AdaptiveLimit(self.service.max_concurrency, _taken.get(self.service.base_url, START))
         self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
@@ -168,7 +172,7 @@ class OpenAIModel(ChatModel):
             if seconds > self.service.request_seconds / 2:
                 self.limit.complained(asked_in, CROWDED)  # the queue of the server is longer than our patience
             else:
-                self.limit.answered()
+                self.limit.answered(seconds)
             return answer, seconds
 
     async def send(self, body: bytes) -> bytes:
@@ -311,7 +315,9 @@ class OpenAIModel(ChatModel):
         return self._client
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, and remember what the server took: the next role begins with that."""
+        if self._breaker.answers:
+            _taken[self.service.base_url] = self.limit.limit
         client, self._client = self._client, None
         if client is not None:
             await client.close()
