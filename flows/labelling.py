@@ -24,6 +24,7 @@ from ..datasets.run import Run
 from ..errors import ServerGoneError
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
+from ..rollouts.steady import run_steadily
 from .engines.local import WorkerPool, worker_deaths
 from .stages import LabelJob, ShardResult, label_job, store_labels
 
@@ -68,7 +69,7 @@ def label_served(
 
     begun = beforehand.jobs if beforehand else {}
     shards.sort(key=lambda shard: shard not in begun)
-    asyncio.run(_Labelling(root, run, pool, receive, begun).run(shards))
+    run_steadily(_Labelling(root, run, pool, receive, begun).run(shards))
     reporter.finish(LABEL)
     return results
 

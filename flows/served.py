@@ -5,7 +5,6 @@ keeps all of them full, and a request costs it a few milliseconds of one core. S
 by the same functions and with the same receipts as in a pool, so resume and kills work alike.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
+from ..rollouts.steady import run_steadily
 from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
@@ -58,6 +58,6 @@ def roll_out_served(
         if on_shard is not None:
             on_shard(job.shard)
 
-    asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
+    run_steadily(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)
     return results

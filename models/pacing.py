@@ -1,9 +1,9 @@
 """How many requests a server gets at a time, and when it counts as gone.
 
-The limit follows the server: it doubles with every round of answers until the server complains (where all answers take
-equally long, it is four times as many), then grows by one a
-round and shrinks by a tenth with every complaint (429 and 503; a third for time-outs and dropped connections), at most
-once a round. A server that only queues what it cannot take at once never complains, and then the cap is the limit.
+The limit follows the server: it doubles with every round of answers until the server complains, and is four times as
+many where no answer takes longer than the first; then it grows by one a round and shrinks by a tenth with every
+complaint (429 and 503; a third for time-outs and dropped connections), at most once a round. A server that only queues
+what it cannot take at once never complains, and then the cap is the limit.
 
 The breaker knows when the last answer came. A single request may fail for reasons of its own; when nobody has got an
 answer for longer than the patience of the run, the server is gone, and when many are refused alike with none answered

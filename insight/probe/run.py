@@ -19,6 +19,7 @@ from ...errors import ConfigError
 from ...rollouts.base import TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
+from ...rollouts.steady import run_steadily
 from ...storage import FileRecord
 from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
@@ -174,7 +175,7 @@ def _in_one_loop(
             finish(work)
 
     try:
-        asyncio.run(run_batches(batches(), policy, receive))
+        run_steadily(run_batches(batches(), policy, receive))
     except (*ENDS_THE_RUN, KeyboardInterrupt):
         for work in opened:  # a retry costs a model as much as a rollout: keep those of shards that are not over
             if work.played:

@@ -72,6 +72,7 @@ class ModelWriter(ConcurrentWriter):
         if self._backend.one_process:
             return
         self._model = Meeting(self._backend.connect_to_meet())
+        problem: Objection | None = None
         try:
             for number in range(len(ENDS)):
                 problem = (await self.answer(self.prepare(example_request(number)))).problem
