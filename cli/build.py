@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from .. import plugins
-from ..datasets.run import Run
 from ..datasets.store import RUN
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
@@ -149,7 +148,6 @@ def build(
     if done is not None:
         show_result(done)
         return
-    Run(resolved).check()
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",

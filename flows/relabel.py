@@ -17,6 +17,7 @@ from ..errors import StoreError
 from ..storage import open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
+from .meeting import meet_models
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .stages import ShardResult
 
@@ -59,11 +60,18 @@ def relabel_store(
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
         store = Store(root, _next_version(old.config, changes))
+        if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
+            meet_models(store.run, policy=False)
         like = old.config.label_version
         results = label_and_export(store, execute, reporter, store.staged_folder, refresh=refresh, like=like)
         _bind(old, store, results, keep_old)
         roll_forward(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
+
+
+def _has_new_writer(old: Store, store: Store) -> bool:
+    before, after = old.run.writer(), store.run.writer()
+    return (after.name, after.config) != (before.name, before.config)
 
 
 def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:

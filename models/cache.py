@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import CacheError
 from ..identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from .service import Service
@@ -87,7 +87,7 @@ class CallCache:
         """Open or make the file.
 
         Raises:
-            StoreError: it cannot be used.
+            CacheError: it cannot be used.
         """
         self.path = path
         with self._trouble("open"):
@@ -111,10 +111,20 @@ class CallCache:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(
+            raise CacheError(
                 f"cannot {action} the call cache {self.path}: {error}; mend or remove the file, choose another one "
                 "with --cache FILE, or do without one with --no-cache"
             ) from error
+
+    def check(self) -> None:
+        """See whether an answer could be written.
+
+        Raises:
+            CacheError: it could not.
+        """
+        with self._trouble("write"):
+            self._reader.execute("BEGIN IMMEDIATE")
+            self._reader.execute("ROLLBACK")
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return a stored answer."""
@@ -129,7 +139,7 @@ class CallCache:
         """Store an answer soon; :meth:`close` waits for it. A later answer under the same key replaces it.
 
         Raises:
-            StoreError: an earlier answer could not be written.
+            CacheError: an earlier answer could not be written.
         """
         if self._error is not None:
             with self._trouble("write"):
@@ -185,7 +195,7 @@ class CallCache:
         """Write what waits and close the file.
 
         Raises:
-            StoreError: an answer could not be written.
+            CacheError: an answer could not be written.
         """
         self._queue.put(None)
         self._writer.join()
@@ -296,8 +306,19 @@ def cached(model: ChatModel, service: Service) -> ChatModel:
     """Return ``model`` behind the cache that the service names, or as it is when it names none.
 
     Raises:
-        StoreError: the cache cannot be used.
+        CacheError: the cache cannot be used.
     """
     if not service.cache:
         return model
     return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh, payer=service.payer)
+
+
+def check_cache(service: Service) -> None:
+    """See whether the cache that the service names can be read and written, if it names one.
+
+    Raises:
+        CacheError: it cannot.
+    """
+    if service.cache:
+        with contextlib.closing(CallCache(Path(service.cache))) as cache:
+            cache.check()

@@ -135,6 +135,13 @@ class Policy(Plugin, ABC):
             PluginError: something is missing; the message says how to get it.
         """
 
+    async def meet(self) -> None:
+        """Ask the model one small thing before a run makes anything, where it is behind a server.
+
+        Raises:
+            ConfigError, PluginError, ServerGoneError, CacheError: the run could not work with it.
+        """
+
     def check_environment(self, env: str, config: EnvConfig) -> None:
         """See whether the policy can play an environment with these settings, before a simulator starts for it.
 

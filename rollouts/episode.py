@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
-from ..errors import ConfigError, PluginError, PolicyError, ServerGoneError
+from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
 from ..messages import Call, PromptMessages, cut_reply
 from .base import (
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; a server's error page may be of any length."""
 
-ENDS_THE_RUN = (ConfigError, PluginError, ServerGoneError)
+ENDS_THE_RUN = (CacheError, ConfigError, PluginError, ServerGoneError)
 """Errors that every other episode would meet too: the run has to stop and say so."""
 
 

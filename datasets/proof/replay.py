@@ -98,10 +98,10 @@ class KeptGuidance(StoredGuidance):
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order; the errors are the teacher's."""
-        kept = {request.episode.episode_id: self.kept(request) for request in requests}
-        rest = [request for request in requests if kept[request.episode.episode_id] is None]
-        fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
-        return [kept[request.episode.episode_id] or fresh[request.episode.episode_id] for request in requests]
+        kept = [self.kept(request) for request in requests]
+        rest = [request for request, known in zip(requests, kept, strict=True) if known is None]
+        fresh = iter(self._teacher.write(rest))
+        return [next(fresh) if known is None else known for known in kept]
 
     def kept(self, request: GuidanceRequest) -> Guidance | None:
         """Return the stored guidance; None for a label that the teacher has to be asked about."""

@@ -18,7 +18,7 @@ from ...messages import cut_reply
 from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
-from ..pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
+from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
 from .fields import FieldLevels
@@ -31,9 +31,6 @@ PACKAGES = ("openai", "httpx2", "tenacity")
 
 ERROR_BYTES = 300
 """How much of a server's error message is quoted."""
-
-FEWEST_REFUSALS = 24
-"""So many requests refused and none answered: it is the setup, not the request."""
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server that was never reached may keep silent before the run says so."""
@@ -51,6 +48,10 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
 _CROWDED = frozenset({429, 503})
 """Statuses by which a server says that it has too much to do."""
+
+
+_taken: dict[str, int] = {}
+"""How many requests at a time servers took from this process lately, by address."""
 
 
 class _TryAgainError(Exception):
@@ -81,7 +82,7 @@ class OpenAIModel(ChatModel):
         self.model = model
         self.revision = revision
         self.service = service or Service()
-        self.limit = AdaptiveLimit(self.service.max_concurrency)
+        self.limit = AdaptiveLimit(self.service.max_concurrency, _taken.get(self.service.base_url, START))
         self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
@@ -96,7 +97,6 @@ class OpenAIModel(ChatModel):
         self._meeting = asyncio.Lock()
         self._served_as: str | None = None
         self._levels = FieldLevels(self._encoder)
-        self._refused = 0
 
     @property
     def config(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class OpenAIModel(ChatModel):
         if seconds > self.service.request_seconds / 2:
             self.limit.complained(asked_in, CROWDED)  # the queue of the server is longer than our patience
         else:
-            self.limit.answered()
+            self.limit.answered(seconds)
         return answer, seconds
 
     async def send(self, body: bytes) -> bytes:
@@ -276,9 +276,7 @@ class OpenAIModel(ChatModel):
             return self._failed(reason, retry_after(headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
             return self._wrong_setup(status, reason, headers)
-        self._refused += 1
-        if self._breaker.answers == 0 and self._refused >= FEWEST_REFUSALS:
-            return ConfigError(f"{where} refused the first {self._refused} requests and answered none ({reason})")
+        self._breaker.refused(status, reason)
         return PolicyError(f"{where} refused the request ({reason})")
 
     def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
@@ -320,7 +318,12 @@ class OpenAIModel(ChatModel):
                 try:
                     async with asyncio.timeout(FIRST_CONTACT_SECONDS):
                         known = await self.models()
-                except (TimeoutError, GarbledAnswerError):
+                except TimeoutError:
+                    raise ServerGoneError(
+                        f"{self.service.base_url} took a connection and said nothing for {FIRST_CONTACT_SECONDS:g} s; "
+                        "see to the server, then run the same command again"
+                    ) from None
+                except GarbledAnswerError:
                     known = {}
                 except self._sdk.APIConnectionError as error:
                     refusal = self._unreached(error)
@@ -400,7 +403,9 @@ class OpenAIModel(ChatModel):
         return self._client
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, and remember what the server took: the next role begins with that."""
+        if self._breaker.answers:
+            _taken[self.service.base_url] = self.limit.limit
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -39,7 +39,7 @@ def declared(text: str) -> dict[str, bool]:
 
 def coach(body: dict[str, Any]) -> dict[str, Any]:
     """Repeats the facts of the prompt; one in five answers is no use, the second try included."""
-    text = body["messages"][0]["content"][1]["text"]
+    text = next(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
     fields: dict[str, Any] = {"claims": declared(text), "avoid": "Avoid what was fatal here."}
     if "kept the goal within reach: " in text:
         fields["action"] = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
