@@ -8,6 +8,9 @@ from ..datasets.store import Store
 from ..errors import PivotError
 from ..labeling.base import UNANSWERED
 
+GOODBYE_SECONDS = 1.0
+"""How long another meeting may still take when one has failed."""
+
 _FLAGS_OF_A_TEACHER = {"--base-url": "--teacher-base-url", "--model": "--teacher-model"}
 
 
@@ -36,6 +39,7 @@ async def _meet(run: Run, policy: bool, writer: bool) -> None:
             except PivotError as error:
                 raise type(error)(_told(role, str(error))) from error
     finally:
+        await asyncio.wait(meetings.values(), timeout=GOODBYE_SECONDS)  # one that is nearly over closes its connections
         for meeting in meetings.values():
             meeting.cancel()
         await asyncio.gather(*meetings.values(), return_exceptions=True)
