@@ -211,7 +211,7 @@ class OpenAIModel(ChatModel):
         except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
             if not isinstance(error, GarbledAnswerError):
                 self.limit.complained(asked_in, BROKEN)
-            raise self._unreached(error) from error
+            raise self._refused_by_proxy(error) or self._failed(self._told(error)) from error
         except self._sdk.APIStatusError as error:
             if error.status_code in (400, 422):
                 raise _RefusedError(error, asked_in) from error
@@ -240,12 +240,12 @@ class OpenAIModel(ChatModel):
         self._breaker.failed(reason, retry_after or 0.0)
         return _TryAgainError(reason, retry_after)
 
-    def _unreached(self, error: Exception) -> Exception:
-        """Return what trouble below HTTP means for the request."""
+    def _refused_by_proxy(self, error: Exception) -> ConfigError | None:
+        """Return the error for a proxy that does not let us through; None for other trouble below HTTP."""
         status = status_of(error)
-        if self._proxy is not None and status is not None and status < FIRST_SERVER_ERROR:
-            return self._proxy.refusal(status, self.service.base_url)
-        return self._failed(self._told(error))
+        if self._proxy is None or status is None or status >= FIRST_SERVER_ERROR:
+            return None
+        return self._proxy.refusal(status, self.service.base_url)
 
     def _told(self, error: Exception) -> str:
         """Say what went wrong below HTTP."""
@@ -326,8 +326,7 @@ class OpenAIModel(ChatModel):
                 except GarbledAnswerError:
                     known = {}
                 except self._sdk.APIConnectionError as error:
-                    refusal = self._unreached(error)
-                    if not isinstance(refusal, _TryAgainError):
+                    if (refusal := self._refused_by_proxy(error)) is not None:
                         raise refusal from error
                     if time.monotonic() < give_up:
                         await asyncio.sleep(min(1.0, self.service.patience_seconds / 10))
