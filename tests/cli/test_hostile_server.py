@@ -130,7 +130,7 @@ def test_errors_of_build_and_relabel(
     talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = talkative[0] / "store"
-    with served(fault=lambda key, tried: "403") as server:
+    with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
         server.refusal = TEXT
         part = {"name": "openai", "options": {"model": MODEL}, "service": {"cache": "", "base_url": server.url}}
         with pytest.raises(pivot.PivotError) as refused:
@@ -161,7 +161,7 @@ def test_what_a_build_says_at_its_end(
 def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, *, refusing: bool) -> None:
     """With the flow engine, worker processes and their logs."""
     _, player, writer = talkative
-    with served(fault=lambda key, tried: "403") as server:
+    with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
         server.refusal = TEXT
         first = server if refusing else player
         one, other = (["--model", MODEL, "--base-url", each.url] for each in (first, writer))
