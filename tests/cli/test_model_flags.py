@@ -52,8 +52,8 @@ def test_every_setting_of_a_model_is_an_option_of_both_roles(monkeypatch: pytest
     sampling = {"temperature": 0.3, "top_p": 0.9, "top_k": 4, "max_tokens": 900}
     assert config.teacher.options == {"model": "n", "revision": "r", **sampling}
     options = {each for kind in (ModelOptions, Service) for each in kind.model_fields}
-    in_files = {"tries", "pause_seconds", "longest_pause", "refresh"}
-    assert options - in_files == {flag.key for role in ("policy", "teacher") for flag in flags_of(role)}
+    elsewhere = {"tries", "pause_seconds", "longest_pause", "refresh", "payer"}
+    assert options - elsewhere == {flag.key for role in ("policy", "teacher") for flag in flags_of(role)}
 
 
 def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
