@@ -57,6 +57,10 @@ class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
 
 
+class CacheError(StoreError):
+    """A call cache that cannot be read or written: the run stops, for answers that were paid for would be lost."""
+
+
 class ReadOnlyError(StoreError):
     """A store that this process may not write; it can still be read."""
 

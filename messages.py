@@ -60,13 +60,36 @@ class Call:
     episode_id: Annotated[str, Stored("Episode.")]
     t: Annotated[int | None, Stored("Step; null for a request about the whole episode.")]
     role: Annotated[str, Stored("`student` or `teacher`.")]
-    attempts: Annotated[int, Stored("Tries until an answer came.")] = 1
+    attempts: Annotated[int, Stored("Times it was sent, whatever came of it; 0 for an answer that cost nothing.")] = 1
     latency: Annotated[float | None, Stored("Seconds.")] = None
     prompt_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
     completion_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
     cost: Annotated[float | None, Stored("Cost in the server's currency, where known.")] = None
-    cache_hit: Annotated[bool, Stored("Whether the answer came from the call cache.")] = False
+    cache_hit: Annotated[
+        bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
+    ] = False
     model_revision: Annotated[str | None, Stored("Revision that answered, where known.")] = None
+    answered: Annotated[bool | None, Stored("Whether an answer came. Null in older stores.", later=True)] = True
+    left_out: Annotated[
+        tuple[str, ...] | None,
+        Stored("Fields that it was sent without, because the server refuses them. Null in older stores.", later=True),
+    ] = ()
+    kept: bool = field(default=False, compare=False)
+    """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
+
+    def after(self, earlier: "Call") -> "Call":
+        """Return the call with what was sent before and came to nothing, or was forgotten, counted in."""
+        if self.kept and earlier.answered is not False and earlier.request_id == self.request_id:
+            return earlier  # the cache kept the very answer of then
+        sums = {
+            name: None if mine is None and theirs is None else (mine or 0) + (theirs or 0)
+            for name in ("prompt_tokens", "completion_tokens", "cost")
+            for mine, theirs in [(getattr(self, name), getattr(earlier, name))]
+        }
+        if self.cache_hit and not self.attempts:
+            sums = {name: getattr(earlier, name) for name in sums}  # another store had paid for this answer
+        tries = self.attempts + earlier.attempts
+        return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
 
     def reported(self, report: Mapping[str, Any]) -> "Call":
         """Return the call with what a model says about it; what is no column is left out."""

@@ -21,6 +21,7 @@ MODULES = (
     "bench_export",
     "bench_svg",
     "bench_serving",
+    "bench_busy",
     "bench_pipeline",
     "bench_stats",
     "bench_analyzer",

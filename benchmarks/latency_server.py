@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 MODEL = "fixed-latency"
 
 Answer = tuple[str, Sequence[str]]
+Coach = Callable[[dict[str, Any]], str]
+"""Answers the body of a request that asks for JSON."""
 _DIRECTIONS = ("up", "down", "left", "right")
 
 
@@ -51,8 +53,8 @@ _MODELS = _http(json.dumps({"object": "list", "data": [{"id": MODEL, "object": "
 
 
 class _Slots:
-    def __init__(self, slots: int, latency: float, answers: Sequence[bytes]) -> None:
-        self.free, self.latency, self.answers = slots, latency, answers
+    def __init__(self, slots: int, latency: float, answers: Sequence[bytes], coach: Coach | None) -> None:
+        self.free, self.latency, self.answers, self.coach = slots, latency, answers, coach
         self.waiting: deque[_Client] = deque()
         self.changes: list[tuple[float, int]] = []
         """When a slot was taken (+1) or freed (-1), on the clock that all processes of the machine share."""
@@ -72,7 +74,7 @@ class _Slots:
     def _done(self, client: "_Client") -> None:
         self.changes.append((time.monotonic(), -1))
         self.answered += 1
-        client.answer(self.answers[(self.answered * 2654435761 % 2**32 >> 16) % len(self.answers)])
+        client.answer(client.text or self.answers[(self.answered * 2654435761 % 2**32 >> 16) % len(self.answers)])
         if self.waiting:
             self._take(self.waiting.popleft())
         else:
@@ -81,7 +83,9 @@ class _Slots:
 
 class _Client(asyncio.Protocol):
     def __init__(self, slots: _Slots) -> None:
-        self.slots, self.buffer, self.missing = slots, bytearray(), 0
+        self.slots, self.buffer = slots, bytearray()
+        self.text = b""
+        """The answer to the request in work, where it does not come from the list."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -96,7 +100,10 @@ class _Client(asyncio.Protocol):
         size = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
         if len(self.buffer) < end + 4 + size:
             return
+        body = bytes(self.buffer[end + 4 :])
         self.buffer.clear()
+        coach = self.slots.coach if b'"response_format"' in body else None
+        self.text = b"" if coach is None else _completion(coach(json.loads(body)), ())
         if head.startswith(b"get"):
             self.answer(_MODELS)
         else:
@@ -107,8 +114,8 @@ class _Client(asyncio.Protocol):
             self.transport.write(raw)
 
 
-async def _serve(connection: Any, slots: int, latency: float, answers: Sequence[Answer]) -> None:
-    state = _Slots(slots, latency, [_completion(*answer) for answer in answers])
+async def _serve(connection: Any, slots: int, latency: float, answers: Sequence[Answer], coach: Coach | None) -> None:
+    state = _Slots(slots, latency, [_completion(*answer) for answer in answers], coach)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Client(state), "127.0.0.1", 0, backlog=1024)
     connection.send(server.sockets[0].getsockname()[1])
@@ -117,8 +124,8 @@ async def _serve(connection: Any, slots: int, latency: float, answers: Sequence[
         state.changes = []
 
 
-def _run(connection: Any, slots: int, latency: float, answers: Sequence[Answer]) -> None:
-    asyncio.run(_serve(connection, slots, latency, answers))
+def _run(connection: Any, slots: int, latency: float, answers: Sequence[Answer], coach: Coach | None) -> None:
+    asyncio.run(_serve(connection, slots, latency, answers, coach))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +143,13 @@ class LatencyServer:
 
 
 @contextmanager
-def latency_server(slots: int, latency: float, answers: Sequence[Answer] = MOVES) -> Iterator[LatencyServer]:
-    """Run a server that gives one of ``answers`` each time; ``latency`` in seconds."""
+def latency_server(
+    slots: int, latency: float, answers: Sequence[Answer] = MOVES, coach: Coach | None = None
+) -> Iterator[LatencyServer]:
+    """Run a server that gives one of ``answers`` each time, ``coach``'s where JSON is asked for; times in seconds."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=_run, args=(theirs, slots, latency, answers), daemon=True
+        target=_run, args=(theirs, slots, latency, answers, coach), daemon=True
     )
     process.start()
     try:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from .. import plugins
-from ..datasets.run import Run
 from ..datasets.store import RUN
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
@@ -20,6 +19,7 @@ from .results import show_plan, show_result
 from .settings import resolve_config
 
 
+@flags.with_models("policy", "teacher")
 def build(
     envs: Annotated[
         list[str] | None,
@@ -40,24 +40,8 @@ def build(
         str | None, option("Who writes guidance (default template, an embedded stand-in).", "--teacher")
     ] = None,
     policy_settings: flags.PolicySettings = None,
-    model: flags.Model = None,
-    base_url: flags.BaseUrl = None,
-    revision: flags.Revision = None,
-    temperature: flags.Temperature = None,
-    top_p: flags.TopP = None,
-    top_k: flags.TopK = None,
-    max_tokens: flags.MaxTokens = None,
-    max_concurrency: flags.MaxConcurrency = None,
-    request_timeout: flags.RequestTimeout = None,
-    episode_timeout: flags.EpisodeTimeout = None,
-    patience: flags.Patience = None,
-    cache: flags.Cache = None,
-    no_cache: flags.NoCache = False,
-    price_in: flags.PriceIn = None,
-    price_out: flags.PriceOut = None,
-    teacher_model: flags.TeacherModel = None,
-    teacher_base_url: flags.TeacherBaseUrl = None,
-    teacher_revision: flags.TeacherRevision = None,
+    *,
+    models: flags.Models,
     split: Annotated[
         str | None, option("task: a level is on one side only (default); episode: exactly a tenth.", "--split")
     ] = None,
@@ -130,29 +114,11 @@ def build(
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
     """
-    options = {
-        "model": model,
-        "revision": revision,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "max_tokens": max_tokens,
-    }
-    service = {
-        "base_url": base_url,
-        "max_concurrency": max_concurrency,
-        "request_seconds": request_timeout,
-        "episode_seconds": episode_timeout,
-        "patience_seconds": patience,
-        "cache": "" if no_cache else cache,
-        "price_in": price_in,
-        "price_out": price_out,
-    }
     changes = {
         "rollouts": rollouts,
         "seed": seed,
-        "policy": flags.Change(policy, flags.given(options), flags.given(service), flags.own(policy_settings)),
-        "teacher": flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service),
+        "policy": models.policy(policy, flags.own(policy_settings), teacher),
+        "teacher": models.teacher(teacher),
         "split": split,
         "target_vocabulary": target_vocabulary,
         "log": log,
@@ -182,7 +148,6 @@ def build(
     if done is not None:
         show_result(done)
         return
-    Run(resolved).check()
     with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",

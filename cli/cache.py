@@ -41,9 +41,12 @@ def cache(
         calls.close()
     show_table(
         f"{path} ({path.stat().st_size / 1e6:.1f} MB)",
-        ["model", "role", "answers", "prompt tokens", "reply tokens", "newest"],
+        ["model", "checkpoint", "role", "answers", "prompt tokens", "reply tokens", "newest"],
         [
-            [each.model, each.role, each.answers, each.prompt_tokens, each.completion_tokens, each.newest]
+            [
+                *(each.model, each.served_as or "not told", each.role, each.answers),
+                *(each.prompt_tokens, each.completion_tokens, each.newest),
+            ]
             for each in counts
         ],
     )

@@ -29,7 +29,7 @@ command line:
 | setting of an environment | `--set ENV.KEY=VALUE` | `--set sokoban.boxes=2` |
 | setting of a solver | `--solver ENV.KEY=VALUE` | `--solver navigation.threshold=1.0` |
 | field of a run | an option of its own | `--rollouts 8`, `--seed 1`, `--split episode` |
-| option or service of a model | an option of its own | `--model NAME`, `--base-url URL` |
+| option or service of a model | an option of its own | `--model NAME`, `--teacher-model NAME`, `--base-url URL` |
 
 Values are JSON or text. `pivot settings NAME` shows the same of what is installed, third-party plugins included.
 """

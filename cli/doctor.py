@@ -16,7 +16,7 @@ from rich.text import Text
 from .. import __version__, plugins
 from ..errors import ConfigError, PluginError
 from ..flows.engines.local import available_cores
-from ..models.address import bare_url
+from ..models.address import KEY_VARIABLE, bare_url
 from ..models.extras import install_line, installed
 from .console import out, show_table, styled
 from .server_check import check_server
@@ -43,6 +43,9 @@ def doctor(
         str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="The model that the server shall have.")] = None,
+    key_variable: Annotated[
+        str, typer.Option("--key-variable", help="Environment variable that holds the key.")
+    ] = KEY_VARIABLE,
 ) -> None:
     """Say what is installed, what is missing and how to get it; or whether a model server can do what a run needs.
 
@@ -55,7 +58,7 @@ def doctor(
     pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
     """
     if base_url is not None or model is not None:
-        _server(base_url, model)
+        _server(base_url, model, key_variable)
         return
     show_table("System", ["what", "found"], _system())
     plugin_rows, broken = _plugins()
@@ -68,11 +71,11 @@ def doctor(
     out.print("ready: pivot build sokoban frozenlake --out runs/first")
 
 
-def _server(base_url: str | None, model: str | None) -> None:
+def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
     """Check a model server."""
     if model is None:
         raise ConfigError("no model named; give the name that the server uses with --model")
-    findings = check_server(base_url, model)
+    findings = check_server(base_url, model, key_variable)
     states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
     rows = [[each.check, states[each.state], each.found, each.advice] for each in findings]
     show_table("Model server", ["check", "state", "found", "what to do"], rows)
@@ -81,6 +84,7 @@ def _server(base_url: str | None, model: str | None) -> None:
         raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].found}; {broken[0].advice}")
     line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
     line += [] if base_url is None else ["--base-url", bare_url(base_url)]
+    line += [] if key_variable == KEY_VARIABLE else ["--key-variable", key_variable]
     out.print(f"ready: {shlex.join(line)}", soft_wrap=True)
 
 

@@ -79,6 +79,7 @@ Learned = Annotated[
 
 
 @evaluation.command()
+@flags.with_models("analyzer")
 def analyzer(
     model: Annotated[
         str,
@@ -144,12 +145,8 @@ def analyzer(
         int | None,
         _option("Cases in one pass of a model in this process (transformers).", "--batch-size", panel=_MODEL, min=1),
     ] = None,
-    base_url: flags.BaseUrl = None,
-    max_concurrency: flags.MaxConcurrency = None,
-    request_timeout: flags.RequestTimeout = None,
-    patience: flags.Patience = None,
-    cache: flags.Cache = None,
-    no_cache: flags.NoCache = False,
+    *,
+    models: flags.Models,
 ) -> None:
     """Ask an Analyzer about held-out failures and measure its answers, beside what the log alone gives away.
 
@@ -180,15 +177,9 @@ def analyzer(
         "max_tokens": max_tokens,
         "batch_size": batch_size,
     }
-    service = {
-        "base_url": base_url,
-        "max_concurrency": max_concurrency,
-        "request_seconds": request_timeout,
-        "patience_seconds": patience,
-        "cache": "" if no_cache else cache,
-    }
-    chosen = backend or ("openai" if base_url is not None else "transformers")
-    asked = make_backend(chosen, flags.given(options), flags.given(service))
+    service = models.service["analyzer"]
+    chosen = backend or ("openai" if "base_url" in service else "transformers")
+    asked = make_backend(chosen, {name: value for name, value in options.items() if value is not None}, service)
     target = out_dir or _default_out(model, run, pictures)
     label = name or (Path(model).name if run is not None else "")
 

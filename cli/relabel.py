@@ -14,15 +14,12 @@ from .results import show_result
 from .settings import solver_settings
 
 
+@flags.with_models("teacher")
 def relabel(
     root: StorePath,
     teacher: Annotated[str | None, option("Another teacher.", "--teacher")] = None,
-    teacher_model: flags.TeacherModel = None,
-    teacher_base_url: flags.TeacherBaseUrl = None,
-    teacher_revision: flags.TeacherRevision = None,
-    max_concurrency: flags.MaxConcurrency = None,
-    cache: flags.Cache = None,
-    no_cache: flags.NoCache = False,
+    *,
+    models: flags.Models,
     split: Annotated[str | None, option("Another split: task or episode.", "--split")] = None,
     target_vocabulary: Annotated[
         str | None, option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
@@ -35,12 +32,16 @@ def relabel(
         bool | None,
         option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
     ] = None,
+    refresh: Annotated[
+        bool, option("Ask the teacher for all guidance anew, whatever store and call cache hold.", "--refresh")
+    ] = False,
     keep_old: Annotated[bool, option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
 ) -> None:
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
+    Guidance that a model wrote stays, and no server is needed, where the same model would be asked the same.
 
     [bold]Examples[/]
 
@@ -52,14 +53,15 @@ def relabel(
 
     pivot relabel runs/rooms --solver navigation.threshold=1.0
 
+    pivot relabel runs/first --refresh
+
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
     --teacher-base-url http://localhost:8000/v1
     """
     config = Store.open(root, complete=False).config
     changes: dict[str, Any] = {}
-    if any(given is not None for given in (teacher, teacher_model, teacher_base_url, teacher_revision)):
-        service = {"max_concurrency": max_concurrency, "cache": "" if no_cache else cache}
-        change = flags.teacher_change(teacher, teacher_model, teacher_revision, teacher_base_url, service)
+    change = models.teacher(teacher)
+    if teacher is not None or change.options or change.service:
         changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
         Run(make_config(config.model_dump(mode="json") | changes)).writer().check()
     if split is not None:
@@ -75,5 +77,5 @@ def relabel(
         changes["solvers"] = solver_settings(config.solvers, solver, environments)
     Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
     with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
-        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old)
+        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
     show_result(result)

@@ -3,14 +3,17 @@
 import shutil
 from pathlib import Path
 
+import polars as pl
 import typer
 
 from ..datasets.config import RunConfig
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..datasets.usage import USAGE_HEADER, usage_rows
+from ..datasets.usage import USAGE_HEADER, left_out, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
+from ..labeling.base import UNANSWERED
+from ..labeling.label import TEACHER
 from .console import err, out, percent, show_table, styled
 
 OWED = 3
@@ -38,6 +41,14 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
         err.print(styled(("this does not fit; free some space or choose another --out", "yellow")))
 
 
+def _show_usage(store: Store) -> None:
+    usage = usage_rows(store)
+    if usage:
+        show_table("Models", USAGE_HEADER, usage)
+    for line in left_out(store):
+        out.print(line, soft_wrap=True)
+
+
 def show_result(result: BuildResult) -> None:
     """Print the summary table and the next commands.
 
@@ -60,9 +71,7 @@ def show_result(result: BuildResult) -> None:
     root = result.root
     title = f"{root} (already complete)" if result.already_complete else str(root)
     show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
-    usage = usage_rows(Store.open(root))
-    if usage:
-        show_table("Models", USAGE_HEADER, usage)
+    _show_usage(Store.open(root))
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
     for name, counts in result.environments.items():
@@ -77,6 +86,10 @@ def show_result(result: BuildResult) -> None:
         out.print(
             f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
         )
+    if result.owed or result.unanswered:
+        reason, times, total = _most_frequent_error(Store.open(root))
+        if total:
+            out.print(f"the most frequent error, {times} of {total}: {reason}", soft_wrap=True)
     first = next(iter(result.environments))
     hints = {
         f"pivot stats {root}": "failure modes, groups, rejects",
@@ -90,3 +103,14 @@ def show_result(result: BuildResult) -> None:
         out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True)
     if result.owed or result.unanswered:
         raise typer.Exit(OWED)
+
+
+def _most_frequent_error(store: Store) -> tuple[str, int, int]:
+    """Return why most episodes or labels of a store are owed, how many are for that reason, and how many are in all."""
+    frames = store.lazy()
+    episodes = frames.episodes.filter(pl.col("error").is_not_null()).select(pl.col("error").alias("reason"))
+    reasons = frames.labels.select(pl.col("reject_reasons").explode().struct.unnest())
+    labels = reasons.filter((pl.col("name") == TEACHER) & (pl.col("kind") == UNANSWERED)).select(reason="detail")
+    counts = pl.concat([episodes, labels]).group_by("reason").len().sort("len", "reason", descending=[True, False])
+    rows = counts.collect().rows()
+    return (*rows[0], sum(times for _, times in rows)) if rows else ("", 0, 0)

@@ -18,8 +18,10 @@ from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
 from ..models.openai.model import OpenAIModel
+from ..models.openai.proxy import is_about, proxy_of, speaks, status_of
 from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
+from ..plugins import read_settings
 
 SECONDS = 60.0
 """Longest wait for one request; the first one after a start may compile kernels."""
@@ -28,6 +30,12 @@ PICTURE_PIXELS = 256
 """Side of the test picture; a model with patches of 28 pixels spends about 80 tokens on it."""
 
 State = Literal["ok", "missing", "broken"]
+
+PROXY_ADVICE = "mend HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the server's host in NO_PROXY"
+
+NO_ROOT = (
+    "the server does not say which checkpoint that is; name it with --revision, so that no old answer passes for its"
+)
 
 SCHEMA = {
     "type": "object",
@@ -48,19 +56,24 @@ class Finding:
     """What to do; empty when nothing needs doing."""
 
 
-def check_server(base_url: str | None, model: str) -> list[Finding]:
+def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIABLE) -> list[Finding]:
     """Check a server; the list ends at the first finding that makes the rest pointless.
 
     Raises:
         PluginError: the extra is not installed.
-        ConfigError: ``base_url`` is no address.
+        ConfigError: ``base_url`` is no address, ``key_variable`` no variable.
     """
-    service = Service(cache="") if base_url is None else Service(base_url=base_url, cache="")
+    given = {"key_variable": key_variable} | ({} if base_url is None else {"base_url": base_url})
+    service = read_settings(Service, given, "")
     return asyncio.run(Checker(service, model).run())
 
 
 class _FailedError(Exception):
-    """One request failed; the text says how."""
+    """One request failed; the text says how, ``advice`` what to do where that is known."""
+
+    def __init__(self, text: str, advice: str = "") -> None:
+        super().__init__(text)
+        self.advice = advice
 
 
 class Checker:
@@ -72,8 +85,10 @@ class Checker:
         self._model = model
         self._served = OpenAIModel(model, None, service)
         self._sdk = need("openai", "openai")
-        self._secrets = secrets_of(service.base_url)
-        self._names: list[str] = []
+        self._proxy = proxy_of(service.base_url)
+        proxy_secrets = () if self._proxy is None else self._proxy.secrets
+        self._secrets = [*secrets_of(service.base_url, service.key_variable), *proxy_secrets]
+        self._names: dict[str, str | None] = {}
         self._text_tokens: int | None = None
 
     async def run(self) -> list[Finding]:
@@ -104,12 +119,24 @@ class Checker:
         except TimeoutError:
             raise _FailedError(f"no answer within {SECONDS:g} s") from None
         except self._sdk.APIStatusError as error:
-            raise _FailedError(f"status {error.status_code}: {self._shown(error.message)}") from error
+            speaker = speaks(self._proxy, error.status_code, error.response.headers, error.body)
+            said = f"status {error.status_code}{f' from {speaker}' if speaker else ''}: {self._shown(error.message)}"
+            advice = PROXY_ADVICE if speaker else self._status_advice(error.status_code)
+            raise _FailedError(said, advice) from error
         except GarbledAnswerError as error:
             raise _FailedError(self._shown(str(error))) from error
         except self._sdk.APIError as error:
+            if self._proxy is not None and is_about(error):
+                status = status_of(error)
+                said = "does not answer" if status is None else f"does not connect us: status {status}"
+                raise _FailedError(f"{self._proxy} {said}", PROXY_ADVICE) from error
             cause = error.__cause__ or error
             raise _FailedError(self._shown(f"{type(cause).__name__}: {cause}")) from error
+
+    def _status_advice(self, status: int) -> str:
+        if status in (401, 403):
+            return f"set {self._service.key_variable} to a key that it takes"
+        return "check the address: it usually ends in /v1"
 
     def _shown(self, text: str) -> str:
         return cut_reply(censored(" ".join(text.split()), self._secrets), 200)
@@ -134,20 +161,15 @@ class Checker:
         try:
             self._names = await self._safely(self._served.models())
         except _FailedError as failed:
-            text = str(failed)
-            if text.startswith(("status 401", "status 403")):
-                return Finding("reachable", "broken", text, f"set {KEY_VARIABLE} to a key that this server takes")
-            if text.startswith("status"):
-                return Finding("reachable", "broken", text, "check the address: it usually ends in /v1")
-            return Finding(
-                "reachable", "broken", text, f"start the server (pivot serve-command {self._model}), or mend --base-url"
-            )
+            start = f"start the server (pivot serve-command {self._model}), or mend --base-url"
+            return Finding("reachable", "broken", str(failed), failed.advice or start)
         return Finding("reachable", "ok", url)
 
     async def _present(self) -> Finding:
         if self._model in self._names:
-            return Finding("model present", "ok", self._model)
-        shown = self._shown(", ".join(self._names[:5])) or "none"
+            root = self._names[self._model]
+            return Finding("model present", "ok", self._shown(root or self._model), "" if root else NO_ROOT)
+        shown = self._shown(", ".join([*self._names][:5])) or "none"
         return Finding("model present", "broken", f"the server has: {shown}", "give one of these with --model")
 
     async def _text(self) -> Finding:

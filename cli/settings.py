@@ -51,12 +51,17 @@ def resolve_config(
     raw = base | {"environments": chosen, "solvers": solver_settings(base.get("solvers", {}), solvers, chosen)}
     for key, value in changes.items():
         if isinstance(value, flags.Change):
-            raw[key] = value.apply(key, raw.get(key) or RunConfig.model_fields[key].default.model_dump())
+            raw[key] = value.apply(key, _part(base, key), _part(base, "policy"))
         elif value is not None:
             raw[key] = value
     resolved = make_config(raw)
     Run(resolved).check_parts()
     return resolved
+
+
+def _part(base: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return policy or teacher of a config file, or the default."""
+    return base.get(key) or RunConfig.model_fields[key].default.model_dump()
 
 
 def _default_tasks(name: str, settings: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from ..errors import PivotError, TrainingError
 from ..models.extras import install_line, look_for
 from ..storage import open_storage
 from ..training.config import SftConfig, make_sft_config, recipe_fields, recipes
-from .console import err, out, show_table
+from .console import err, out, show_table, styled
 from .options import option
 
 train = typer.Typer(
@@ -214,7 +214,7 @@ def _show_check(prepared: Any) -> None:
     )
     example = prepared.report.example
     out.print(f"supervised in episode {example.episode_id}:", soft_wrap=True)
-    out.print(example.target, markup=False, soft_wrap=True)
+    out.print(styled(example.target), soft_wrap=True)
 
 
 def _show_estimate(config: SftConfig) -> None:

@@ -22,7 +22,7 @@ from .predictability import Reach, predictors_reach
 from .schema import DATASET, DATASET_EPISODES
 from .split import SIDES
 from .store import Store
-from .usage import USAGE_HEADER, usage_rows
+from .usage import USAGE_HEADER, left_out, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
 TEMPLATE = Path(__file__).with_name("card_template.md")
@@ -117,6 +117,7 @@ def card_text(
         terms=terms,
         part_settings=[(title, canonical_json(part.options)) for title, part in parts if part.options],
         usage=_table(USAGE_HEADER, usage) if usage else None,
+        left_out=left_out(store),
         settings=json.dumps(settings, indent=2, sort_keys=True),
         columns=DATASET.columns,
         episode_columns=DATASET_EPISODES.columns,

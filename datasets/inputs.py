@@ -24,6 +24,8 @@ from .store import DATASET_FOLDER, Store
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
 STORE_FORMAT = 4
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
+LABEL_FORMAT = 5
+"""The same of labels, whose rollouts may stay."""
 
 
 def label_stage(config: RunConfig) -> str:
@@ -68,7 +70,7 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
     solver, prover = env.solver(), env.prover(quick=True)
     return digest(
         {
-            "format": STORE_FORMAT,
+            "format": LABEL_FORMAT,
             "pivot": __version__,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "solver": [solver.name, solver.version, solver.config],

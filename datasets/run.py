@@ -61,21 +61,22 @@ class RunEnv:
 class Run:
     """What a config asks for, resolved."""
 
-    def __init__(self, config: RunConfig) -> None:
-        """Find and check everything that the config names.
+    def __init__(self, config: RunConfig, home: str = "") -> None:
+        """Find and check everything that the config names; ``home`` is the store that pays for answers of models.
 
         Raises:
             PluginError: a plugin is unknown, fails to import, or does not fit its contract.
             ConfigError: settings cannot be used.
         """
         self.config = config
+        self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
         self._filters: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
-        self._parts = {role: _Part(role, part) for role, part in _roles(config).items()}
+        self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
 
-    def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig]]:
+    def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
         """Travel as the config."""
-        return Run, (self.config,)
+        return Run, (self.config, self.home)
 
     def _resolve(self, name: str) -> RunEnv:
         chosen = self.config.environments[name]
@@ -168,7 +169,7 @@ def _roles(config: RunConfig) -> dict[Role, PartConfig]:
 class _Part:
     """A policy or writer by name: a class of its own group, or a model that plays the role."""
 
-    def __init__(self, role: Role, part: PartConfig) -> None:
+    def __init__(self, role: Role, part: PartConfig, home: str) -> None:
         self._role: Role = role
         self._kind = part_type(role, part.name)
         self.is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
@@ -176,6 +177,8 @@ class _Part:
         where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
         self._options = read_settings(self._kind.config_type, part.options, where)
         self._service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
+        if home and self._service is not None and "payer" in type(self._service).model_fields:
+            self._service = self._service.model_copy(update={"payer": home})
 
     def make(self) -> Any:
         if not self.is_model:

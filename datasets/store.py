@@ -90,7 +90,7 @@ class Store:
             ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
         """
         try:
-            return Run(self.config)
+            return Run(self.config, str(Path(self.root).absolute()))
         except (ConfigError, PluginError) as error:
             raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
 

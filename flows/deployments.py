@@ -29,7 +29,8 @@ _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 _pool: ContextVar[WorkerPool | None] = ContextVar("pool", default=None)
-"""Set by a caller in the same process whose workers get ready while Prefect starts; a scheduled run makes its own."""
+"""Set by a caller in the same process whose workers get ready while Prefect starts, and who has met the models; a
+scheduled run makes its own."""
 
 
 def _end_quietly() -> None:
@@ -64,7 +65,7 @@ def _build(config: RunConfig, out: Path, workers: int, refresh: bool) -> dict[st
         nullcontext(shown) if shown else flow_log() as reporter,
         nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool,
     ):
-        result = build_store(out, config, execute_as_tasks(pool), reporter, refresh=refresh)
+        result = build_store(out, config, execute_as_tasks(pool), reporter, refresh=refresh, meet=ready is None)
     create_table_artifact(
         key="pivot-build",
         table=[{"environment": name, **counts} for name, counts in result.environments.items()],

@@ -20,11 +20,13 @@ from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, 
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import PivotError, ReadOnlyError, StoreError
-from ..labeling.base import UNANSWERED
+from ..labeling.base import UNANSWERED, ConcurrentWriter
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
+from .labelling import Beforehand, label_served
+from .meeting import meet_for
 from .served import roll_out_served
 from .stages import ShardResult, export_shard, label_shard, roll_out_shard
 
@@ -54,43 +56,60 @@ class BuildResult:
 
 
 def build_store(
-    root: Path, config: RunConfig, execute: Execute, reporter: Reporter, *, refresh: bool = False
+    root: Path,
+    config: RunConfig,
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    refresh: bool = False,
+    meet: bool = True,
 ) -> BuildResult:
     """Bring the store at ``root`` to what ``config`` asks for.
+
+    Before anything is made, models behind servers are met; with ``meet`` false the caller has done that.
 
     Raises:
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     Run(config)
-    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh))
+    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh, meet=meet))
 
 
-def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
+def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, meet: bool) -> BuildResult:
     """Do what is left to do; the manifest comes last."""
     run = store.run
     run.check()
+    if meet:
+        meet_for(store, run, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
     asking = _asking_anew(run) if refresh else run
+    beforehand = Beforehand(store.root, run, execute.pool)
     try:
         if run.served:
-            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
+            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter, beforehand.begin))
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except PivotError:
         if fresh and not store.storage.listing(RECEIPTS):
             store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
         raise
-    return _finish(store, execute, reporter, results, refresh=refresh)
+    return _finish(store, execute, reporter, results, refresh=refresh, beforehand=beforehand)
 
 
 def _finish(
-    store: Store, execute: Execute, reporter: Reporter, results: list[ShardResult], *, refresh: bool = False
+    store: Store,
+    execute: Execute,
+    reporter: Reporter,
+    results: list[ShardResult],
+    *,
+    refresh: bool = False,
+    beforehand: Beforehand | None = None,
 ) -> BuildResult:
     """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
-    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
+    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, beforehand=beforehand)
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
@@ -121,10 +140,17 @@ def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResul
 def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
     """Return the summary of a store that already is what is asked for, None when there is work.
 
+    Everything that the work needs is then checked, and its models are met.
+
     Raises:
-        StoreError: as :func:`build_store` would, before anything is started for it.
+        PivotError: as :func:`build_store` would, before anything is started for it.
     """
-    return _under_lock(root, config, refresh, lambda _: None)
+
+    def check(store: Store) -> None:
+        store.run.check()
+        meet_for(store, store.run, refresh=refresh)
+
+    return _under_lock(root, config, refresh, check)
 
 
 Made = TypeVar("Made", bound=BuildResult | None)
@@ -157,19 +183,31 @@ def _asking_anew(run: Run) -> Run:
         part: PartConfig = getattr(run.config, name)
         if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return Run(run.config.model_copy(update=parts))
+    return Run(run.config.model_copy(update=parts), run.home)
 
 
 def label_and_export(
-    store: Store, execute: Execute, reporter: Reporter, folder: str, *, refresh: bool = False
+    store: Store,
+    execute: Execute,
+    reporter: Reporter,
+    folder: str,
+    *,
+    refresh: bool = False,
+    like: int | None = None,
+    beforehand: Beforehand | None = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
-    With ``refresh`` a teacher is asked anew, whatever the call cache holds.
+    With ``refresh`` a teacher is asked anew, whatever the call cache holds; otherwise what it wrote for label version
+    ``like`` is kept where it would be asked the same. Some shards may be certified already.
     """
-    asking = _asking_anew(store.run) if refresh else None
-    label = execute_with(InProcess()) if store.run.writer().one_process else execute
-    results = _run_stage(LABEL, label_shard, store, label, reporter, asking=asking)
+    run, writer = _asking_anew(store.run) if refresh else store.run, store.run.writer()
+    like = None if refresh else like
+    if isinstance(writer, ConcurrentWriter):
+        results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter, beforehand, like))
+    else:
+        label = execute_with(InProcess()) if writer.one_process else execute
+        results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
     sides = assign_sides(store)
 
     def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:

@@ -17,16 +17,24 @@ from ..errors import StoreError
 from ..storage import open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
+from .meeting import meet_models
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .stages import ShardResult
 
 
 def relabel_store(
-    root: Path, changes: dict[str, Any], execute: Execute, reporter: Reporter, *, keep_old: bool = False
+    root: Path,
+    changes: dict[str, Any],
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    keep_old: bool = False,
+    refresh: bool = False,
 ) -> BuildResult:
     """Write the next label version of a finished store.
 
-    After a kill in its last step, the same call finishes that step; with other ``changes`` it goes on from there.
+    Guidance of a model stays where the same model would be asked the same: nobody is asked for it then. After a kill
+    in its last step, the same call finishes that step; with other ``changes`` it goes on from there.
 
     Args:
         root: the store.
@@ -35,6 +43,7 @@ def relabel_store(
         execute: runs the shards.
         reporter: is told how far the work has come.
         keep_old: keep the replaced labels as ``labels/v<N>``.
+        refresh: ask a model for all guidance anew, whatever the store and the call cache hold.
 
     Raises:
         StoreError: there is no finished store, or another run writes it.
@@ -51,10 +60,18 @@ def relabel_store(
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
         store = Store(root, _next_version(old.config, changes))
-        results = label_and_export(store, execute, reporter, store.staged_folder)
+        if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
+            meet_models(store.run, policy=False)
+        like = old.config.label_version
+        results = label_and_export(store, execute, reporter, store.staged_folder, refresh=refresh, like=like)
         _bind(old, store, results, keep_old)
         roll_forward(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
+
+
+def _has_new_writer(old: Store, store: Store) -> bool:
+    before, after = old.run.writer(), store.run.writer()
+    return (after.name, after.config) != (before.name, before.config)
 
 
 def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:

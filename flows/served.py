@@ -5,8 +5,7 @@ keeps all of them full, and a request costs it a few milliseconds of one core. S
 by the same functions and with the same receipts as in a pool, so resume and kills work alike.
 """
 
-import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..datasets.config import Shard
@@ -16,13 +15,18 @@ from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
+from ..rollouts.steady import run_steadily
 from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
 def roll_out_served(
-    root: Path, run: Run, tasks: Mapping[Shard, Sequence[Task]], reporter: Reporter
+    root: Path,
+    run: Run,
+    tasks: Mapping[Shard, Sequence[Task]],
+    reporter: Reporter,
+    on_shard: Callable[[Shard], None] | None = None,
 ) -> list[ShardResult]:
-    """Roll out all shards; ``reporter`` hears of every episode.
+    """Roll out all shards; ``reporter`` hears of every episode, and ``on_shard`` of every shard that is stored.
 
     Raises:
         ServerGoneError: the model answers nobody any more; what is finished is stored, the next run goes on.
@@ -51,7 +55,9 @@ def roll_out_served(
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
         results.append(store_rollouts(root, run, job, rollouts))
+        if on_shard is not None:
+            on_shard(job.shard)
 
-    asyncio.run(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
+    run_steadily(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
     reporter.finish(ROLLOUT)
     return results

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..datasets.config import Shard
 from ..datasets.export import dataset_file, dataset_tables
 from ..datasets.inputs import (
@@ -23,7 +25,7 @@ from ..datasets.inputs import (
     rollout_inputs,
 )
 from ..datasets.parquet import read_table, write_tables
-from ..datasets.proof.replay import KeptGuidance, stored_guidance
+from ..datasets.proof.replay import KeptGuidance, guidance_of_version, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
 from ..datasets.store import DATASET_FOLDER, Store, shard_frames
@@ -35,9 +37,19 @@ from ..datasets.tables import (
     rollout_tables,
     stored_rollouts,
 )
+from ..datasets.usage import calls_in_all
 from ..environments.base import Task
-from ..labeling.base import UNANSWERED, Guidance
-from ..labeling.label import label_episodes
+from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, GuidanceWriter, PreparedRequest
+from ..labeling.label import (
+    Certified,
+    certify_episodes,
+    guidance_requests,
+    make_labels,
+    with_prompt,
+    write_guidance,
+)
+from ..messages import Call
+from ..records import from_row, to_row
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import roll_out_tasks
 from ..storage import FileRecord
@@ -116,7 +128,7 @@ def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRol
 def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
     fresh = {episode.episode_id: episode for episode in after.episodes}
     place = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
-    calls = [call for call in before.calls if call.episode_id not in owed] + after.calls
+    calls = calls_in_all(before.calls, after.calls, owed)
     return TaskRollouts(
         task=before.task,
         episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
@@ -129,14 +141,72 @@ def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) ->
 # Label
 
 
-def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
-    """Label the failed episodes of one shard.
+@dataclass(frozen=True, slots=True)
+class LabelJob:
+    """The failures of one shard, certified: what is left is to ask a model about some, and to write the labels."""
+
+    shard: Shard
+    inputs: str
+    """Digest of everything that decides the labels."""
+    certified: list[Certified]
+    guidance: dict[int, Guidance]
+    """What need not be asked for, by the place of the episode."""
+    prepared: dict[int, PreparedRequest]
+    """What is to be asked."""
+
+
+def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
+    """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
     Raises:
         StoreError: the rollouts cannot be read, or the labels not written.
     """
+    begun = _begin_labels(root, run, shard, like)
+    if isinstance(begun, ShardResult):
+        return begun
+    teacher, inputs, certified, requests = begun
+    return _store_labels(root, run, shard, inputs, certified, write_guidance(teacher, requests))
+
+
+def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+    """Return what has to be asked about a shard for a concurrent writer, or its result when an earlier run did it all.
+
+    Raises:
+        StoreError: the rollouts cannot be read.
+    """
+    begun = _begin_labels(root, run, shard, like)
+    if isinstance(begun, ShardResult):
+        return begun
+    teacher, inputs, certified, requests = begun
+    writer: ConcurrentWriter = run.writer()  # pyright: ignore[reportAssignmentType]
+    guidance: dict[int, Guidance] = {}
+    prepared: dict[int, PreparedRequest] = {}
+    for place, request in requests.items():
+        known = teacher.kept(request) if isinstance(teacher, KeptGuidance) else None
+        if known is None:
+            prepared[place] = writer.prepare(request)
+        else:
+            guidance[place] = with_prompt(known, teacher, request)
+    return LabelJob(shard, inputs, certified, guidance, prepared)
+
+
+def store_labels(root: Path, run: Run, job: LabelJob) -> ShardResult:
+    """Judge the labels of a job, all of whose guidance is there, write them and leave the receipt.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    return _store_labels(root, run, job.shard, job.inputs, job.certified, job.guidance)
+
+
+Begun = tuple[GuidanceWriter, str, list[Certified], dict[int, GuidanceRequest]]
+"""Teacher, digest of the inputs, certified episodes, and what is wanted from the teacher by their places."""
+
+
+def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
+    """Certify the failures of a shard; or return its result when an earlier run did it all."""
     config, store = run.config, Store(root, run.config)
-    env, teacher = run.env(shard.env), run.writer()
+    teacher = run.writer()
     inputs = label_inputs(store, run, shard)
     stage = label_stage(config)
     receipt = store.receipt(stage, shard)
@@ -144,18 +214,27 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
         if not receipt.facts[UNANSWERED]:
             return ShardResult(shard, stage, True, receipt.files, receipt.facts)
         teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
+    elif like is not None and run.writer_is_served:
+        teacher = guidance_of_version(store, shard, like, teacher)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    frames = shard_frames(store, shard) if teacher.needs_pictures else None
-    labels = label_episodes(
-        episodes,
+    frames = shard_frames(store, shard) if teacher.needs_pictures else {}
+    certified = certify_episodes(episodes, run.env(shard.env).solver(), config.target_vocabulary, config.log)
+    return teacher, inputs, certified, guidance_requests(certified, config.target_vocabulary, frames)
+
+
+def _store_labels(
+    root: Path, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
+) -> ShardResult:
+    config, store, env = run.config, Store(root, run.config), run.env(shard.env)
+    labels = make_labels(
+        certified,
+        guidance,
         env.solver(),
-        teacher,
+        run.writer(),
         run.filters(),
         str(config.label_version),
         config.target_vocabulary,
-        frames,
         env.prover(quick=True),
-        config.log,
     )
     rows = label_table(labels)
     tables = [
@@ -164,9 +243,22 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     ]
     calls = store.label_calls_file(shard)
     if calls is not None:
-        tables.append((calls, CALLS, label_call_table(labels)))
+        tables.append((calls, CALLS, _label_calls(store, shard, inputs, label_call_table(labels))))
     files = write_tables(store.storage, tables)
-    return _done(store, stage, shard, inputs, files, label_facts(rows))
+    return _done(store, label_stage(config), shard, inputs, files, label_facts(rows))
+
+
+def _label_calls(store: Store, shard: Shard, inputs: str, made: pa.Table) -> pa.Table:
+    """Return the calls of a shard's labels; what labels had taken whose teacher did not answer then counts, too."""
+    receipt, name = store.receipt(label_stage(store.config), shard), store.label_calls_file(shard)
+    if receipt is None or name is None or not receipt.holds(store.storage, inputs):
+        return made
+    owed = set(receipt.facts[UNANSWERED])
+    stored = [from_row(Call, row) for row in read_table(store.storage, name, CALLS).to_pylist()]
+    earlier = [call for call in stored if call.episode_id in owed]
+    return CALLS.table(
+        [to_row(call) for call in calls_in_all(earlier, [from_row(Call, row) for row in made.to_pylist()], owed)]
+    )
 
 
 def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str, Guidance]:

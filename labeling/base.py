@@ -5,13 +5,14 @@ guidance, and every filter judges the result. A label is kept whatever happens t
 reasons, and counts are taken from the stored labels, never from the memory of a run (spec sections 4 and 9).
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from ..environments.base import EnvProfile
-from ..messages import Call, PromptMessages
+from ..messages import Call, EncodedFrame, PromptMessages
 from ..plugins import Plugin
 from ..records import Stored
 from ..solvers.base import Case, Certificate, Solver, Verdict
@@ -143,6 +144,9 @@ class GuidanceRequest:
     """With how many decimals the log of this episode shows measurements; see :func:`.action_log.log_decimals`."""
 
 
+EMPTY = "empty"
+"""Kind of the objection to guidance that holds no text; of no interest where the writer says why."""
+
 UNANSWERED = "unanswered"
 """Kind of the objection to a label whose writer could not be asked; the next run asks again."""
 
@@ -156,6 +160,19 @@ class Guidance:
     """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
     calls: tuple[Call, ...] = ()
     """The requests to a model that it took."""
+    prompt: PromptMessages | None = field(default=None, repr=False)
+    """What the teacher was shown first, where whoever asked still has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request with all that is done before a model is asked; small enough to travel between processes."""
+
+    request: GuidanceRequest
+    """Without frames."""
+    prompt: PromptMessages
+    picture: EncodedFrame
+    """The one that the prompt shows."""
 
 
 class GuidanceWriter(Plugin, ABC):
@@ -183,6 +200,13 @@ class GuidanceWriter(Plugin, ABC):
             PluginError: something is missing; the message says how to get it.
         """
 
+    async def meet(self) -> None:
+        """Ask the model one small thing before a run makes anything, where it is behind a server.
+
+        Raises:
+            ConfigError, PluginError, ServerGoneError, CacheError: the run could not work with it.
+        """
+
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
         """Return what the teacher is shown of a request; None when it reads the facts and no prompt."""
         del request
@@ -195,6 +219,56 @@ class GuidanceWriter(Plugin, ABC):
         Raises:
             PolicyError: the teacher could not answer at all.
         """
+
+
+class ConcurrentWriter(GuidanceWriter):
+    """A writer that waits for a model: labels of all shards are asked about in one event loop of the main process.
+
+    What needs no model is done in ``prepare``, which may run in another process, so that the loop has little to do.
+    """
+
+    served: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Requests that keep the model busy, and the most that are made at a time."""
+
+    @abstractmethod
+    def prepare(self, request: GuidanceRequest) -> PreparedRequest:
+        """Render what the model is shown of a request at first."""
+
+    @abstractmethod
+    async def answer(self, prepared: PreparedRequest) -> Guidance:
+        """Ask the model; a request that got no answer is ``unanswered``.
+
+        Raises:
+            ServerGoneError: nobody gets an answer; the run stops and can be gone on with.
+            ConfigError, PluginError, CacheError: the model cannot be used with these settings.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of the model; another event loop may use the writer afterwards."""
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        """Answer ``requests``, in order, in an event loop of their own; the errors are those of :meth:`answer`."""
+        return asyncio.run(self._write(requests)) if requests else []
+
+    async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        places = asyncio.Semaphore(self.in_flight)
+
+        async def write_one(request: GuidanceRequest) -> Guidance:
+            async with places:
+                return await self.answer(self.prepare(request))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(write_one(request)) for request in requests]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        finally:
+            await self.aclose()
+        return [each.result() for each in asked]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from .. import plugins
 from ..environments.base import EnvProfile
 from ..plugins import Settings
-from .base import Draft, FailedEpisode, Filter, Objection
+from .base import EMPTY, Draft, FailedEpisode, Filter, Objection
 from .claims import is_refusal
 from .domains import domain_of
 from .replay import DisagreementError
@@ -102,7 +102,7 @@ class GuidanceFilter(Filter):
         if draft.guidance is None:
             return None
         if not draft.guidance.strip():
-            return Objection("empty", "the teacher gave no text")
+            return Objection(EMPTY, "the teacher gave no text")
         step = draft.verdict.pivot_step
         action = episode.actions[step]
         if names_pivot(step, action, draft.guidance):

@@ -5,6 +5,7 @@ equal inputs give equal labels in the order of the episodes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import plugins
@@ -15,7 +16,18 @@ from ..messages import PromptMessages
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .action_log import LogDetail, log_decimals
 from .analyzer import analyzer_prompt, shown_frames
-from .base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label, RejectReason, judge
+from .base import (
+    EMPTY,
+    Draft,
+    FailedEpisode,
+    Filter,
+    Guidance,
+    GuidanceRequest,
+    GuidanceWriter,
+    Label,
+    RejectReason,
+    judge,
+)
 from .replay import Replays
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
@@ -57,36 +69,87 @@ def label_episodes(
         PluginError: an environment is not installed.
         PolicyError: the teacher could not answer at all.
     """
+    certified = certify_episodes(episodes, solver, vocabulary, log)
+    guidance: dict[int, Guidance] = {}
+    if teacher is not None:
+        requests = guidance_requests(certified, vocabulary, frames or {})
+        guidance = write_guidance(teacher, requests)
+    return make_labels(certified, guidance, solver, teacher, filters, label_version, vocabulary, prover)
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A failed episode, what its solver says, and what the Analyzer is shown of it."""
+
+    episode: FailedEpisode
+    profile: EnvProfile
+    answer: Verdict | Unsolved
+    prompt: PromptMessages
+    decimals: int
+    """With how many its log shows measurements."""
+
+
+def certify_episodes(
+    episodes: Sequence[FailedEpisode], solver: Solver, vocabulary: Vocabulary = "certificate", log: LogDetail = "full"
+) -> list[Certified]:
+    """Pin pivot and mode of every episode, in order; arguments and errors are those of :func:`label_episodes`."""
     for episode in episodes:
         _check_rows(episode)
     cases = [episode.case() for episode in episodes]
     answers = solver.certify(cases)
     _check_answers(solver, episodes, answers)
-    decimals = log_decimals(solver, cases, answers)
-    profiles: list[EnvProfile] = [plugins.load("environments", episode.env).profile for episode in episodes]
-    prompts = [
-        analyzer_prompt(profile, episode, vocabulary, log, shown)
-        for profile, episode, shown in zip(profiles, episodes, decimals, strict=True)
-    ]
-    solved = [index for index, answer in enumerate(answers) if isinstance(answer, Verdict)]
-    guidance: dict[int, tuple[Guidance, PromptMessages | None]] = {}
-    if teacher is not None and solved:
-        requests = [
-            GuidanceRequest(
-                profiles[index], episodes[index], answer, prompts[index], vocabulary, frames or {}, decimals[index]
-            )
-            for index, answer in enumerate(answers)
-            if isinstance(answer, Verdict)
-        ]
-        shown = [teacher.prompt(request) for request in requests]
-        guidance = dict(zip(solved, zip(teacher.write(requests), shown, strict=True), strict=True))
+    certified: list[Certified] = []
+    for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
+        profile: EnvProfile = plugins.load("environments", episode.env).profile
+        prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals)
+        certified.append(Certified(episode, profile, answer, prompt, decimals))
+    return certified
+
+
+def guidance_requests(
+    certified: Sequence[Certified], vocabulary: Vocabulary, frames: Mapping[str, bytes]
+) -> dict[int, GuidanceRequest]:
+    """Return what a teacher is asked, by the place of the episode; one without a verdict gets no guidance."""
+    return {
+        place: GuidanceRequest(each.profile, each.episode, each.answer, each.prompt, vocabulary, frames, each.decimals)
+        for place, each in enumerate(certified)
+        if isinstance(each.answer, Verdict)
+    }
+
+
+def write_guidance(teacher: GuidanceWriter, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:
+    """Ask the teacher all at once; return its guidance, each with what it was shown.
+
+    Raises:
+        PolicyError: the teacher could not answer at all.
+    """
+    written = zip(requests.items(), teacher.write(list(requests.values())) if requests else [], strict=True)
+    return {place: with_prompt(guidance, teacher, request) for (place, request), guidance in written}
+
+
+def with_prompt(guidance: Guidance, teacher: GuidanceWriter, request: GuidanceRequest) -> Guidance:
+    """Return guidance together with what the teacher was shown, which is derived where it does not say so itself."""
+    return guidance if guidance.prompt is not None else replace(guidance, prompt=teacher.prompt(request))
+
+
+def make_labels(
+    certified: Sequence[Certified],
+    guidance: Mapping[int, Guidance],
+    solver: Solver,
+    teacher: GuidanceWriter | None,
+    filters: Sequence[Filter],
+    label_version: str,
+    vocabulary: Vocabulary = "certificate",
+    prover: Prover | None = None,
+) -> list[Label]:
+    """Return one label per certified episode, in order; ``guidance`` is given by their places."""
     maker = _Maker(solver, teacher, label_version, vocabulary, prover)
     with Replays() as replays:
         return [
-            maker.unsolved(episode, prompt, answer)
-            if isinstance(answer, Unsolved)
-            else maker.solved(episode, prompt, answer, guidance.get(index), filters, replays)
-            for index, (episode, answer, prompt) in enumerate(zip(episodes, answers, prompts, strict=True))
+            maker.unsolved(each.episode, each.prompt, each.answer)
+            if isinstance(each.answer, Unsolved)
+            else maker.solved(each.episode, each.prompt, each.answer, guidance.get(place), filters, replays)
+            for place, each in enumerate(certified)
         ]
 
 
@@ -118,11 +181,11 @@ class _Maker:
         episode: FailedEpisode,
         prompt: PromptMessages,
         verdict: Verdict,
-        answer: tuple[Guidance, PromptMessages | None] | None,
+        written: Guidance | None,
         filters: Sequence[Filter],
         replays: Replays,
     ) -> Label:
-        written, shown = answer or (None, None)
+        shown = None if written is None else written.prompt
         guidance = None if written is None else _storable(written.text)
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
         target = build_target(verdict.pivot_step, mode, guidance or "")
@@ -132,7 +195,8 @@ class _Maker:
         if proof.problems:
             reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
         if written is not None and written.problem is not None:
-            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *reasons)
+            others = [reason for reason in reasons if reason.kind != EMPTY]
+            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *others)
         return Label(
             episode_id=episode.episode_id,
             pivot_step=verdict.pivot_step,

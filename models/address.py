@@ -1,8 +1,8 @@
 """Where a model server is, and who asks: addresses are stored, with their query, credentials never are.
 
-The key comes from ``OPENAI_API_KEY``. A name and password inside a base URL (``https://me:secret@host/v1``) are taken
-out of it before anything is stored, hashed or logged; they stay in the environment of this process and of the worker
-processes that it starts, and are sent to that address only.
+The key comes from ``OPENAI_API_KEY``, or the variable that the service settings name. A name and password inside a base
+URL (``https://me:secret@host/v1``) are taken out of it before anything is stored, hashed or logged; they stay in the
+environment of this process and of the worker processes that it starts, and are sent to that address only.
 """
 
 import base64
@@ -64,16 +64,20 @@ def split_query(url: str) -> tuple[str, dict[str, str]]:
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")), dict(parse_qsl(parts.query))
 
 
-def api_key() -> str | None:
-    """Return the key of this process; None without one.
+def api_key(variable: str = KEY_VARIABLE) -> str | None:
+    """Return the key that an environment variable holds; None without one.
 
     Raises:
-        ConfigError: it cannot be sent.
+        ConfigError: it cannot be sent, or a variable of the user's own is not set.
     """
-    key = os.environ.get(KEY_VARIABLE)
+    key = os.environ.get(variable)
+    if not key and variable != KEY_VARIABLE:
+        raise ConfigError(
+            f"{variable} is to hold the key of a model server, but is not set; set it, or name another one"
+        )
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise ConfigError(
-            f"{KEY_VARIABLE} holds a line end, a space or a character that no key has (of {len(key)} characters); set "
+            f"{variable} holds a line end, a space or a character that no key has (of {len(key)} characters); set "
             "it to the key alone"
         )
     return key or None
@@ -89,11 +93,12 @@ def authorization(url: str) -> str | None:
     return None if login is None else "Basic " + base64.b64encode(login.encode()).decode()
 
 
-def secrets_of(url: str) -> list[str]:
+def secrets_of(url: str, variable: str = KEY_VARIABLE) -> list[str]:
     """Return every secret that goes with a bare base URL, for :func:`censored`."""
     login = _logins().get(url, "")
     found = [
         os.environ.get(KEY_VARIABLE, ""),
+        os.environ.get(variable, ""),
         login.partition(":")[2],
         (authorization(url) or "").removeprefix("Basic "),
     ]

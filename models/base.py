@@ -6,7 +6,7 @@ cache can stand between the two. What an answer cost is part of it and ends up i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -58,6 +58,13 @@ class Sampling:
         return asdict(self)
 
 
+@dataclass(slots=True)
+class Sent:
+    """Counts what was sent for one request, whatever becomes of it: an answer, an error, or the end of the run."""
+
+    tries: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One request to a model."""
@@ -87,6 +94,10 @@ class ChatRequest:
     """Whether the text of every token is of use, too, to tell which of them spell what."""
     banned: Sequence[int] = ()
     """Tokens that shall never be drawn, for models behind a server; one that is loaded here is told when it is made."""
+    usable: "Callable[[ChatAnswer], bool] | None" = None
+    """Whether the asker can use an answer; only such a one is worth caching. None for whoever takes any text."""
+    sent: Sent = field(default_factory=Sent, init=False, compare=False)
+    """Counted by the model; a copy of the request begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ class ChatAnswer:
     """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
-    cost, cache_hit, model_revision."""
+    cost, cache_hit, model_revision, left_out."""
 
 
 class ModelOptions(Settings):
@@ -207,6 +218,10 @@ class Backend(Plugin, ABC):
     def connect(self) -> "ChatModel":
         """Connect to the model, or name the one that is loaded with the first request."""
 
+    def connect_to_meet(self) -> "ChatModel":
+        """Connect for one request before a run: no cache answers it, and a server that does not is soon given up."""
+        return self.connect()
+
 
 class ChatModel(ABC):
     """Answers chat requests. Many are in flight in one event loop; a model may batch those that wait together."""
@@ -228,6 +243,14 @@ class ChatModel(ABC):
             ServerGoneError: none will be answered until somebody looks after the server: the run has to stop.
             ConfigError, PluginError: wrong for every request.
         """
+
+    async def served_as(self) -> str | None:
+        """Return what tells apart the checkpoints that a server has under one name; None where nothing does.
+
+        Equal as long as the server has the same weights, however often it is started anew. A part of cache keys, not of
+        ids. The errors are those of :meth:`answer`.
+        """
+        return None
 
     async def aclose(self) -> None:  # noqa: B027 - most models hold nothing
         """Let go of connections, threads and memory; the model is not used again."""

@@ -1,10 +1,11 @@
 """The call cache: answers that were paid for once, shared by all runs and processes of a user.
 
 One SQLite file in write-ahead mode: an answer is there whole or not at all, also after a kill, and any SQLite tool can
-look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
-prompt hash, picture ids, sampling, seed, sample, schema, and whether log-probabilities were wanted. The seed derives
-from episode and step, so equal prompts of different samples never share an answer. Errors and refusals are
-not stored, nor is an empty answer, unless it is a player's, whose episode shall repeat as it went.
+look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision, what
+the server says it has under that name, prompt hash, picture ids, sampling, seed, sample, schema, and whether
+log-probabilities were wanted. The seed derives from episode and step, so equal prompts of different samples never share
+an answer. Errors and refusals are not stored, nor is what a writer cannot use; an empty answer is stored of a player
+alone, whose episode shall repeat as it went.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import CacheError
 from ..identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from .service import Service
@@ -42,9 +43,14 @@ CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
 """
 
 
-def request_facts(config: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
-    """Return everything that decides the answer to a request, as JSON data; its digest is the cache key."""
-    more = {"wants_tokens": True} if request.wants_tokens else {}
+def request_facts(config: Mapping[str, Any], request: ChatRequest, served_as: str | None = None) -> dict[str, Any]:
+    """Return everything that decides the answer to a request, as JSON data; its digest is the cache key.
+
+    What is not there is left out, so that answers which were stored before it was looked at are still of use.
+    """
+    more: dict[str, Any] = {"wants_tokens": True} if request.wants_tokens else {}
+    if served_as is not None:
+        more["served_as"] = served_as
     return {
         "format": FORMAT,
         "model": dict(config),
@@ -65,6 +71,8 @@ class CacheCount:
     """How many answers of one model are stored."""
 
     model: str
+    served_as: str | None
+    """Which checkpoint the server said that it was; see :meth:`.ChatModel.served_as`."""
     role: str
     answers: int
     prompt_tokens: int
@@ -79,7 +87,7 @@ class CallCache:
         """Open or make the file.
 
         Raises:
-            StoreError: it cannot be used.
+            CacheError: it cannot be used.
         """
         self.path = path
         with self._trouble("open"):
@@ -103,10 +111,20 @@ class CallCache:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(
+            raise CacheError(
                 f"cannot {action} the call cache {self.path}: {error}; mend or remove the file, choose another one "
                 "with --cache FILE, or do without one with --no-cache"
             ) from error
+
+    def check(self) -> None:
+        """See whether an answer could be written.
+
+        Raises:
+            CacheError: it could not.
+        """
+        with self._trouble("write"):
+            self._reader.execute("BEGIN IMMEDIATE")
+            self._reader.execute("ROLLBACK")
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return a stored answer."""
@@ -121,7 +139,7 @@ class CallCache:
         """Store an answer soon; :meth:`close` waits for it. A later answer under the same key replaces it.
 
         Raises:
-            StoreError: an earlier answer could not be written.
+            CacheError: an earlier answer could not be written.
         """
         if self._error is not None:
             with self._trouble("write"):
@@ -157,11 +175,11 @@ class CallCache:
             self._error = error
 
     def counts(self) -> list[CacheCount]:
-        """Count the answers by model and role, most first."""
+        """Count the answers by model, checkpoint and role, most first."""
         tokens = [f"coalesce(sum(json_extract(answer, '$.{name}')), 0)" for name in _USAGE]
         query = (
-            f"SELECT model, role, count(*), {', '.join(tokens)}, max(stored_at) FROM calls_v{FORMAT} "
-            "GROUP BY model, role ORDER BY count(*) DESC"
+            f"SELECT model, json_extract(request, '$.served_as') AS served_as, role, count(*), {', '.join(tokens)}, "
+            f"max(stored_at) FROM calls_v{FORMAT} GROUP BY model, served_as, role ORDER BY count(*) DESC"
         )
         with self._trouble("read"):
             return [CacheCount(*row) for row in self._reader.execute(query)]
@@ -177,7 +195,7 @@ class CallCache:
         """Write what waits and close the file.
 
         Raises:
-            StoreError: an answer could not be written.
+            CacheError: an answer could not be written.
         """
         self._queue.put(None)
         self._writer.join()
@@ -188,6 +206,9 @@ class CallCache:
 
 
 _USAGE = ("prompt_tokens", "completion_tokens")
+_KNOWN = (*_USAGE, "model_revision", "left_out")
+_PAID = ("attempts", "latency", "cost")
+"""What of a call is told again to the store alone that paid for it."""
 _GATHER_SECONDS = 0.05
 """A kill loses the answers of at most this long."""
 
@@ -195,11 +216,16 @@ _GATHER_SECONDS = 0.05
 class CachedModel(ChatModel):
     """A chat model with the cache in front of it."""
 
-    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False) -> None:
-        """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer."""
+    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False, payer: str = "") -> None:
+        """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer.
+
+        ``payer`` is the store that pays for the answers: when it needs one again, as after a kill, it is told what it
+        paid; others get it for nothing.
+        """
         self._model = model
         self._cache = cache
         self._refresh = refresh
+        self._payer = payer
         self._config = model.config
 
     @property
@@ -209,16 +235,24 @@ class CachedModel(ChatModel):
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Return the stored answer, or the model's."""
-        facts = request_facts(self._config, request)
+        facts = request_facts(self._config, request, await self._model.served_as())
         key = digest(facts)
         started = time.perf_counter()
         stored = None if self._refresh else self._cache.get(key)
         if stored is not None:
-            return _restored(stored, time.perf_counter() - started)
+            is_ours = bool(self._payer) and stored.get("paid_by") == [self._payer, request.request_id]
+            answer = _restored(stored, time.perf_counter() - started, is_ours=is_ours)
+            if _is_worth_keeping(request, answer):  # older caches hold others
+                return answer
         answer = await self._model.answer(request)
-        if answer.refusal is None and (answer.text.strip() or request.role == "student"):
-            self._cache.put(key, facts, request.role, _row(answer))
+        if _is_worth_keeping(request, answer):
+            paid_by = [self._payer, request.request_id]
+            self._cache.put(key, facts, request.role, {**_row(answer), "paid_by": paid_by})
         return answer
+
+    async def served_as(self) -> str | None:
+        """Return what the model does."""
+        return await self._model.served_as()
 
     async def aclose(self) -> None:
         """Close model and cache."""
@@ -226,6 +260,14 @@ class CachedModel(ChatModel):
             await self._model.aclose()
         finally:
             self._cache.close()
+
+
+def _is_worth_keeping(request: ChatRequest, answer: ChatAnswer) -> bool:
+    if answer.refusal is not None:
+        return False
+    if request.usable is not None:
+        return request.usable(answer)
+    return bool(answer.text.strip()) or request.role == "student"
 
 
 def _row(answer: ChatAnswer) -> dict[str, Any]:
@@ -237,11 +279,11 @@ def _row(answer: ChatAnswer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "token_ids": answer.token_ids,
         "logprobs": answer.logprobs,
-        **{name: call.get(name) for name in (*_USAGE, "model_revision")},
+        **{name: call.get(name) for name in (*_KNOWN, *_PAID)},
     }
 
 
-def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
+def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> ChatAnswer:
     token_ids, logprobs, tokens = stored["token_ids"], stored["logprobs"], stored.get("tokens")
     return ChatAnswer(
         text=stored["text"],
@@ -250,11 +292,12 @@ def _restored(stored: Mapping[str, Any], seconds: float) -> ChatAnswer:
         logprobs=None if logprobs is None else tuple(logprobs),
         tokens=None if tokens is None else tuple(tokens),
         call={
-            "attempts": 0,
-            "latency": seconds,
-            **{name: stored[name] for name in (*_USAGE, "model_revision")},
-            "cost": 0.0,
-            "cache_hit": True,
+            **{name: stored[name] for name in _KNOWN if name in stored},
+            **(
+                {**{name: stored[name] for name in _PAID}, "cache_hit": False, "kept": True}
+                if is_ours
+                else {"attempts": 0, "latency": seconds, "cost": 0.0, "cache_hit": True}
+            ),
         },
     )
 
@@ -263,8 +306,19 @@ def cached(model: ChatModel, service: Service) -> ChatModel:
     """Return ``model`` behind the cache that the service names, or as it is when it names none.
 
     Raises:
-        StoreError: the cache cannot be used.
+        CacheError: the cache cannot be used.
     """
     if not service.cache:
         return model
-    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh)
+    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh, payer=service.payer)
+
+
+def check_cache(service: Service) -> None:
+    """See whether the cache that the service names can be read and written, if it names one.
+
+    Raises:
+        CacheError: it cannot.
+    """
+    if service.cache:
+        with contextlib.closing(CallCache(Path(service.cache))) as cache:
+            cache.check()

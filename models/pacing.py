@@ -1,24 +1,35 @@
 """How many requests a server gets at a time, and when it counts as gone.
 
-The limit follows the server: it doubles with every round of answers until the server complains, then grows by one a
-round and shrinks by a tenth with every complaint (429 and 503; a third for time-outs and dropped connections), at most
-once a round. A server that only queues what it cannot take at once never complains, and then the cap is the limit.
+The limit follows the server: it doubles with every round of answers until the server complains, and is four times as
+many where no answer takes longer than the first; then it grows by one a round and shrinks by a tenth with every
+complaint (429 and 503; a third for time-outs and dropped connections), at most once a round. A server that only queues
+what it cannot take at once never complains, and then the cap is the limit.
 
 The breaker knows when the last answer came. A single request may fail for reasons of its own; when nobody has got an
-answer for longer than the patience of the run, the server is gone.
+answer for longer than the patience of the run, the server is gone, and when many are refused alike with none answered
+in between, as when an account is empty, asking on is no use.
 """
 
 import asyncio
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Callable
 
-from ..errors import ServerGoneError
+from ..errors import ConfigError, ServerGoneError
 
 START = 64
 """Requests in flight at first: what one GPU with a model of 2 to 8 B parameters takes easily."""
 
+LEAP = 3
+"""How much an answer adds to the limit when it took no longer than others: nothing waits in line at the server yet."""
+UNHURRIED = 1.25
+"""Times the seconds of the fastest answer that count as no longer."""
+
 CROWDED, BROKEN = 0.9, 0.67
 """What is left of the limit after a server said that it has too much to do, and after it gave no answer at all."""
+
+FEWEST_REFUSALS = 24
+"""So many requests refused alike and none answered in between: it is the set-up or the account, not the requests."""
 
 FEWEST_FAILURES = 5
 """A breaker never opens on fewer failures in a row."""
@@ -36,6 +47,7 @@ class AdaptiveLimit:
         self._in_flight = 0
         self._round = 0
         """Counts shrinkings; complaints about requests of an earlier round are about a limit that is gone."""
+        self._fastest = math.inf
         self._settled = False
         """Whether the server has complained yet."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -66,10 +78,15 @@ class AdaptiveLimit:
         self._in_flight -= 1
         self._wake()
 
-    def answered(self) -> None:
-        """Note an answer: the limit grows if it is being used."""
+    def answered(self, seconds: float | None = None) -> None:
+        """Note an answer: the limit grows if it is being used, faster where answers take no longer than the first."""
+        unhurried = False
+        if seconds is not None:
+            self._fastest = min(self._fastest, seconds)
+            unhurried = seconds <= UNHURRIED * self._fastest
         if self._in_flight >= self.limit and self._limit < self._cap:
-            self._limit = min(self._cap, self._limit + (1 / self._limit if self._settled else 1))
+            growth = 1 / self._limit if self._settled else LEAP if unhurried else 1
+            self._limit = min(self._cap, self._limit + growth)
             self._wake()
 
     def complained(self, asked_in: int, left: float) -> None:
@@ -97,6 +114,8 @@ class Breaker:
         self._clock = clock
         self._failures = 0
         self._silent_since: float | None = None
+        self._refusals: Counter[str] = Counter()
+        self._refused_with: int | None = None
         self.answers = 0
         """Answers so far; a request that fails while this grows has a problem of its own."""
 
@@ -105,6 +124,29 @@ class Breaker:
         self.answers += 1
         self._failures = 0
         self._silent_since = None
+        self._refusals.clear()
+
+    def refused(self, status: int, reason: str) -> None:
+        """Note a request that was refused for good with a status.
+
+        Raises:
+            ConfigError, ServerGoneError: so many were refused alike, and none answered in between, that it is not the
+                requests; a configuration error where none was ever answered.
+        """
+        if status != self._refused_with:
+            self._refused_with = status
+            self._refusals.clear()
+        self._refusals[reason] += 1
+        count = self._refusals.total()
+        if count < FEWEST_REFUSALS:
+            return
+        most = self._refusals.most_common(1)[0][0]
+        if not self.answers:
+            raise ConfigError(f"{self._where} refused the first {count} requests and answered none ({most})")
+        raise ServerGoneError(
+            f"{self._where} refused {count} requests one after the other (most often with {most}); finished episodes "
+            "are kept: see to the account or the server and run the same command again to go on"
+        )
 
     def failed(self, reason: str, allow: float = 0.0) -> None:
         """Note a failed try; the server asked to be left alone for ``allow`` seconds.

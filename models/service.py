@@ -5,12 +5,13 @@ They may differ between two runs of one store, and are the same for policies and
 """
 
 import os
+import re
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
 from ..plugins import Settings
-from .address import URL_VARIABLE, bare_url
+from .address import KEY_VARIABLE, URL_VARIABLE, bare_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
 
@@ -38,6 +39,8 @@ class Service(Settings):
 
     base_url: str = Field(default_factory=default_url)
     """Where the server is, usually ending in ``/v1``."""
+    key_variable: str = KEY_VARIABLE
+    """Environment variable that holds the key: its name alone is stored. Two servers may want two keys."""
     max_concurrency: int = Field(default=256, ge=1)
     """Most requests in flight. Below it the number adapts itself to what the server takes without complaint."""
     request_seconds: float = Field(default=120.0, gt=0)
@@ -55,6 +58,8 @@ class Service(Settings):
     """File of the call cache; empty for none."""
     refresh: bool = False
     """Ask the model whatever the cache holds, and cache the new answers. Set for a build with ``--refresh``."""
+    payer: str = ""
+    """The store that pays for answers, whose later runs count the cached ones as paid. Set for a build."""
     price_in: float | None = Field(default=None, ge=0)
     """Price of a million prompt tokens, for the ``cost`` column; any currency."""
     price_out: float | None = Field(default=None, ge=0)
@@ -65,6 +70,17 @@ class Service(Settings):
     def _without_credentials(cls, url: str) -> str:
         """Take credentials out of the address; they are kept beside it, for this process and its children only."""
         return bare_url(url)
+
+    @field_validator("key_variable")
+    @classmethod
+    def _is_no_key(cls, name: str) -> str:
+        """Refuse a key in place of the name of its variable, without repeating it."""
+        if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            raise ValueError(
+                "expected the name of an environment variable, in capitals, such as TEACHER_API_KEY; a key itself "
+                "belongs into the variable"
+            )
+        return name
 
     def cost(self, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
         """Return the price of a call; None without prices or where the server counts no tokens."""

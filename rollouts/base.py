@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
 from ..messages import Call, EncodedFrame, PromptMessages
+from ..models.base import Sent
 from ..plugins import Plugin
 from ..records import Stored
 
@@ -87,6 +88,8 @@ class Turn:
     """The level being attempted, for logs. Like ``env`` it tells more than a model may know."""
     env: PivotEnv
     """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images."""
+    sent: Sent = field(default_factory=Sent, init=False, compare=False)
+    """Counted by a policy that sends requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,13 @@ class Policy(Plugin, ABC):
 
         Raises:
             PluginError: something is missing; the message says how to get it.
+        """
+
+    async def meet(self) -> None:
+        """Ask the model one small thing before a run makes anything, where it is behind a server.
+
+        Raises:
+            ConfigError, PluginError, ServerGoneError, CacheError: the run could not work with it.
         """
 
     def check_environment(self, env: str, config: EnvConfig) -> None:

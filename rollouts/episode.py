@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
-from ..errors import ConfigError, PluginError, PolicyError, ServerGoneError
+from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
 from ..messages import Call, PromptMessages, cut_reply
 from .base import (
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; a server's error page may be of any length."""
 
-ENDS_THE_RUN = (ConfigError, PluginError, ServerGoneError)
+ENDS_THE_RUN = (CacheError, ConfigError, PluginError, ServerGoneError)
 """Errors that every other episode would meet too: the run has to stop and say so."""
 
 
@@ -218,19 +218,22 @@ class TaskRun:
             return Call(request_id(name, t, "student"), name, t, "student", latency=latency).reported(report)
 
         wall_clock = asyncio.timeout_at(deadline)
+        answered = False
         try:
             async with wall_clock:
                 reply = await self.policy.reply(turn)
             text = cut_reply(reply.text, profile.reply_limit)
+            answered = True
         except ENDS_THE_RUN:
             raise
         except Exception as error:
             cause = error
             if isinstance(error, TimeoutError) and wall_clock.expired():
                 cause = PolicyError(f"the episode took longer than {self.policy.episode_seconds:g} s (step {t})")
-            if isinstance(cause, PolicyError) and cause.call:
-                calls.append(asked(cause.call))
             raise _PolicyFailedError(cause) from error
+        finally:
+            if turn.sent.tries and not answered:
+                calls.append(asked({"attempts": turn.sent.tries, "answered": False}))
         calls.append(asked(reply.call))
         parsed = parse_reply(
             text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case

@@ -4,12 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PolicyError
+from ...identity import canonical_json
 from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
 from ...messages import Call, PromptMessages
 from ...plugins import Settings
 from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
+from ..config import Shard
+from ..parquet import read_table
+from ..schema import CALLS, LABELS
+from ..store import Store
 from ..tables import Rows
 
 
@@ -81,13 +86,52 @@ class StoredGuidance(GuidanceWriter):
 class KeptGuidance(StoredGuidance):
     """Gives the stored guidance where there is some, and asks the teacher for the rest."""
 
+    def __init__(
+        self, teacher: GuidanceWriter, known: Mapping[str, Guidance], shown: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep ``known``, the guidance by episode.
+
+        With ``shown``, the digest of what the writer was shown then, only where it would be shown the same now.
+        """
+        super().__init__(teacher, known)
+        self._shown = shown
+
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order; the errors are the teacher's."""
-        rest = [request for request in requests if request.episode.episode_id not in self._known]
-        fresh = dict(zip([each.episode.episode_id for each in rest], self._teacher.write(rest), strict=True))
-        return [
-            self._known.get(request.episode.episode_id) or fresh[request.episode.episode_id] for request in requests
-        ]
+        kept = [self.kept(request) for request in requests]
+        rest = [request for request, known in zip(requests, kept, strict=True) if known is None]
+        fresh = iter(self._teacher.write(rest))
+        return [next(fresh) if known is None else known for known in kept]
+
+    def kept(self, request: GuidanceRequest) -> Guidance | None:
+        """Return the stored guidance; None for a label that the teacher has to be asked about."""
+        episode = request.episode.episode_id
+        if self._shown is not None:
+            prompt = self.prompt(request)
+            if prompt is None or self._shown.get(episode) != prompt.prompt_hash:
+                return None
+        return self._known.get(episode)
+
+
+def guidance_of_version(store: Store, shard: Shard, version: int, writer: GuidanceWriter) -> GuidanceWriter:
+    """Return ``writer`` as one that gives again what it wrote for a label version, where it is asked the same.
+
+    It is returned as it is where the labels of that version are not there, or another one wrote them.
+    """
+    then = Store(store.root, store.config.model_copy(update={"label_version": version}))
+    if store.storage.stat(then.table_file(LABELS, shard)) is None:
+        return writer
+    config = canonical_json({**writer.config, "is_stand_in": writer.is_stand_in})
+    labels = [
+        row
+        for row in then.read(LABELS, shard).to_pylist()
+        if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
+    ]
+    calls = then.label_calls_file(shard)
+    present = calls is not None and store.storage.stat(calls) is not None
+    spent = read_table(store.storage, calls, CALLS).to_pylist() if calls is not None and present else []
+    shown = {row["episode_id"]: row["teacher_prompt_hash"] for row in labels}
+    return KeptGuidance(writer, stored_guidance(labels, spent), shown) if labels else writer
 
 
 def stored_guidance(

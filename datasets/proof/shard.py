@@ -200,9 +200,9 @@ def _both_broke(stored: Any, derived: Any) -> bool:
 def _call_problems(stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]]) -> list[str]:
     """Check that there is one call for each reply; what it cost and how long it took cannot be derived anew."""
     columns = ["request_id", "episode_id", "t", "role"]
-    broken = {(row["episode_id"], row["num_steps"]) for row in episodes if row["status"] == Status.ERROR}
-    # The reply that broke an episode made no step.
-    made_a_step = [(row["episode_id"], row["t"]) not in broken for row in stored.to_pylist()]
+    broken = {row["episode_id"]: row["num_steps"] for row in episodes if row["status"] == Status.ERROR}
+    # The reply that broke an episode made no step, and an earlier try may have made more of them.
+    made_a_step = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in stored.to_pylist()]
     found = stored.filter(pa.array(made_a_step, type=pa.bool_()))
     return differences(CALLS.name, ["request_id"], found.select(columns), derived.select(columns))
 

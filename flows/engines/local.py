@@ -11,8 +11,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ...errors import StoreError
@@ -24,6 +25,11 @@ Result = TypeVar("Result")
 
 class Execute(Protocol):
     """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
+
+    @property
+    def pool(self) -> "WorkerPool":
+        """Where the calls are made; what is no stage of a shard may be done there, too."""
+        ...
 
     def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         """Yield one result for each tuple; raise the first error."""
@@ -81,6 +87,10 @@ class WorkerPool(Protocol):
         """Hand over one call."""
         ...
 
+    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Hand over one call for an event loop, which goes on meanwhile."""
+        ...
+
     def stop(self) -> None:
         """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
         ...
@@ -95,6 +105,10 @@ class InProcess:
 
     workers = 1
 
+    def __init__(self) -> None:
+        """Start no thread before it is needed."""
+        self._thread: ThreadPoolExecutor | None = None
+
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Run ``call`` at once and return its finished future."""
         future: Future[ShardResult] = Future()
@@ -103,6 +117,12 @@ class InProcess:
         except Exception as error:  # noqa: BLE001 - handed on by the future
             future.set_exception(error)
         return future
+
+    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Run ``call`` in one thread beside the caller's."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "pivot-beside")
+        return self._thread.submit(call, *arguments)
 
     def stop(self) -> None:
         """Do nothing: a thread cannot be stopped from outside."""
@@ -127,6 +147,10 @@ class Processes:
         self._processes = set(multiprocessing.active_children()) - others
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Hand ``call`` to the next free process."""
+        return self._executor.submit(call, *arguments)
+
+    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Hand ``call`` to the next free process."""
         return self._executor.submit(call, *arguments)
 
@@ -178,8 +202,19 @@ def finished(future: "Future[Result]") -> Result:
     Raises:
         StoreError: its worker process died.
     """
-    try:
+    with worker_deaths():
         return future.result()
+
+
+@contextlib.contextmanager
+def worker_deaths() -> Iterator[None]:
+    """Say what the death of a worker process means.
+
+    Raises:
+        StoreError: one died.
+    """
+    try:
+        yield
     except BrokenProcessPool as error:
         raise StoreError(
             "a worker process died (killed by the system, perhaps for memory); run the same command again with fewer "
@@ -187,11 +222,15 @@ def finished(future: "Future[Result]") -> Result:
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _OnPool:
+    pool: WorkerPool
+
+    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+        del stage
+        return self.pool.stream(call, arguments)
+
+
 def execute_with(pool: WorkerPool) -> Execute:
     """Run stages on a pool, without Prefect."""
-
-    def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
-        del stage
-        return pool.stream(call, arguments)
-
-    return execute
+    return _OnPool(pool)

@@ -6,6 +6,7 @@ Caching is left to the store's receipts: they also notice when an output file is
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -31,14 +32,15 @@ def run_shard(stage: str, shard: str, pool: WorkerPool, call: Call, arguments: t
     return finished(pool.submit(call, *arguments))
 
 
-def execute_as_tasks(pool: WorkerPool) -> Execute:
-    """Run stages as tasks of the flow run, as many at a time as the pool has workers, whatever the task runner."""
+@dataclass(frozen=True, slots=True)
+class _AsTasks:
+    pool: WorkerPool
 
-    def execute(stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
+    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
         # arguments[2] of every stage is the shard
-        tasks = (run_shard.submit(stage, each[2].stem, pool, call, each) for each in arguments)
+        tasks = (run_shard.submit(stage, each[2].stem, self.pool, call, each) for each in arguments)
         # A task runner may start any number of tasks at once, and the pool may be this process.
-        running = list(islice(tasks, pool.workers))
+        running = list(islice(tasks, self.pool.workers))
         try:
             while running:
                 ended = next(as_completed(running))
@@ -46,7 +48,10 @@ def execute_as_tasks(pool: WorkerPool) -> Execute:
                 running += islice(tasks, 1)
                 yield ended.result()
         except KeyboardInterrupt:
-            pool.stop()  # before Prefect waits for the calls in work
+            self.pool.stop()  # before Prefect waits for the calls in work
             raise
 
-    return execute
+
+def execute_as_tasks(pool: WorkerPool) -> Execute:
+    """Run stages as tasks of the flow run, as many at a time as the pool has workers, whatever the task runner."""
+    return _AsTasks(pool)

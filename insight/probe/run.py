@@ -19,11 +19,13 @@ from ...errors import ConfigError
 from ...rollouts.base import TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
+from ...rollouts.steady import run_steadily
 from ...storage import FileRecord
+from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
 from .hints import own_hints
 from .rates import probe_settings
-from .records import FOLDER, SETTINGS_FILE, ProbeSettings, settings_record
+from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .rollback import rollback_policy
 from .shard import ShardProbe, hints_of, inputs_of, known_rows
 
@@ -75,9 +77,11 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
+        shards = store.config.shards()
+        if store.run.served and not (same and all(_is_played(store, shard) for shard in shards)):
+            asyncio.run(store.run.policy().meet())
         if SETTINGS_FILE in store.manifest() and not same:
             store.write_manifest(manifest)  # which would otherwise name files that a kill left in another state
-        shards = store.config.shards()
         failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
         reporter.start(STAGE, sum(failures.values()))
 
@@ -110,6 +114,12 @@ def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:
         f"{store.root} holds retries in the arms {', '.join(there.arms)}, {there.resamples} of a failure, some of "
         "which would be dropped; ask for at least these with --arm and --resamples, or delete its folder probe"
     )
+
+
+def _is_played(store: Store, shard: Shard) -> bool:
+    """Whether an earlier probe left every retry of a shard, and owes none."""
+    receipt = Receipt.read(store.storage, receipt_file(shard))
+    return receipt is not None and not receipt.facts["owed"]
 
 
 def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardDone]:
@@ -165,7 +175,7 @@ def _in_one_loop(
             finish(work)
 
     try:
-        asyncio.run(run_batches(batches(), policy, receive))
+        run_steadily(run_batches(batches(), policy, receive))
     except (*ENDS_THE_RUN, KeyboardInterrupt):
         for work in opened:  # a retry costs a model as much as a rollout: keep those of shards that are not over
             if work.played:

@@ -68,6 +68,24 @@ class Unusable:
     """What was found and what was expected; also told to the model when it is asked again."""
 
 
+class AnswerReader:
+    """Reads the answers to one request, each once: the call cache and the writer ask about the same one."""
+
+    def __init__(self, request: GuidanceRequest) -> None:
+        self._request = request
+        self._last: tuple[ChatAnswer, str | Unusable] | None = None
+
+    def read(self, answer: ChatAnswer) -> str | Unusable:
+        """Return the guidance text of an answer, or why it has none."""
+        if self._last is None or self._last[0] is not answer:
+            self._last = (answer, read_answer(answer, self._request))
+        return self._last[1]
+
+    def is_usable(self, answer: ChatAnswer) -> bool:
+        """Whether an answer gives guidance."""
+        return isinstance(self.read(answer), str)
+
+
 def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
     """Return the guidance text of an answer, or why it has none."""
     text = answer.text.strip()

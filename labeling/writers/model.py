@@ -1,21 +1,25 @@
 """Any chat model as a teacher: it sees the collage and the proved facts, and answers JSON that is checked.
 
-All labels of a shard are asked about at the same time. An answer that cannot be used is asked for once more, with the
-objection; what then still fails, and every refusal, becomes a rejected label with a typed reason. A request that got no
-answer at all is ``unanswered`` and asked again by the next run. Guidance is never taken from an answer in part.
+Labels of all shards are asked about in one event loop, so that the model is kept busy across them; the collage is
+composed and encoded once a label, whatever is made of it. An answer that cannot be used is asked for once more, with
+the objection; what then still fails, and every refusal, becomes a rejected label with a typed reason. A request that
+got no answer at all is ``unanswered`` and asked again by the next run. Guidance is never taken from an answer in part.
 """
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...errors import PolicyError
+from ...errors import ConfigError, PolicyError
 from ...identity import derive_seed, digest
+from ...images import encode_png, frame_id
 from ...messages import Call, EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
+from ...models.meeting import Meeting
 from ...rollouts.ids import request_id
-from ..base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter, Objection
-from .answer import FINAL, Unusable, read_answer
+from ..base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, Objection, PreparedRequest
+from .answer import FINAL, AnswerReader, Unusable
+from .example import ENDS, example_request
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
 ROLE = "teacher"
@@ -25,14 +29,16 @@ ASKED_AGAIN = 1
 SHOWN_AGAIN_CHARS = 2000
 """How much of an unusable answer the model is shown when it is asked again."""
 
+NO_JSON = frozenset({"not_json", "empty", "truncated", "too_long"})
+"""Problems of an answer that show a server without structured output whose model cannot do without."""
+
 TEMPERATURE = 0.0
 """Greedy: the facts are given, and the same label should get the same advice."""
 
 
-class ModelWriter(GuidanceWriter):
+class ModelWriter(ConcurrentWriter):
     """A teacher on a chat model."""
 
-    served: ClassVar[bool] = True
     needs_pictures: ClassVar[bool] = True
 
     def __init__(self, backend: Backend) -> None:
@@ -46,6 +52,7 @@ class ModelWriter(GuidanceWriter):
         self.one_process = backend.one_process
         self.sampling: Sampling = backend.settings.sampling(TEMPERATURE)
         self._backend = backend
+        self._model: ChatModel | None = None
 
     def check(self) -> None:
         """See whether everything that the model needs is installed.
@@ -60,54 +67,70 @@ class ModelWriter(GuidanceWriter):
         """Model, revision, sampling and the version of the prompt: all that decides the texts."""
         return {**self._backend.config, "sampling": self.sampling.row(), "prompt_version": VERSION}
 
+    async def meet(self) -> None:
+        """Ask for guidance on examples until the answer is JSON; see the base class for the errors."""
+        if self._backend.one_process:
+            return
+        self._model = Meeting(self._backend.connect_to_meet())
+        problem: Objection | None = None
+        try:
+            for number in range(len(ENDS)):
+                problem = (await self.answer(self.prepare(example_request(number)))).problem
+                if problem is None or problem.kind not in NO_JSON:
+                    return
+        finally:
+            await self.aclose()
+        raise ConfigError(
+            f"model {self._backend.settings.model!r} answers no JSON where guidance is asked for, even when asked "
+            f"again ({problem}); serve it with structured output (vLLM has it), or name another with --model"
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """As many as keep the model busy."""
+        return self._backend.in_flight
+
     def prompt(self, request: GuidanceRequest) -> PromptMessages:
         """Return what the model is shown of a request at first."""
-        return guidance_prompt(request, collage_of(request))
+        return guidance_prompt(request, frame_id(collage_of(request)))
 
-    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        """Answer ``requests``, in order; a request that got no answer is ``unanswered``.
+    def prepare(self, request: GuidanceRequest) -> PreparedRequest:
+        """Compose and encode the collage and render the prompt."""
+        pixels = collage_of(request)
+        height, width = pixels.shape[:2]
+        picture = EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+        return PreparedRequest(replace(request, frames={}), guidance_prompt(request, picture.frame_id), picture)
 
-        Raises:
-            ServerGoneError: nobody gets an answer; the run stops and can be gone on with.
-            ConfigError, PluginError: the model cannot be used with these settings.
-        """
-        return asyncio.run(self._write(requests)) if requests else []
-
-    async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        model = self._backend.connect()
-        places = asyncio.Semaphore(self._backend.in_flight)
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self._guidance(model, request, places)) for request in requests]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        finally:
-            await model.aclose()
-        return [each.result() for each in asked]
-
-    async def _guidance(self, model: ChatModel, request: GuidanceRequest, places: asyncio.Semaphore) -> Guidance:
-        """Ask about one label, once more when the answer cannot be used."""
+    async def answer(self, prepared: PreparedRequest) -> Guidance:
+        """Ask about one label, once more when the answer cannot be used; see the base class for the errors."""
+        if self._model is None:
+            self._model = self._backend.connect()
+        request, prompt, reader = prepared.request, prepared.prompt, AnswerReader(prepared.request)
         calls: list[Call] = []
-        async with places:
-            picture = collage_of(request)
-            prompt = guidance_prompt(request, picture)
-            for sample in range(1 + ASKED_AGAIN):
-                chat = self._chat(request, prompt, picture, sample)
-                try:
-                    answer = await model.answer(chat)
-                except PolicyError as error:
-                    return Guidance("", Objection(UNANSWERED, str(error)), (*calls, _call(chat, error.call)))
-                calls.append(_call(chat, answer.call))
-                found = read_answer(answer, request)
-                if isinstance(found, str):
-                    return Guidance(found, None, tuple(calls))
-                if found.problem in FINAL or sample == ASKED_AGAIN:
-                    return Guidance("", Objection(found.problem, found.detail), tuple(calls))
-                prompt = _with_objection(prompt, answer, found)
+        for sample in range(1 + ASKED_AGAIN):
+            chat = self._chat(request, prompt, prepared.picture, sample, reader)
+            try:
+                answer = await self._model.answer(chat)
+            except PolicyError as error:
+                calls.append(_call(chat, error.call))
+                return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
+            calls.append(_call(chat, answer.call))
+            found = reader.read(answer)
+            if isinstance(found, str):
+                return Guidance(found, None, tuple(calls), prepared.prompt)
+            if found.problem in FINAL or sample == ASKED_AGAIN:
+                return Guidance("", Objection(found.problem, found.detail), tuple(calls), prepared.prompt)
+            prompt = _with_objection(prompt, answer, found)
         raise AssertionError("unreachable: the last try returns")
 
+    async def aclose(self) -> None:
+        """Let go of the model."""
+        model, self._model = self._model, None
+        if model is not None:
+            await model.aclose()
+
     def _chat(
-        self, request: GuidanceRequest, prompt: PromptMessages, picture: EncodedFrame, sample: int
+        self, request: GuidanceRequest, prompt: PromptMessages, picture: EncodedFrame, sample: int, reader: AnswerReader
     ) -> ChatRequest:
         episode, step = request.episode.episode_id, request.verdict.pivot_step
         return ChatRequest(
@@ -122,6 +145,7 @@ class ModelWriter(GuidanceWriter):
             seed=derive_seed(episode, ROLE),
             sample=sample,
             json_schema=answer_schema(request),
+            usable=reader.is_usable,
         )
 
 

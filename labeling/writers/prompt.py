@@ -4,12 +4,13 @@ The teacher need not find the pivot: the certificate says where the episode was 
 how it began. It only has to say so usefully. The collage is one picture, named by the hash of its pixels like a frame.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from ...collage import collage, episode_tiles
 from ...identity import digest
-from ...images import decode, encode_png, frame_id
-from ...messages import EncodedFrame, PromptMessages
+from ...images import Frame, decode
+from ...messages import PromptMessages
 from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
@@ -52,26 +53,30 @@ def _object(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
-def collage_of(request: GuidanceRequest) -> EncodedFrame:
-    """Compose the collage that the Analyzer sees, as one picture.
+def collage_of(request: GuidanceRequest) -> Frame:
+    """Compose the collage that the Analyzer sees: RGB, shape (height, width, 3).
 
     Raises:
         KeyError: the request lacks a frame of its episode.
         ImageError: a frame cannot be decoded.
     """
     tiles = episode_tiles(request.profile.tiles, request.episode.frame_ids)
-    pixels = collage([decode(request.frames[key]) for key in tiles.frames], tiles.labels)
-    height, width = pixels.shape[:2]
-    return EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+    return collage([_pixels(request.frames[key]) for key in tiles.frames], tiles.labels)
 
 
-def guidance_prompt(request: GuidanceRequest, picture: EncodedFrame) -> PromptMessages:
-    """Render the prompt of one request around its collage."""
+@lru_cache(maxsize=128)
+def _pixels(data: bytes) -> Frame:
+    """Decode a frame; the rollouts of a level, which are labelled one after the other, share many."""
+    return decode(data)
+
+
+def guidance_prompt(request: GuidanceRequest, picture_id: str) -> PromptMessages:
+    """Render the prompt of one request around its collage, which is named by its frame id."""
     messages: tuple[dict[str, Any], ...] = (
         {
             "role": "user",
             "content": [
-                {"type": "image", "frame_id": picture.frame_id},
+                {"type": "image", "frame_id": picture_id},
                 {"type": "text", "text": guidance_text(request)},
             ],
         },

@@ -4,7 +4,8 @@ from typing import Any, ClassVar
 
 from ...plugins import Settings
 from ..base import Backend, ChatModel, ModelOptions
-from ..cache import cached
+from ..cache import cached, check_cache
+from ..meeting import PATIENCE_SECONDS
 from ..pacing import START
 from ..service import Service
 from .model import PACKAGES, OpenAIModel, model_config
@@ -12,8 +13,9 @@ from .model import PACKAGES, OpenAIModel, model_config
 VERSION = "1"
 """Goes up when the same options get other answers, as by another way to write requests."""
 
-EPISODES_A_SLOT = 1.25
-"""Episodes in flight for each request that may be in flight: while one draws its next picture, another one asks."""
+EPISODES_A_SLOT = 2.0
+"""Episodes in flight for each request that may be in flight. While one draws its next picture, another one asks; and
+when no new ones are left, enough of them are on their way to fill all slots nearly to the end."""
 
 
 class OpenAIOptions(ModelOptions):
@@ -66,3 +68,16 @@ class OpenAIBackend(Backend):
         """Connect to the server, behind the call cache."""
         self._model = OpenAIModel(self.settings.model, self.settings.revision, self.service)
         return cached(self._model, self.service)
+
+    def connect_to_meet(self) -> ChatModel:
+        """Connect with little patience, and see whether the call cache can be used.
+
+        Raises:
+            CacheError: it cannot.
+        """
+        check_cache(self.service)
+        hurry = {
+            "patience_seconds": min(self.service.patience_seconds, PATIENCE_SECONDS),
+            "longest_pause": min(self.service.longest_pause, PATIENCE_SECONDS / 5),
+        }
+        return OpenAIModel(self.settings.model, self.settings.revision, self.service.model_copy(update=hurry))

@@ -12,10 +12,11 @@ from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
 
-from ...errors import PivotError
+from ...errors import ConfigError, PivotError
 from ..address import api_key, authorization, split_query
 from ..extras import need
 from ..service import Service
+from .proxy import Proxy
 from .wire import ANSWER_LIMIT_BYTES
 
 NO_KEY = "none"
@@ -28,13 +29,15 @@ LONGEST_RETRY_AFTER = 600.0
 _SPARE_CONNECTIONS = 8
 
 
-def connect(service: Service) -> Any:
-    """Return an ``AsyncOpenAI`` client for a server; nothing is sent yet.
+def connect(service: Service, proxy: Proxy | None = None) -> Any:
+    """Return an ``AsyncOpenAI`` client for a server behind ``proxy``; nothing is sent yet.
 
     Raises:
         PluginError: the extra is not installed.
-        ConfigError: the key cannot be sent.
+        ConfigError: the key cannot be sent, or the proxy not be used.
     """
+    if proxy is not None:
+        proxy.check()
     sdk, http = need("openai", "openai"), need("httpx2", "openai")
     login = authorization(service.base_url)
     base_url, query = split_query(service.base_url)
@@ -44,15 +47,23 @@ def connect(service: Service) -> Any:
     # The wall clock of a request is ours: the SDK's limits are for each read, which a slow stream never exceeds.
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
     # The SDK's client on aiohttp takes half the time of its default one; the extra brings it.
-    client_type = sdk.DefaultAioHttpClient if find_spec("aiohttp") is not None else sdk.DefaultAsyncHttpxClient
-    client = client_type(
-        limits=http.Limits(max_connections=connections, max_keepalive_connections=connections),
-        timeout=timeout,
-        follow_redirects=False,
-        event_hooks={"response": [_bounding_hook(http)]},
-    )
+    # It speaks HTTP to a SOCKS proxy, though, which never answers.
+    fast = find_spec("aiohttp") is not None and not (proxy is not None and proxy.is_socks)
+    client_type = sdk.DefaultAioHttpClient if fast else sdk.DefaultAsyncHttpxClient
+    try:
+        client = client_type(
+            limits=http.Limits(max_connections=connections, max_keepalive_connections=connections),
+            timeout=timeout,
+            follow_redirects=False,
+            event_hooks={"response": [_bounding_hook(http)]},
+        )
+    except (ValueError, ImportError, http.InvalidURL):  # its message may hold the login
+        raise ConfigError(
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY holds no address of a proxy that can be used; expected "
+            "http://HOST:PORT, or none"
+        ) from None
     return sdk.AsyncOpenAI(
-        api_key=api_key() or NO_KEY,
+        api_key=api_key(service.key_variable) or NO_KEY,
         base_url=base_url,
         default_query=query,
         max_retries=0,

@@ -7,6 +7,7 @@ retries are off, so that ``attempts`` in the ``calls`` table counts what was sen
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from random import Random
@@ -14,12 +15,14 @@ from typing import Any
 
 from ...errors import ConfigError, PolicyError, ServerGoneError
 from ...messages import cut_reply
-from ..address import KEY_VARIABLE, censored, secrets_of, split_query
+from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
-from ..pacing import BROKEN, CROWDED, AdaptiveLimit, Breaker
+from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
+from .fields import FieldLevels
+from .proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
 from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
@@ -29,17 +32,26 @@ PACKAGES = ("openai", "httpx2", "tenacity")
 ERROR_BYTES = 300
 """How much of a server's error message is quoted."""
 
-FEWEST_REFUSALS = 24
-"""So many requests refused and none answered: it is the setup, not the request."""
-
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server that was never reached may keep silent before the run says so."""
+
+ROOT_BYTES = 1000
+"""How much is read of what a server calls the checkpoint behind a name."""
+
+_log = logging.getLogger(__name__)
+_warned: set[tuple[str, str]] = set()
+"""Servers and models about which this process has warned."""
 
 _TRY_AGAIN = frozenset({429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+FIRST_SERVER_ERROR = 500
 _CROWDED = frozenset({429, 503})
 """Statuses by which a server says that it has too much to do."""
+
+
+_taken: dict[str, int] = {}
+"""How many requests at a time servers took from this process lately, by address."""
 
 
 class _TryAgainError(Exception):
@@ -48,6 +60,14 @@ class _TryAgainError(Exception):
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+
+
+class _RefusedError(Exception):
+    """The server refused a request for what it holds, perhaps for a field that another level leaves out."""
+
+    def __init__(self, error: Any, asked_in: int) -> None:
+        super().__init__(str(error))
+        self.error, self.asked_in = error, asked_in
 
 
 class OpenAIModel(ChatModel):
@@ -62,18 +82,21 @@ class OpenAIModel(ChatModel):
         self.model = model
         self.revision = revision
         self.service = service or Service()
-        self.limit = AdaptiveLimit(self.service.max_concurrency)
+        self.limit = AdaptiveLimit(self.service.max_concurrency, _taken.get(self.service.base_url, START))
         self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
-        self._secrets = secrets_of(self.service.base_url)
+        self._proxy = proxy_of(self.service.base_url)
+        self._secrets = [
+            *secrets_of(self.service.base_url, self.service.key_variable),
+            *(() if self._proxy is None else self._proxy.secrets),
+        ]
         self._jitter = Random()  # pauses decide no byte
         self._client: Any = None
         self._met = False
         self._meeting = asyncio.Lock()
-        self._level = 0
-        self._level_is_known = False
-        self._refused = 0
+        self._served_as: str | None = None
+        self._levels = FieldLevels(self._encoder)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -85,7 +108,6 @@ class OpenAIModel(ChatModel):
         if not self._met:
             await self.meet()
         answers_before = self._breaker.answers
-        attempts = 0
 
         def has_had_enough(state: Any) -> bool:
             # As long as nobody is answered the breaker decides, not the number of tries: the server may be restarting.
@@ -101,13 +123,13 @@ class OpenAIModel(ChatModel):
         try:
             async for attempt in retrying:
                 with attempt:
-                    attempts += 1
-                    answer, seconds = await self._try(request)
-                    return self._chat_answer(request, answer, attempts, seconds)
-        except _TryAgainError as error:
-            raise PolicyError(
-                f"no answer from {self.service.base_url} in {attempts} tries (last: {error})", {"attempts": attempts}
-            ) from error
+                    answer, seconds, level = await self._try(request)
+                    return self._chat_answer(request, answer, seconds, level)
+        except (_TryAgainError, PolicyError) as error:
+            tries, where = request.sent.tries, self.service.base_url
+            gave_up = f"no answer from {where} in {tries} tries (last: {error})"
+            told = gave_up if isinstance(error, _TryAgainError) else str(error)
+            raise PolicyError(told, {"attempts": tries, "answered": False}) from error
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, state: Any) -> float:
@@ -117,7 +139,7 @@ class OpenAIModel(ChatModel):
         drawn = min(doubled, self.service.longest_pause) * self._jitter.uniform(0.5, 1.0)
         return max(drawn, error.retry_after or 0.0)
 
-    def _chat_answer(self, request: ChatRequest, answer: WireAnswer, attempts: int, seconds: float) -> ChatAnswer:
+    def _chat_answer(self, request: ChatRequest, answer: WireAnswer, seconds: float, level: int) -> ChatAnswer:
         # A server with a reasoning parser takes the thoughts out of the reply that the grammar wants to see whole.
         thought = f"<think>{answer.reasoning}</think>" if answer.reasoning and request.role == "student" else ""
         return ChatAnswer(
@@ -128,52 +150,81 @@ class OpenAIModel(ChatModel):
             tokens=answer.tokens if request.wants_tokens else None,
             refusal=answer.refusal,
             call={
-                "attempts": attempts,
+                "attempts": request.sent.tries,
                 "latency": seconds,
                 "prompt_tokens": answer.prompt_tokens,
                 "completion_tokens": answer.completion_tokens,
                 "cost": self.service.cost(answer.prompt_tokens, answer.completion_tokens),
                 "cache_hit": False,
                 "model_revision": self.revision or answer.revision,
+                "left_out": self._levels.left_out(request, level),
             },
         )
 
-    async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float]:
-        """Send the request once, at most once for each level of fields where the server refuses some; time in seconds.
+    async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, int]:
+        """Send the request once, or once for each level of fields where the server refuses some.
+
+        Returns:
+            the answer, its time in seconds, and the level.
 
         Raises:
             _TryAgainError, PolicyError, ConfigError, ServerGoneError
         """
-        level = self._level
+        levels = self._levels
+        level = first = levels.level
         while True:
-            asked_in = await self.limit.acquire()
-            started = time.monotonic()
             try:
-                async with asyncio.timeout(self.service.request_seconds):
-                    raw = await self.send(self._encoder.body(request, LEVELS[level]))
-                answer = read_answer(raw)
-            except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
-                if not isinstance(error, GarbledAnswerError):
-                    self.limit.complained(asked_in, BROKEN)
-                raise self._failed(self._told(error)) from error
-            except self._sdk.APIStatusError as error:
-                status = error.status_code
-                if status in (400, 422):
-                    next_level = self._level if self._level_is_known else level + 1
-                    if level < next_level < len(LEVELS):  # others may have found the level out meanwhile
-                        level = next_level
-                        continue
-                raise self._judged(error, asked_in) from error
-            finally:
-                self.limit.release()
-            seconds = time.monotonic() - started
-            self._level, self._level_is_known = level, True
-            self._breaker.answered()
-            if seconds > self.service.request_seconds / 2:
-                self.limit.complained(asked_in, CROWDED)  # the queue of the server is longer than our patience
-            else:
-                self.limit.answered()
-            return answer, seconds
+                answer, seconds = await self._send_at(request, level)
+                break
+            except _RefusedError as refused:
+                lower = levels.below(request, level)
+                if lower is None:
+                    raise self._judged(refused.error, refused.asked_in) from refused.error
+                level = lower
+        if level == first:
+            levels.settle(level)
+        while not levels.is_settled and (upper := levels.above(request, level)) is not None:
+            try:
+                answer, seconds = await self._send_at(request, upper)
+                level = upper
+            except _RefusedError:
+                levels.settle(level)
+            except (_TryAgainError, PolicyError):
+                break  # for another request to find out
+        else:
+            levels.settle(levels.level if levels.is_settled else level)
+        return answer, seconds, level
+
+    async def _send_at(self, request: ChatRequest, level: int) -> tuple[WireAnswer, float]:
+        """Send the request once, with the fields of a level; return the answer and its time in seconds.
+
+        Raises:
+            _RefusedError: status 400 or 422; otherwise as :meth:`_try`.
+        """
+        asked_in = await self.limit.acquire()
+        started = time.monotonic()
+        try:
+            request.sent.tries += 1
+            async with asyncio.timeout(self.service.request_seconds):
+                raw = await self.send(self._encoder.body(request, LEVELS[level]))
+            answer = read_answer(raw)
+        except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
+            if not isinstance(error, GarbledAnswerError):
+                self.limit.complained(asked_in, BROKEN)
+            raise self._refused_by_proxy(error) or self._failed(self._told(error)) from error
+        except self._sdk.APIStatusError as error:
+            if error.status_code in (400, 422):
+                raise _RefusedError(error, asked_in) from error
+            raise self._judged(error, asked_in) from error
+        finally:
+            self.limit.release()
+        seconds = time.monotonic() - started
+        self._breaker.answered()
+        if seconds > self.service.request_seconds / 2:
+            self.limit.complained(asked_in, CROWDED)  # the queue of the server is longer than our patience
+        else:
+            self.limit.answered(seconds)
+        return answer, seconds
 
     async def send(self, body: bytes) -> bytes:
         """Send a request's body once, as it is; return the body of the answer.
@@ -189,10 +240,20 @@ class OpenAIModel(ChatModel):
         self._breaker.failed(reason, retry_after or 0.0)
         return _TryAgainError(reason, retry_after)
 
+    def _refused_by_proxy(self, error: Exception) -> ConfigError | None:
+        """Return the error for a proxy that does not let us through; None for other trouble below HTTP."""
+        status = status_of(error)
+        if self._proxy is None or status is None or status >= FIRST_SERVER_ERROR:
+            return None
+        return self._proxy.refusal(status, self.service.base_url)
+
     def _told(self, error: Exception) -> str:
         """Say what went wrong below HTTP."""
         if isinstance(error, TimeoutError):
             return f"no whole answer within {self.service.request_seconds:g} s"
+        if self._proxy is not None and is_about(error):
+            status = status_of(error)
+            return f"{self._proxy} {'does not answer' if status is None else f'cannot reach it: status {status}'}"
         cause = error.__cause__ if isinstance(error, self._sdk.APIConnectionError) else error
         shown = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
         return cut_reply(censored(shown, self._secrets), ERROR_BYTES)
@@ -200,8 +261,11 @@ class OpenAIModel(ChatModel):
     def _judged(self, error: Any, asked_in: int) -> Exception:
         """Return what an error status means for the request."""
         status: int = error.status_code
-        reason = f"status {status}: {self._quoted(error)}"
-        where = self.service.base_url
+        where, headers = self.service.base_url, error.response.headers
+        speaker = speaks(self._proxy, status, headers, error.body)
+        reason = f"status {status}{f' from {speaker}' if speaker else ''}: {self._quoted(error)}"
+        if self._proxy is not None and speaker == str(self._proxy) and status < FIRST_SERVER_ERROR:
+            return self._proxy.refusal(status, where)
         if error.code == "insufficient_quota":
             return ServerGoneError(
                 f"{where} says that the account's quota is spent ({reason}); finished episodes are kept"
@@ -209,18 +273,18 @@ class OpenAIModel(ChatModel):
         if status in _TRY_AGAIN:
             if status in _CROWDED:
                 self.limit.complained(asked_in, CROWDED)
-            return self._failed(reason, retry_after(error.response.headers))
+            return self._failed(reason, retry_after(headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
-            return self._wrong_setup(status, reason, error.response.headers)
-        self._refused += 1
-        if self._breaker.answers == 0 and self._refused >= FEWEST_REFUSALS:
-            return ConfigError(f"{where} refused the first {self._refused} requests and answered none ({reason})")
-        return PolicyError(f"{where} refused the request ({reason})", {"attempts": 1})
+            return self._wrong_setup(status, reason, headers)
+        self._breaker.refused(status, reason)
+        return PolicyError(f"{where} refused the request ({reason})")
 
     def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
         where = self.service.base_url
         if status in (401, 403):
-            return ConfigError(f"{where} refuses the credentials ({reason}); set {KEY_VARIABLE} to a key that it takes")
+            return ConfigError(
+                f"{where} refuses the credentials ({reason}); set {self.service.key_variable} to a key that it takes"
+            )
         if status in _REDIRECTS:
             there = cut_reply(censored(headers.get("location", "nowhere"), self._secrets), ERROR_BYTES)
             return ConfigError(f"{where} sends its visitors to {there!r} (status {status}); give that with --base-url")
@@ -254,9 +318,16 @@ class OpenAIModel(ChatModel):
                 try:
                     async with asyncio.timeout(FIRST_CONTACT_SECONDS):
                         known = await self.models()
-                except (TimeoutError, GarbledAnswerError):
-                    known = None
+                except TimeoutError:
+                    raise ServerGoneError(
+                        f"{self.service.base_url} took a connection and said nothing for {FIRST_CONTACT_SECONDS:g} s; "
+                        "see to the server, then run the same command again"
+                    ) from None
+                except GarbledAnswerError:
+                    known = {}
                 except self._sdk.APIConnectionError as error:
+                    if (refusal := self._refused_by_proxy(error)) is not None:
+                        raise refusal from error
                     if time.monotonic() < give_up:
                         await asyncio.sleep(min(1.0, self.service.patience_seconds / 10))
                         continue
@@ -265,8 +336,8 @@ class OpenAIModel(ChatModel):
                         f"(`pivot serve-command {self.model}` shows how), or give its address with --base-url"
                     ) from error
                 except self._sdk.APIStatusError as error:
-                    known = None
-                    if error.status_code in (401, 403):
+                    known = {}
+                    if error.status_code in (401, 403, LOGIN_WANTED):
                         raise self._judged(error, 0) from error
                     if error.status_code == 404:
                         await self._look_below()
@@ -276,11 +347,30 @@ class OpenAIModel(ChatModel):
                         f"the server at {self.service.base_url} has no model {self.model!r}; it has: {shown}"
                         f"{' ...' if len(known) > 5 else ''}; choose one with --model"
                     )
+                self._served_as = known.get(self.model)
                 self._met = True
                 return
 
-    async def models(self) -> list[str]:
-        """Return the names of the server's models.
+    async def served_as(self) -> str | None:
+        """Return what the list of models says that the model is; warns once where it does not, and no revision does.
+
+        The errors are those of :meth:`meet`.
+        """
+        if not self._met:
+            await self.meet()
+        told = (self.service.base_url, self.model)
+        if self._served_as is None and self.revision is None and told not in _warned:
+            _warned.add(told)
+            _log.warning(
+                "%s does not say which checkpoint it has under the name %r, so answers are cached by the name alone; "
+                "when it gets another one, name that with --revision, or --teacher-revision for guidance",
+                self.service.base_url,
+                self.model,
+            )
+        return self._served_as
+
+    async def models(self) -> dict[str, str | None]:
+        """Return the names of the server's models, and of each what tells its checkpoint from others of that name.
 
         Raises:
             GarbledAnswerError: something else answers at the address; the SDK's errors otherwise.
@@ -289,7 +379,7 @@ class OpenAIModel(ChatModel):
             response = await self._connected().get(MODELS, cast_to=self._http.Response)
         try:
             rows = response.json()["data"]
-            return [str(row["id"]) for row in rows]
+            return {str(row["id"]): checkpoint_of(row) for row in rows}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise GarbledAnswerError("no list of models") from error
 
@@ -308,14 +398,29 @@ class OpenAIModel(ChatModel):
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = connect(self.service)
+            self._client = connect(self.service, self._proxy)
         return self._client
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, and remember what the server took: the next role begins with that."""
+        if self._breaker.answers:
+            _taken[self.service.base_url] = self.limit.limit
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+def checkpoint_of(row: Mapping[str, Any]) -> str | None:
+    """Return what an entry of a list of models says about its checkpoint; None where it says nothing.
+
+    vLLM gives the folder or hub id that it loaded as ``root``, of an adapter also the model below as ``parent``. Others
+    repeat the name there, which tells nothing. ``created`` is the time of the request in many servers, so it is not
+    looked at.
+    """
+    root, parent = row.get("root"), row.get("parent")
+    if not isinstance(root, str) or not root or (root == row["id"] and row.get("owned_by") != "vllm"):
+        return None
+    return cut_reply(f"{root} on {parent}" if isinstance(parent, str) and parent else root, ROOT_BYTES)
 
 
 def model_config(model: str, revision: str | None) -> dict[str, Any]:

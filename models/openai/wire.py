@@ -70,6 +70,15 @@ class RequestEncoder:
 
     def body(self, request: ChatRequest, without: frozenset[str] = frozenset()) -> bytes:
         """Return the JSON of a request, leaving out the fields ``without``."""
+        fields = self.fields(request)
+        if "max_tokens" in without:
+            fields["max_completion_tokens"] = request.sampling.max_tokens
+        for name in without:
+            fields.pop(name, None)
+        return b'{"messages":' + self._messages(request) + b"," + json.dumps(fields).encode()[1:]
+
+    def fields(self, request: ChatRequest) -> dict[str, Any]:
+        """Return all fields of a request but its messages."""
         sampling = request.sampling
         fields: dict[str, Any] = {
             "model": self._model,
@@ -87,11 +96,7 @@ class RequestEncoder:
             fields["logit_bias"] = {str(token): NEVER for token in request.banned}
         if request.wants_logprobs:
             fields |= {"logprobs": True, "return_token_ids": True}
-        if "max_tokens" in without:
-            fields["max_completion_tokens"] = sampling.max_tokens
-        for name in without:
-            fields.pop(name, None)
-        return b'{"messages":' + self._messages(request) + b"," + json.dumps(fields).encode()[1:]
+        return fields
 
     def _messages(self, request: ChatRequest) -> bytes:
         known = self._kept.get(request.prompt_hash)

@@ -1,14 +1,20 @@
 """Any chat model as a policy: a turn becomes a request, the answer becomes a reply."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...errors import ConfigError
 from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
+from ...models.meeting import Meeting
 from ..base import Policy, Reply, Turn
 from ..ids import request_id
+from .example import example_turn
 
 ROLE = "student"
+MEETING_TOKENS = 16
+"""Of the reply that a model is met with; what it says decides nothing."""
+
 TEMPERATURE = 1.0
 """As for training rollouts (spec section 8)."""
 
@@ -53,11 +59,26 @@ class ModelPolicy(Policy):
         """
         self._backend.check()
 
+    async def meet(self) -> None:
+        """Ask for the beginning of a reply to an example; see the base class for the errors."""
+        if self._backend.one_process:
+            return
+        request = self.request(example_turn())
+        model = Meeting(self._backend.connect_to_meet())
+        try:
+            await model.answer(replace(request, sampling=replace(self.sampling, max_tokens=MEETING_TOKENS)))
+        finally:
+            await model.aclose()
+
     async def reply(self, turn: Turn) -> Reply:
         """Ask the model; see :meth:`ChatModel.answer` for the errors. A refusal is a reply like any other."""
         if self._model is None:
             self._model = self._backend.connect()
-        answer = await self._model.answer(self.request(turn))
+        request = self.request(turn)
+        try:
+            answer = await self._model.answer(request)
+        finally:
+            turn.sent.tries += request.sent.tries
         text = answer.text if answer.refusal is None else answer.text or answer.refusal
         return Reply(text, answer.finish_reason, answer.token_ids, answer.logprobs, answer.call)
 

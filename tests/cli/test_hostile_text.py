@@ -85,7 +85,7 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_call_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", 2000)
-    count: Any = type("Count", (), dict.fromkeys(("model", "role", "newest"), HOSTILE) | {"answers": 1})()
+    count: Any = type("Count", (), dict.fromkeys(("model", "served_as", "role", "newest"), HOSTILE) | {"answers": 1})()
     count.prompt_tokens = count.completion_tokens = 1
     facts = {"sampling": {HOSTILE: HOSTILE}, "model": {"model": HOSTILE}, "prompt_hash": "0", "seed": 1}
     monkeypatch.setattr(CallCache, "counts", lambda self: [count])

@@ -115,7 +115,17 @@ def _other_struct(value: dict[str, Any], kind: Any) -> dict[str, Any]:
     return value | {name: other(value[name], kind.field(name).type)}
 
 
-FREE = {"attempts", "latency", "prompt_tokens", "completion_tokens", "cost", "cache_hit", "model_revision"}
+FREE = {
+    "attempts",
+    "latency",
+    "prompt_tokens",
+    "completion_tokens",
+    "cost",
+    "cache_hit",
+    "model_revision",
+    "answered",
+    "left_out",
+}
 """Columns of `calls`: what a request cost may differ between equal runs."""
 
 

@@ -147,7 +147,13 @@ def test_a_manifest_names_no_file_that_a_stopped_probe_may_have_changed(tmp_path
     with served(_player) as server:
         root = _built(tmp_path / "store", server, tasks=1)
         _probe(root, arms=("no_hint",))
-        server.stop()
+        gone = threading.Thread(target=server.stop)
+
+        def vanish(key: str, tried: int) -> None:
+            if gone.ident is None:
+                gone.start()
+
+        server.fault = vanish
         with pytest.raises(ServerGoneError):
             _probe(root, arms=("no_hint",), resamples=2)
         names = json.loads((root / "manifest.json").read_text())["files"]

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pivot.models.meeting import SEED
+
 MODEL = "tiny"
 
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
@@ -76,12 +78,20 @@ class ChatServer:
         key: str | None = None,
         prefix: str = "/v1",
         keeps_bodies: bool = True,
+        notes_meetings: bool = False,
+        refuses: Callable[[dict[str, Any]], str | None] = lambda body: None,
     ) -> None:
         self.reply, self.fault, self.latency, self.slots = reply, fault, latency, slots
         self.unknown_fields, self.retry_after, self.key, self.prefix = unknown_fields, retry_after, key, prefix
-        self.keeps_bodies = keeps_bodies
+        self.keeps_bodies, self.notes_meetings, self.refuses = keeps_bodies, notes_meetings, refuses
         self.log = ServerLog()
         self.models = [MODEL]
+        self.about_model: dict[str, Any] = {}
+        """More fields of every entry of the list of models."""
+        self.refusal = ""
+        """What an error says, in place of its status."""
+        self.stray_refusals = 0
+        """How many of the next requests are refused for nothing."""
         self._tried: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -154,23 +164,32 @@ class ChatServer:
                 writer, 401, {"error": {"message": f"wrong key: {shown}", "code": "invalid_api_key"}}
             )
         if (method, path) == ("GET", f"{self.prefix}/models"):
-            return await self._send(writer, 200, {"data": [{"id": name} for name in self.models]})
+            return await self._send(writer, 200, {"data": [{"id": name, **self.about_model} for name in self.models]})
         if (method, path) != ("POST", f"{self.prefix}/chat/completions"):
             return await self._send(writer, 404, {"detail": "Not Found"})
         body = json.loads(raw)
+        if body.get("seed") == SEED and not self.notes_meetings:
+            return await self._send(writer, 200, completion(self._met(body)))
         self.log.requests += 1
         if self.keeps_bodies:
             self.log.bodies.append(body)
             self.log.headers.append(headers)
-        unknown = sorted(self.unknown_fields & set(body))
-        if unknown:
-            return await self._send(writer, 400, {"error": {"message": f"unrecognised argument: {unknown[0]}"}})
+        refusal = self._refusal_of(body)
+        if refusal is not None:
+            return await self._send(writer, 400, {"error": {"message": refusal}})
         self._in_flight += 1
         self.log.most_in_flight = max(self.log.most_in_flight, self._in_flight)
         try:
             return await self._answer(body, writer)
         finally:
             self._in_flight -= 1
+
+    def _refusal_of(self, body: dict[str, Any]) -> str | None:
+        if self.stray_refusals:
+            self.stray_refusals -= 1
+            return "not now"
+        unknown = sorted(self.unknown_fields & set(body))
+        return f"unrecognised argument: {unknown[0]}" if unknown else self.refuses(body)
 
     async def _answer(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         key = key_of(body)
@@ -190,6 +209,13 @@ class ChatServer:
         self.log.answered += 1
         return await self._send(writer, 200, completion(self.reply(body)), slow=fault == "slow")
 
+    def _met(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request by which a run makes sure of its server: no request of the run, and no fault's."""
+        try:
+            return self.reply(body)
+        except (IndexError, KeyError):  # what it is asked beside the example has no picture
+            return {"text": ""}
+
     def _count(self, change: int) -> None:
         self._busy += change
         self.log.busy.append((time.monotonic(), self._busy))
@@ -197,7 +223,9 @@ class ChatServer:
     async def _misbehave(self, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if fault.isdigit():
             extra = {"Retry-After": self.retry_after} if fault == "429" else {}
-            return await self._send(writer, int(fault), {"error": {"message": f"status {fault} on purpose"}}, extra)
+            return await self._send(
+                writer, int(fault), {"error": {"message": self.refusal or f"status {fault} on purpose"}}, extra
+            )
         if fault == "hang":
             await asyncio.sleep(30)
             return False
@@ -257,7 +285,7 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
         choice["logprobs"] = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
     if reply.get("token_ids") is not None:
         choice["token_ids"] = reply["token_ids"]
-    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    usage = {"prompt_tokens": reply.get("prompt_tokens", 100), "completion_tokens": 20}
     return {"id": "x", "object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
 
 

@@ -21,6 +21,8 @@ from pivot.identity import digest
 from pivot.messages import EncodedFrame
 from pivot.models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
 from pivot.models.cache import CachedModel, CallCache, request_facts
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.cache_victim import store_answers
 from pivot.tests.models.chat_server import MODEL, served
@@ -43,9 +45,15 @@ HARD = "a\x00b \ud800 <think>\u202e</think> 😀 \x1b[31m"
 class FakeModel(ChatModel):
     """Answers from a list and counts."""
 
-    def __init__(self, answers: Sequence[ChatAnswer | Exception], revision: str | None = None) -> None:
+    def __init__(
+        self, answers: Sequence[ChatAnswer | Exception], revision: str | None = None, root: str | None = None
+    ) -> None:
         self.left = list(answers)
         self.revision = revision
+        self.root = root
+
+    async def served_as(self) -> str | None:
+        return self.root
 
     @property
     def config(self) -> dict[str, Any]:
@@ -131,6 +139,68 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
     assert [each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" ")]), played, played)] == [" ", " "]
 
 
+def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
+    """Answers of servers that do not say what they have stay of use: nothing about them is in the key."""
+    path = tmp_path / "c"
+    texts = [
+        ask(path, FakeModel([ChatAnswer(text)], root=root), REQUEST)[0].text
+        for text, root in (("old", None), ("a", "runs/a"), ("b", "runs/b"), ("-", "runs/a"), ("-", None))
+    ]
+    assert texts == ["old", "a", "b", "a", "old"]
+    assert digest(request_facts({"model": "m"}, REQUEST)) == digest(request_facts({"model": "m"}, REQUEST, None))
+    cache = CallCache(path)
+    assert {(each.served_as, each.answers) for each in cache.counts()} == {(None, 1), ("runs/a", 1), ("runs/b", 1)}
+    cache.close()
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"root": "runs/a", "created": 1}, "runs/a"),
+        ({"root": "runs/lora", "parent": "tiny"}, "runs/lora on tiny"),
+        ({"root": MODEL, "owned_by": "vllm"}, MODEL),
+        ({"root": MODEL, "owned_by": "sglang"}, None),
+        ({"created": 1686935002, "owned_by": "openai"}, None),
+        ({"root": None}, None),
+        ({"root": 7}, None),
+        ({"root": "r" * 10_000}, "r" * 1000),
+    ],
+)
+def test_what_a_server_says_of_its_checkpoint(
+    entry: dict[str, Any], told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked once a connection; one warning a server where it says nothing and no revision does."""
+
+    async def ask_twice(model: OpenAIModel) -> list[str | None]:
+        try:
+            return [await model.served_as() for _ in range(2)]
+        finally:
+            await model.aclose()
+
+    with served() as server:
+        server.about_model = entry
+        service = Service(base_url=server.url, cache="")
+        for _ in range(2):
+            assert asyncio.run(ask_twice(OpenAIModel(MODEL, None, service))) == [told, told]
+        assert len(caplog.records) == (told is None)
+        assert all(server.url in each.getMessage() and "--revision" in each.getMessage() for each in caplog.records)
+        caplog.clear()
+    with served() as server:
+        server.about_model = entry
+        assert asyncio.run(ask_twice(OpenAIModel(MODEL, "r1", Service(base_url=server.url)))) == [told, told]
+        assert not caplog.records
+
+
+def test_what_the_asker_cannot_use_is_neither_stored_nor_given_back(tmp_path: Path) -> None:
+    path, plain = tmp_path / "c", replace(REQUEST, role="teacher")
+    picky = replace(plain, usable=lambda answer: answer.text.startswith("{"))
+    texts = [each.text for each in ask(path, FakeModel([ChatAnswer("no"), ChatAnswer("{}")]), picky, picky, picky)]
+    assert texts == ["no", "{}", "{}"]
+    ask(path, FakeModel([ChatAnswer("once kept")]), plain, refresh=True)
+    assert ask(path, FakeModel([ChatAnswer("{1}")]), picky)[0].text == "{1}"
+    assert ask(path, FakeModel([]), plain)[0].text == "{1}"
+
+
 def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
     ask(tmp_path / "c", FakeModel([ChatAnswer("old")]), REQUEST)
     assert ask(tmp_path / "c", FakeModel([ChatAnswer("new")]), REQUEST, refresh=True)[0].text == "new"
@@ -206,7 +276,7 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path:
     assert (usage.requests, usage.cached, usage.tries) == (asked, 0, asked)
     assert usage.cost == pytest.approx(asked * (100 * 1.0 + 20 * 10.0) / 1e6)
     card = (tmp_path / "first" / "dataset" / "README.md").read_text()
-    assert f"| student | {asked} | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
+    assert f"| student | {asked} | 0 | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
 
 
 def test_the_facts_name_every_picture() -> None:

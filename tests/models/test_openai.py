@@ -11,9 +11,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.cli.model_flags import Change
-from pivot.cli.settings import resolve_config
-from pivot.datasets.config import PartConfig, make_config
+from pivot.datasets.config import make_config
 from pivot.datasets.run import Run
 from pivot.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
 from pivot.models import address
@@ -23,6 +21,7 @@ from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
+from pivot.plugins import read_settings
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
@@ -38,15 +37,18 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def ask(server: ChatServer, count: int = 1, **service: Any) -> list[ChatAnswer]:
-    """Ask for so many answers at once."""
+def ask(
+    server: ChatServer, count: int = 1, *, wants_logprobs: bool = False, one_first: bool = False, **service: Any
+) -> list[ChatAnswer]:
+    """Ask for so many answers at once, or for the others after the first one."""
     settings = Service(**{"base_url": server.url, "cache": "", "pause_seconds": 0.01, **service})
 
     async def run() -> list[ChatAnswer]:
         model = OpenAIModel(MODEL, None, settings)
         try:
-            requests = [replace(REQUEST, seed=seed) for seed in range(count)]
-            return await asyncio.gather(*(model.answer(request) for request in requests))
+            requests = [replace(REQUEST, seed=seed, wants_logprobs=wants_logprobs) for seed in range(count)]
+            first = [await model.answer(requests.pop(0))] if one_first else []
+            return first + await asyncio.gather(*(model.answer(request) for request in requests))
         finally:
             await model.aclose()
 
@@ -320,17 +322,61 @@ def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
             pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
 
 
-def test_flags_become_options_and_service_settings() -> None:
-    change = Change("openai", {"model": "m", "temperature": 0.4}, {"base_url": "http://me:pw@h/v1/"})
-    config = resolve_config(None, ["sokoban"], "1", [], {"policy": change})
-    assert config.policy == PartConfig(
-        name="openai", options={"model": "m", "temperature": 0.4}, service={"base_url": "http://h/v1"}
-    )
-    with pytest.raises(ConfigError, match="policy 'scripted' is no model and has no use for these settings: model"):
-        resolve_config(None, ["sokoban"], "1", [], {"policy": Change(None, {"model": "m"}, {})})
+# Fields that a server does not know
+
+
+@pytest.mark.parametrize(
+    ("unknown", "given_up"),
+    [
+        (frozenset({"return_token_ids"}), ("return_token_ids",)),
+        (frozenset({"logprobs"}), ("logprobs", "return_token_ids")),
+        (frozenset({"seed", "max_tokens"}), ("logprobs", "return_token_ids", "seed")),
+    ],
+)
+def test_a_field_is_given_up_when_the_request_is_answered_without_it_and_refused_again_with_it(
+    unknown: frozenset[str], given_up: tuple[str, ...]
+) -> None:
+    with served(unknown_fields=unknown) as server:
+        answers = ask(server, 1, wants_logprobs=True) + ask(server, 1)
+        assert answers[0].call["left_out"] == given_up
+        assert answers[0].call["attempts"] + answers[1].call["attempts"] == server.log.requests
+        *_, without, again = server.log.bodies[: answers[0].call["attempts"]]
+        assert not unknown & set(without)
+        assert unknown & set(again)
+        before = server.log.requests
+        assert {answer.call["attempts"] for answer in ask(server, 6, wants_logprobs=True, one_first=True)[1:]} == {1}
+        assert server.log.requests - before == answers[0].call["attempts"] + 5
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+def test_stray_refusals_give_up_no_field(refused: int) -> None:
+    """The first requests are refused whatever they hold; the same ones are then answered with all fields."""
+    with served() as server:
+        server.stray_refusals = refused
+        (answer,) = ask(server, 1, wants_logprobs=True)
+        assert answer.call["left_out"] == ()
+        assert answer.logprobs and answer.token_ids
+        assert answer.call["attempts"] == server.log.requests == 2 * refused + 1
+        assert {"logprobs", "return_token_ids", "seed", "max_tokens"} <= set(server.log.bodies[-1])
 
 
 # Credentials
+
+
+def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.KEY_VARIABLE, KEY)
+    with served(key="Bearer teachers-own-key") as server:
+        with pytest.raises(ConfigError, match="TEACHER_KEY is to hold the key of a model server, but is not set"):
+            ask(server, key_variable="TEACHER_KEY")
+        monkeypatch.setenv("TEACHER_KEY", "teachers-own-key")
+        assert ask(server, key_variable="TEACHER_KEY")
+        monkeypatch.setenv("TEACHER_KEY", "not-the-teachers-key")
+        with pytest.raises(ConfigError, match="set TEACHER_KEY to a key that it takes") as refused:
+            ask(server, key_variable="TEACHER_KEY")
+        assert "not-the-teachers-key" not in str(refused.value)
+    with pytest.raises(ConfigError, match="name of an environment variable") as wrong:
+        read_settings(Service, {"key_variable": KEY}, "")
+    assert KEY not in str(wrong.value)
 
 
 def test_a_login_in_the_address_is_used_and_kept_nowhere() -> None:

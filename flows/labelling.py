@@ -1,0 +1,197 @@
+"""The label stage of a writer that waits for a model: all shards in one event loop of this process.
+
+As with rollouts, one loop keeps all of the model's slots full, and ``max_concurrency`` holds for the whole run.
+Solvers, pictures, provers and filters work beside it, in the workers of the run: a shard is certified shortly before
+the loop has room for its requests, and judged and written when the last of them is answered. Receipts are those of a
+pool.
+
+When the run has to stop, shards that hold answers are written as they are, with their other labels as ``unanswered``:
+the next run asks for these alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..datasets.config import Shard
+from ..datasets.inputs import LABEL
+from ..datasets.progress import Reporter
+from ..datasets.run import Run
+from ..errors import ServerGoneError
+from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
+from ..rollouts.episode import ENDS_THE_RUN
+from ..rollouts.steady import run_steadily
+from .engines.local import WorkerPool, worker_deaths
+from .stages import LabelJob, ShardResult, label_job, store_labels
+
+Result = TypeVar("Result")
+
+AHEAD_BYTES = 256_000_000
+"""Most pictures that wait for a place; collages of renders are a megabyte each."""
+
+
+class Beforehand:
+    """Shards that workers certify while others are still rolled out, so that the model never waits for the first."""
+
+    def __init__(self, root: Path, run: Run, pool: WorkerPool) -> None:
+        """Certify as many as ``pool`` has workers, if the writer is one that asks about all shards in one loop."""
+        self._root, self._run, self._pool = root, run, pool
+        self._most = pool.workers if isinstance(run.writer(), ConcurrentWriter) else 0
+        self.jobs: dict[Shard, Future[LabelJob | ShardResult]] = {}
+
+    def begin(self, shard: Shard) -> None:
+        """Certify a shard whose rollouts are stored."""
+        if len(self.jobs) < self._most:
+            self.jobs[shard] = self._pool.beside(label_job, self._root, self._run, shard)
+
+
+def label_served(
+    root: Path,
+    run: Run,
+    pool: WorkerPool,
+    reporter: Reporter,
+    beforehand: Beforehand | None = None,
+    like: int | None = None,
+) -> list[ShardResult]:
+    """Label all shards, in any order; ``reporter`` hears of every shard.
+
+    Guidance of label version ``like`` is kept where it still answers.
+
+    Raises:
+        ServerGoneError: the model answers nobody any more; what is answered is stored, the next run goes on.
+        StoreError: rollouts cannot be read, labels not written, or a worker died.
+        ConfigError, PluginError: the model cannot be used with these settings.
+    """
+    shards, rollouts = run.config.shards(), run.config.rollouts
+    reporter.start(LABEL, sum(shard.stop - shard.first for shard in shards) * rollouts)
+    results: list[ShardResult] = []
+
+    def receive(result: ShardResult) -> None:
+        results.append(result)
+        reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
+
+    begun = beforehand.jobs if beforehand else {}
+    shards.sort(key=lambda shard: shard not in begun)
+    run_steadily(_Labelling(root, run, pool, receive, begun, like).run(shards))
+    reporter.finish(LABEL)
+    return results
+
+
+class _Labelling:
+    """The state of one :func:`label_served`."""
+
+    def __init__(
+        self,
+        root: Path,
+        run: Run,
+        pool: WorkerPool,
+        receive: Callable[[ShardResult], None],
+        begun: Mapping[Shard, "Future[LabelJob | ShardResult]"],
+        like: int | None,
+    ) -> None:
+        self._like = like
+        self._root, self._run, self._pool, self._receive, self._begun = root, run, pool, receive, begun
+        self._writer: ConcurrentWriter = run.writer()  # pyright: ignore[reportAttributeAccessIssue]
+        self._waiting: deque[tuple[LabelJob, int, PreparedRequest]] = deque()
+        self._waiting_bytes = 0
+        self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
+        self._open: dict[Shard, LabelJob] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._certifying: set[asyncio.Task[None]] = set()
+        self._storing: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._error: BaseException | None = None
+
+    async def run(self, shards: list[Shard]) -> None:
+        """Label the shards as the model can take them, until all are written."""
+        try:
+            await self._label(deque(shards))
+        except BaseException as error:
+            await self._abandon(error)
+            raise
+        finally:
+            await self._writer.aclose()
+
+    async def _label(self, shards: deque[Shard]) -> None:
+        while self._error is None:
+            while shards and len(self._certifying) < self._pool.workers and self._wants_more:
+                self._watch(self._certify(shards.popleft()), self._certifying)
+            while self._waiting and len(self._asking) < self._writer.in_flight:
+                self._watch(self._ask(*self._next()), self._asking)
+            if not (shards or self._certifying or self._asking or self._storing):
+                return
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._error
+
+    @property
+    def _wants_more(self) -> bool:
+        """Whether another shard should be certified, so that no answer waits for the next request."""
+        return len(self._waiting) <= self._writer.in_flight and self._waiting_bytes < AHEAD_BYTES
+
+    def _next(self) -> tuple[LabelJob, int, PreparedRequest]:
+        item = self._waiting.popleft()
+        self._waiting_bytes -= item[2].picture.byte_size
+        return item
+
+    async def _certify(self, shard: Shard) -> None:
+        begun = self._begun.get(shard) or self._pool.beside(label_job, self._root, self._run, shard, self._like)
+        job = await self._ended(begun)
+        if isinstance(job, ShardResult):
+            self._receive(job)
+            return
+        self._open[shard], self._left[shard] = job, len(job.prepared)
+        for place, prepared in job.prepared.items():
+            self._waiting.append((job, place, prepared))
+            self._waiting_bytes += prepared.picture.byte_size
+        if not job.prepared:
+            self._hand_on(shard)
+
+    async def _ask(self, job: LabelJob, place: int, prepared: PreparedRequest) -> None:
+        job.guidance[place] = await self._writer.answer(prepared)
+        self._left[job.shard] -= 1
+        if self._left[job.shard] == 0:
+            self._hand_on(job.shard)
+
+    def _hand_on(self, shard: Shard) -> None:
+        self._watch(self._store(self._open.pop(shard)), self._storing)
+
+    async def _store(self, job: LabelJob) -> None:
+        done = replace(job, prepared={})
+        self._receive(await self._ended(self._pool.beside(store_labels, self._root, self._run, done)))
+
+    async def _ended(self, work: "Future[Result]") -> Result:
+        with worker_deaths():
+            return await asyncio.wrap_future(work)
+
+    def _watch(self, work: Coroutine[Any, Any, None], group: set[asyncio.Task[None]]) -> None:
+        """Keep ``work`` in ``group`` until it has ended; its first error ends the run."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            group.discard(task)
+            error = None if task.cancelled() else task.exception()
+            self._error = self._error or error
+            self._changed.set()
+
+        task = asyncio.create_task(work)
+        group.add(task)
+        task.add_done_callback(ended)
+
+    async def _abandon(self, error: BaseException) -> None:
+        """Ask nobody any more; write what is worth keeping."""
+        for task in (*self._asking, *self._certifying):
+            task.cancel()
+        await asyncio.gather(*self._asking, *self._certifying, *self._storing, return_exceptions=True)
+        if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
+            return  # the disk or the program is the trouble
+        reason = str(error) if isinstance(error, ServerGoneError) else "the run was stopped"
+        for job in self._open.values():
+            if any(place in job.guidance for place in job.prepared):
+                for place, prepared in job.prepared.items():
+                    unasked = Guidance("", Objection(UNANSWERED, reason), prompt=prepared.prompt)
+                    job.guidance.setdefault(place, unasked)
+                store_labels(self._root, self._run, replace(job, prepared={}))

@@ -1,0 +1,64 @@
+"""The failures that a writer is met with before a run: a box of Sokoban that is pushed against the wall above it."""
+
+from ... import plugins
+from ...environments.base import PivotEnv
+from ...images import encode_png, frame_id
+from ...rollouts.policies.example import EPISODE, ROOM
+from ...solvers.base import Certificate, Verdict
+from ..analyzer import analyzer_prompt
+from ..base import FailedEpisode, GuidanceRequest
+
+LOST = ("down", "right", "up", "up")
+ENDS = (
+    ("left", "left", "down", "down", "right"),
+    ("right", "right", "down", "left", "down"),
+    ("left", "down", "left", "down", "up"),
+)
+"""What was done after it. A model may fail at one of them by chance."""
+VERDICT = Verdict(
+    pivot_step=3,
+    failure_mode="deadlock",
+    certificate=Certificate(
+        kind="exact",
+        unit="moves",
+        budget_before=6,
+        budget_after=5,
+        before=6,
+        after=None,
+        reachable_after=False,
+    ),
+    witness=("left", "up", "right", "up", "right", "down"),
+    feasible_actions=("left",),
+)
+"""What the solver says of it, which takes a minute to compile where it never ran."""
+
+
+def example_request(number: int) -> GuidanceRequest:
+    """Play an episode, that of ``ENDS[number]``, and return what is asked about it."""
+    actions = LOST + ENDS[number]
+    env: PivotEnv = plugins.load("environments", "sokoban").from_settings({})
+    frame, _ = env.reset(options={"state": ROOM})
+    frames, shown, rewards, infos = {frame_id(frame): encode_png(frame)}, [frame_id(frame)], [], []
+    for action in actions:
+        frame, reward, _, _, info = env.step(env.encode_action(action))
+        frames[frame_id(frame)] = encode_png(frame)
+        shown.append(frame_id(frame))
+        rewards.append(float(reward))
+        infos.append({key: info[key] for key in env.profile.log_fields if key in info})
+    episode = FailedEpisode(
+        episode_id=EPISODE,
+        env=env.profile.name,
+        env_version=env.profile.version,
+        env_config=env.config.decisive(),
+        task_id=EPISODE,
+        instruction="",
+        initial_state=ROOM,
+        horizon=env.config.horizon,
+        actions=actions,
+        payloads=[None] * len(actions),
+        rewards=rewards,
+        infos=infos,
+        action_valid=[True] * len(actions),
+        frame_ids=shown,
+    )
+    return GuidanceRequest(env.profile, episode, VERDICT, analyzer_prompt(env.profile, episode), frames=frames)

@@ -1,0 +1,177 @@
+"""What a model server says is shown as it is by every command, and does nothing: its replies, guidance and errors."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+import typer
+from pivot.cli import app
+from pivot.cli.console import out, show_error
+from pivot.cli.results import show_result
+from pivot.datasets.store import Store
+from pivot.flows.pipeline import result_of
+from pivot.tests.cli.command_line import error_of
+from pivot.tests.cli.test_hostile_text import HOSTILE
+from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import pivot as command
+from pivot.tests.flows.test_writers import coach
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
+from typer.testing import CliRunner
+
+LINK = "see https://evil.invalid/[link=https://evil.invalid]here[/link]"
+TEXT = f"{LINK} {HOSTILE}"
+QUICK = {"tries": 1, "pause_seconds": 0.01, "longest_pause": 0.02, "patience_seconds": 5.0}
+
+
+def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
+    """Acts, and says more than it should, in every field that is kept."""
+    reply = walker(body)
+    return reply | {"text": f"<think>{TEXT}</think>{reply['text']}", "finish_reason": HOSTILE[:30]}
+
+
+def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
+    """Declines, writes no JSON, or puts signs of its own into the text that becomes guidance."""
+    number = number_of(json.dumps(body["messages"])) % 4
+    if number == 0:
+        return {"text": "", "message": {"refusal": TEXT}}
+    if number == 1:
+        return {"text": TEXT}
+    fields = json.loads(coach(body)["text"]) if coach(body)["text"].startswith("{") else {}
+    return {"text": json.dumps(fields | {"avoid": f"Avoid [bold]that[/] \x1b[31m.\r\n✓ {LINK}"})}
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ChatServer, ChatServer]]:
+    """A store of hostile replies, guidance and errors, its call cache beside it, and the servers that gave them."""
+    folder = tmp_path_factory.mktemp("talkative")
+    with served(hostile_player) as player, served(hostile_coach) as writer:
+        player.about_model = writer.about_model = {"root": TEXT, "parent": HOSTILE}
+        player.refusal, player.fault = TEXT, lambda key, tried: "422" if number_of(key) % 7 == 0 else None
+        services = [QUICK | {"cache": str(folder / "calls.sqlite"), "base_url": each.url} for each in (player, writer)]
+        policy, teacher = ({"name": "openai", "options": {"model": MODEL}, "service": each} for each in services)
+        pivot.build(config_of({"sokoban": 2}, rollouts=4, policy=policy, teacher=teacher), folder / "store")
+        yield folder, player, writer
+
+
+def obeys_nothing(output: str) -> None:
+    """No control character, no line that a stranger began; what would be one is spelled."""
+    for character in output:
+        assert character.isprintable() or character == "\n", f"{character!r} in {output!r}"
+    assert not re.search(r"^\s*✓ (all is well|see)", output, re.MULTILINE), output
+
+
+def shown(*arguments: str | Path) -> str:
+    """What a command shows, with the line of an error that ends it."""
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        assert isinstance(result.exception, pivot.PivotError), result.exception
+        with out.capture() as caught:
+            out.print(str(result.exception))
+        result_text = result.output + caught.get()
+    else:
+        result_text = result.output
+    obeys_nothing(result_text)
+    return result_text
+
+
+COMMANDS = (
+    ("stats STORE", "sokoban"),
+    ("stats STORE --sql SQL", r"[bold red]b[/] \x1b[2J"),
+    ("peek STORE", "sokoban"),
+    ("verify STORE --workers 1", "STORE holds"),
+    ("compare STORE STORE", "(old) against"),
+    ("cache CACHE --last 50", r"[bold red]b[/] \x1b[2J"),
+    ("probe STORE --arm no_hint --workers 1", "Suffix lift"),
+    ("report STORE --out REPORT", "open it"),
+    ("plot STORE --out PLOTS", "wrote to"),
+)
+
+
+@pytest.mark.parametrize(("line", "says"), COMMANDS, ids=[line.partition(" ")[0] for line, _ in COMMANDS])
+def test_every_command_that_reads_a_store(
+    talkative: tuple[Path, ChatServer, ChatServer],
+    line: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(out, "width", 4000)
+    folder = talkative[0]
+    sql = "select response, finish_reason from steps union all select error, '' from episodes"
+    places = {"STORE": str(folder / "store"), "CACHE": str(folder / "calls.sqlite"), "SQL": sql}
+    places |= {"REPORT": str(tmp_path / "report"), "PLOTS": str(tmp_path / "plots")}
+    assert says.replace("STORE", places["STORE"]) in shown(*(places.get(word, word) for word in line.split()))
+
+
+def test_peek_at_every_episode(talkative: tuple[Path, ChatServer, ChatServer]) -> None:
+    """Failures with guidance, with a refusal in its place, and episodes that a server's error ended."""
+    root = talkative[0] / "store"
+    episodes = pivot.load_store(root).episodes.collect()
+    assert set(episodes["status"]) == {"complete", "error"}
+    texts = [shown("peek", root, name) for name in episodes["episode_id"]]
+    assert any("https://evil.invalid/[link=https://evil.invalid]here[/link]" in text for text in texts)
+
+
+def test_doctor(talkative: tuple[Path, ChatServer, ChatServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, player, _ = talkative
+    monkeypatch.setattr(out, "width", 4000)
+    said = shown("doctor", "--base-url", player.url, "--model", MODEL)
+    assert r"[bold red]b[/] \x1b[2J" in said
+    assert LINK in said
+    monkeypatch.setattr(player, "models", [TEXT])
+    assert LINK in shown("doctor", "--base-url", player.url, "--model", MODEL)
+
+
+def test_errors_of_build_and_relabel(
+    talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = talkative[0] / "store"
+    with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
+        server.refusal = TEXT
+        part = {"name": "openai", "options": {"model": MODEL}, "service": {"cache": "", "base_url": server.url}}
+        with pytest.raises(pivot.PivotError) as refused:
+            pivot.build(config_of(1, policy=part), tmp_path / "new")
+        address = ["--teacher-model", MODEL, "--teacher-base-url", server.url, "--no-cache"]
+        for error in (refused.value, error_of("relabel", root, "--workers", "1", "--teacher-revision", "2", *address)):
+            assert LINK in str(error)
+            show_error(str(error))
+            said = capsys.readouterr().err
+            obeys_nothing(said)
+            assert said.count("\n") == 1
+
+
+def test_what_a_build_says_at_its_end(
+    talkative: tuple[Path, ChatServer, ChatServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = result_of(Store.open(talkative[0] / "store"))
+    assert result is not None
+    with pytest.raises(typer.Exit):  # some episodes are owed
+        show_result(result)
+    said = capsys.readouterr().out
+    obeys_nothing(said)
+    assert "Models" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("refusing", [True, False])
+def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, *, refusing: bool) -> None:
+    """With the flow engine, worker processes and their logs."""
+    _, player, writer = talkative
+    with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
+        server.refusal = TEXT
+        first = server if refusing else player
+        one, other = (["--model", MODEL, "--base-url", each.url] for each in (first, writer))
+        teacher = [
+            "--teacher",
+            "openai",
+            *(f"--teacher-{word[2:]}" if word.startswith("--") else word for word in other),
+        ]
+        line = ["build", "sokoban", "--tasks", "1", "--rollouts", "4", "--out", str(tmp_path / "store"), "--no-cache"]
+        build = command(*line, "--policy", "openai", *one, *teacher)
+    obeys_nothing(build.stdout + build.stderr)
+    assert ("Models" in build.stdout) != refusing
+    assert build.stderr.count("error: ") == refusing

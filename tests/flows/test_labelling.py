@@ -1,0 +1,208 @@
+"""Labels of a writer behind a server: one loop asks about all shards, whatever fails, stops or is killed meanwhile."""
+
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pivot
+import polars as pl
+import pytest
+from pivot import plugins
+from pivot.datasets import run as runs
+from pivot.datasets.store import load_store
+from pivot.errors import ServerGoneError
+from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
+from pivot.labeling.writers import model as writer_model
+from pivot.labeling.writers import prompt as writer_prompt
+from pivot.plugins import Settings
+from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of
+from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
+from pivot.tests.flows.test_writers import coach
+from pivot.tests.flows.victim import Victim
+from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, served, walker
+
+NEVER_HANG = tuple(kind for kind in FAULTS if kind != "hang")
+
+
+def both(body: dict[str, Any]) -> dict[str, Any]:
+    """Plays and teaches."""
+    return coach(body) if "response_format" in body else walker(body)
+
+
+def part(server: ChatServer, **service: Any) -> dict[str, Any]:
+    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url, **service}}
+
+
+def restart(server: ChatServer, answered: int) -> threading.Thread:
+    """Restart a server when it has answered so many requests."""
+
+    def wait_and_restart() -> None:
+        while server.log.answered < answered:
+            time.sleep(0.01)
+        server.stop()
+        time.sleep(0.3)
+        server.start()
+
+    thread = threading.Thread(target=wait_and_restart, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], int, int]:
+    """Tables of a run without faults, its requests for replies and those for guidance."""
+    root = tmp_path_factory.mktemp("whole") / "store"
+    with served(both) as server:
+        pivot.build(config_of(TASKS, rollouts=4, policy=part(server), teacher=part(server)), root)
+    calls = load_store(root).calls.collect()
+    teacher = calls.filter(pl.col("role") == "teacher").height
+    return tables_of(root), calls.height - teacher, teacher
+
+
+TASKS = {"sokoban": 3, "frozenlake": 3}
+"""A level a shard."""
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
+    workers: int, whole: tuple[dict[str, str], int, int], tmp_path: Path
+) -> None:
+    tables, replies, texts = whole
+    with served(both, fault=one_in_three(NEVER_HANG), slots=8, latency=0.01) as server:
+        # One restart while episodes are played, and one while guidance is written.
+        restarts = restart(server, replies // 2), restart(server, replies + texts // 3)
+        config = config_of(
+            TASKS,
+            rollouts=4,
+            policy=part(server, max_concurrency=6, request_seconds=5.0),
+            teacher=part(server, max_concurrency=3, request_seconds=5.0),
+        )
+        result = pivot.build(config, tmp_path, workers=workers)
+        again = 0
+        while (result.owed or result.unanswered) and again < 5:
+            result, again = pivot.build(config, tmp_path, workers=workers), again + 1
+        for each in restarts:
+            each.join(30)
+            assert not each.is_alive()
+        assert len(server.log.faults) >= 4
+        assert server.log.most_in_flight <= 6
+    assert tables_of(tmp_path) == tables
+    assert_whole(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp_path: Path) -> None:
+    with served(coach, latency=0.1) as server:
+        config = config_of({"frozenlake": 6}, rollouts=4, teacher=part(server, max_concurrency=5))
+        pivot.build(config, tmp_path, workers=workers)
+        assert server.log.most_in_flight == 5
+        assert server.log.answered > 10
+
+
+def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"collage": 0, "encode_png": 0}
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    async def meet(self: Any) -> None:
+        """Compose no example."""
+
+    monkeypatch.setattr(writer_model.ModelWriter, "meet", meet)
+    counted(writer_prompt, "collage")
+    counted(writer_model, "encode_png")
+    with served(coach) as server:
+        pivot.build(config_of({"frozenlake": 3}, rollouts=6, teacher=part(server)), tmp_path)
+        labels = load_store(tmp_path).labels.collect().height
+        assert server.log.answered > labels > 5, "no answer was asked for again"
+    assert counts == {"collage": labels, "encode_png": labels}
+
+
+def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:
+    with served(coach, slots=4, latency=0.02) as server:
+        config = config_of({"frozenlake": 4}, rollouts=6)
+        teacher = part(server, max_concurrency=4, patience_seconds=1.0)
+        pivot.build(config | {"teacher": teacher}, tmp_path / "whole")
+        half, gone = server.log.answered * 3 // 2, threading.Thread(target=server.stop)
+
+        def vanish(key: str, tried: int) -> None:
+            if server.log.answered >= half and gone.ident is None:
+                gone.start()
+
+        server.fault = vanish
+        with pytest.raises(ServerGoneError, match=r"no answer from http.*finished .* kept.*same command"):
+            pivot.build(config | {"teacher": teacher}, tmp_path / "store")
+        gone.join()
+        assert not (tmp_path / "store/manifest.json").exists()
+        answered, asked = server.log.answered, server.log.answered - half * 2 // 3
+        server.start()
+        result = pivot.build(config | {"teacher": teacher}, tmp_path / "store")
+        again = server.log.answered - answered
+    assert result.unanswered == 0
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    # What was answered is not asked for again, though nothing was cached; only what was in flight is.
+    assert again <= half * 2 // 3 - asked + 2 * 4
+    assert_whole(tmp_path / "store")
+
+
+@pytest.mark.xdist_group("kill")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_with_the_labels_that_it_wrote(
+    victim: Victim, tmp_path: Path, how: signal.Signals
+) -> None:
+    root = tmp_path / "store"
+    with served(coach, slots=4) as server:
+        config = config_of({"frozenlake": 4}, rollouts=6, teacher=part(server, max_concurrency=4))
+        pivot.build(config, tmp_path / "whole")
+        asked = server.log.answered
+        victim.run("build", root, config, die_at="/.receipts/label-v1/frozenlake/00001.json", how=how)
+        assert (root / ".receipts/label-v1/frozenlake/00000.json").exists()
+        assert not (root / "manifest.json").exists()
+        assert_nothing_is_torn(root)
+        answered = server.log.answered
+        assert pivot.build(config, root).unanswered == 0
+        assert 0 < server.log.answered - answered < asked
+    assert tables_of(root) == tables_of(tmp_path / "whole")
+    assert_whole(root)
+
+
+class Telegrapher(GuidanceWriter):
+    """A third party's writer that waits for something of its own, and knows of no loop."""
+
+    name = "telegrapher"
+    config_type: ClassVar[type[Settings]] = Settings
+    served: ClassVar[bool] = True
+    asked: ClassVar[list[int]] = []
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
+        self.asked.append(len(requests))
+        return [Guidance(f"At step {request.verdict.pivot_step}, think.") for request in requests]
+
+
+def test_a_third_partys_writer_that_only_writes_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs.Run, "writer", lambda self: Telegrapher(Settings()))
+    pivot.build(config_of({"frozenlake": 2}), tmp_path)
+    labels = load_store(tmp_path).labels.collect()
+    assert set(labels["teacher"]) == {"telegrapher"}
+    assert sum(Telegrapher.asked) == labels.height > 0
+    assert labels["failure_reason"].str.ends_with("think.").all()
+
+
+@pytest.mark.parametrize("env", plugins.names("environments"))
+def test_what_a_request_holds_travels_between_processes(env: str) -> None:
+    profile = plugins.load("environments", env).profile
+    assert pickle.loads(pickle.dumps(profile)) == profile

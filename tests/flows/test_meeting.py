@@ -1,0 +1,259 @@
+"""What is wrong with a server is told in seconds and in one message, before anything is rolled out."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot import plugins
+from pivot.datasets.store import load_store
+from pivot.errors import CacheError, ConfigError, PivotError, ServerGoneError
+from pivot.labeling.writers.example import ENDS, VERDICT, example_request
+from pivot.models import address, cache
+from pivot.models.openai import model as openai_model
+from pivot.tests.flow_runs import assert_whole, config_of, error_lines
+from pivot.tests.flow_runs import pivot as command
+from pivot.tests.flows.test_labelling import both
+from pivot.tests.flows.test_served_faults import QUICK, tables_of
+from pivot.tests.models.chat_server import MODEL, ChatServer, pictures_of, served
+
+SECONDS = 10.0
+
+
+def part(url: str, **changes: Any) -> dict[str, Any]:
+    """A model at an address, with as much patience as by default."""
+    options = {"model": changes.pop("model", MODEL)}
+    return {"name": "openai", "options": options, "service": {"base_url": url, "cache": "", **changes}}
+
+
+def no_pictures(body: dict[str, Any]) -> str | None:
+    return "this model reads text only" if pictures_of(body) else None
+
+
+def blind(body: dict[str, Any]) -> dict[str, Any]:
+    """Drops pictures, and counts the tokens of the rest."""
+    texts = [part["text"] for message in body["messages"] for part in message["content"] if part["type"] == "text"]
+    return both(body) | {"prompt_tokens": 20 + sum(map(len, texts)) // 4}
+
+
+def prose(body: dict[str, Any]) -> dict[str, Any]:
+    return {"text": "Look where you push."}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong with a server, or with what is said of it."""
+
+    message: str
+    error: type[PivotError] = ConfigError
+    server: dict[str, Any] = field(default_factory=dict)
+    change: Callable[[dict[str, Any], Path], Any] = lambda part, folder: None
+    """Makes the mistake in a part of the config."""
+    roles: tuple[str, ...] = ("policy", "teacher")
+
+
+def elsewhere(suffix: str) -> Callable[[dict[str, Any], Path], Any]:
+    def change(part: dict[str, Any], folder: Path) -> None:
+        part["service"]["base_url"] += suffix
+
+    return change
+
+
+def nobody(part: dict[str, Any], folder: Path) -> None:
+    part["service"]["base_url"] = "http://127.0.0.1:9/v1"
+
+
+def cached_in_a_file(part: dict[str, Any], folder: Path) -> None:
+    (folder / "file").write_text("not a folder")
+    part["service"]["cache"] = str(folder / "file" / "calls.sqlite")
+
+
+def cached_in_garbage(part: dict[str, Any], folder: Path) -> None:
+    (folder / "calls.sqlite").write_bytes(b"no database at all" * 1000)
+    part["service"]["cache"] = str(folder / "calls.sqlite")
+
+
+MISTAKES = {
+    "nobody there": Mistake(r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody),
+    "wrong path": Mistake(r"/v1/v2/chat/completions is not there for model", change=elsewhere("/v2")),
+    "wrong key": Mistake(r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}),
+    "unknown model": Mistake(
+        r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
+    ),
+    "no pictures": Mistake(r"takes text, but no picture.*this model reads text only", server={"refuses": no_pictures}),
+    "pictures dropped": Mistake(r"drops pictures without a word", server={"reply": blind}),
+    "no JSON": Mistake(
+        r"answers no JSON where guidance is asked for.*structured output",
+        server={"reply": prose, "unknown_fields": frozenset({"response_format"})},
+        roles=("teacher",),
+    ),
+    "always an error": Mistake(
+        r"no answer from http.* tries \(last: status 500: status 500 on purpose\)",
+        ServerGoneError,
+        server={"fault": lambda key, tried: "500"},
+    ),
+    "no credit": Mistake(r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}),
+    "cache under a file": Mistake(r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file),
+    "corrupt cache": Mistake(r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage),
+}
+CASES = [(name, role) for name, mistake in MISTAKES.items() for role in mistake.roles]
+
+
+@pytest.mark.parametrize(("name", "role"), CASES, ids=[f"{role}: {name}" for name, role in CASES])
+def test_a_wrong_set_up_stops_the_run_before_anything_is_made(name: str, role: str, tmp_path: Path) -> None:
+    mistake = MISTAKES[name]
+    with (
+        served(both, notes_meetings=True) as good,
+        served(**{"reply": both, "notes_meetings": True} | mistake.server) as bad,
+    ):
+        parts = {each: part(bad.url if each == role else good.url) for each in ("policy", "teacher")}
+        mistake.change(parts[role], tmp_path)
+        started = time.monotonic()
+        with pytest.raises(mistake.error, match=f"^{role}: .*{mistake.message}") as stopped:
+            pivot.build(config_of(2, **parts), tmp_path / "store")
+        assert time.monotonic() - started < SECONDS
+        assert good.log.requests <= 6
+    assert "\n" not in str(stopped.value)
+    if role == "teacher":
+        assert " --model" not in str(stopped.value) and " --base-url" not in str(stopped.value)
+    assert not (tmp_path / "store" / "run.json").exists()
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
+def test_the_policy_is_told_of_before_the_teacher(tmp_path: Path) -> None:
+    with served(both, key="Bearer other") as server, pytest.raises(ConfigError, match=r"^policy: "):
+        pivot.build(config_of(1, policy=part(server.url), teacher=part(server.url)), tmp_path)
+
+
+def test_a_key_with_a_line_end_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.KEY_VARIABLE, "sk-secret\n")
+    with (
+        served(both, notes_meetings=True) as server,
+        pytest.raises(ConfigError, match="OPENAI_API_KEY holds a line end"),
+    ):
+        pivot.build(config_of(1, policy=part(server.url)), tmp_path)
+    assert server.log.requests == 0
+
+
+def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 0.5)
+
+    async def run() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server:
+            await asyncio.to_thread(pivot.build, config_of(1, teacher=part(url)), tmp_path)
+
+    with pytest.raises(ServerGoneError, match=r"^teacher: .*took a connection and said nothing"):
+        asyncio.run(run())
+
+
+def test_the_command_ends_with_one_line(tmp_path: Path) -> None:
+    arguments = ["build", "frozenlake", "--out", tmp_path / "store", "--tasks", "2"]
+    with served(both, key="Bearer other") as server:
+        teacher = ["--teacher", "openai", "--teacher-model", MODEL, "--teacher-base-url", server.url]
+        started = time.monotonic()
+        (line,) = error_lines(command(*arguments, *teacher, env={"XDG_CACHE_HOME": str(tmp_path)}))
+        assert time.monotonic() - started < 2 * SECONDS  # with the start of Python
+    assert line.startswith("error: teacher: ") and "refuses the credentials" in line
+
+
+def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
+    with served(both, notes_meetings=True) as server:
+        config = config_of(2, policy=part(server.url), teacher=part(server.url))
+        pivot.build(config, tmp_path)
+        asked = server.log.requests
+        assert asked > 20
+        assert pivot.build(config, tmp_path).already_complete
+        assert server.log.requests == asked
+    # Without the server: an export is made anew.
+    (tmp_path / "manifest.json").unlink()
+    for receipt in (tmp_path / ".receipts").glob("export*/*/*.json"):
+        receipt.unlink()
+    assert not pivot.build(config, tmp_path).already_complete
+    # A level more is work for both.
+    with pytest.raises(ServerGoneError, match=r"^policy: "):
+        pivot.build(config | {"environments": {"sokoban": {"tasks": 3, "settings": {}}}}, tmp_path)
+
+
+def test_the_example_is_what_the_solver_says() -> None:
+    for number in range(len(ENDS)):
+        request = example_request(number)
+        (verdict,) = plugins.load("solvers", "sokoban")().certify([request.episode.case()])
+        assert verdict == request.verdict == VERDICT
+
+
+# Run-ending errors
+
+
+def balance(server: ChatServer, answers: int) -> Callable[[str, int], str | None]:
+    """Pays for so many answers from now on."""
+    end = server.log.answered + answers
+    return lambda key, tried: "402" if server.log.answered >= end else None
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+@pytest.mark.parametrize("at_a_time", [4, 256])
+def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, at_a_time: int, tmp_path: Path) -> None:
+    tasks = {"sokoban": 6} if role == "policy" else {"frozenlake": 20}
+    with served(both) as server:
+        service = {**QUICK, "base_url": server.url, "max_concurrency": at_a_time}
+        config = config_of(tasks, rollouts=8, **{role: {**part(server.url), "service": service}})
+        pivot.build(config, tmp_path / "whole")
+        whole = server.log.answered
+        assert whole > 130
+        server.fault = balance(server, 100)
+        started = time.monotonic()
+        with pytest.raises(
+            ServerGoneError, match=r"refused 24 requests .* 402 on purpose.*finished .* kept.*same comm"
+        ):
+            pivot.build(config, tmp_path / "store")
+        assert time.monotonic() - started < SECONDS
+        before = server.log.answered
+        server.fault = lambda key, tried: None
+        assert pivot.build(config, tmp_path / "store").owed == 0
+        if at_a_time == 4 or role == "teacher":  # what was finished is not asked for again
+            assert server.log.answered - before < whole - 40
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    assert_whole(tmp_path / "store")
+
+
+def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
+    arguments = ["build", "sokoban", "--out", tmp_path / "store", "--tasks", "1", "--no-cache", "--workers", "1"]
+    with served(both) as server:
+        policy = ["--policy", "openai", "--model", MODEL, "--base-url", server.url]
+        server.fault = balance(server, 30)
+        run = command(*arguments, *policy)
+    assert run.returncode == 3, run.stdout + run.stderr
+    said = " ".join(run.stdout.split())
+    assert re.search(r"\d episodes ended in an error, count in no share and are owed", said), said
+    assert re.search(r"the most frequent error, (\d) of \1: PolicyError: http://127.* \(status 402: status 402", said)
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many answers, the disk is full."""
+    put, kept = cache.CallCache.put, 0
+
+    def full(self: Any, *arguments: Any) -> None:
+        nonlocal kept
+        kept += 1
+        if kept > 3:
+            self._error = OSError(28, "No space left on device")
+        put(self, *arguments)
+
+    with served(both) as server:
+        given = {"base_url": server.url, "cache": str(tmp_path / "calls.sqlite"), "max_concurrency": 2}
+        config = config_of({"frozenlake": 3}, **{role: {**part(server.url), "service": {**QUICK, **given}}})
+        with monkeypatch.context() as patch:
+            patch.setattr(cache.CallCache, "put", full)
+            with pytest.raises(CacheError, match=r"cannot write the call cache .*No space left.*--no-cache"):
+                pivot.build(config, tmp_path / "store")
+        assert server.log.answered < 20
+        assert pivot.build(config, tmp_path / "store").owed == 0
+    assert load_store(tmp_path / "store").episodes.collect().height == 12

@@ -1,0 +1,145 @@
+"""A proxy on the way to a model server: its refusals are its own, and its password is in no message."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pivot.cli.server_check import check_server
+from pivot.errors import ConfigError, PivotError, ServerGoneError
+from pivot.models.openai import proxy as proxies
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.openai.proxy import proxy_of
+from pivot.models.service import Service
+from pivot.tests.models.chat_server import MODEL, served
+from pivot.tests.models.test_call_cache import REQUEST
+
+PASSWORD = "pr0xy-passw0rd"
+PLAIN, SECURE = "http://models.invalid/v1", "https://models.invalid/v1"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        for each in (name, name.upper()):
+            monkeypatch.setenv(each, "")
+            monkeypatch.delenv(each)
+
+
+@contextlib.contextmanager
+def proxy(status: int, headers: str = "", body: str = "<html>no way</html>") -> Iterator[int]:
+    """A proxy that gives everybody one answer; the port."""
+    loop, ready, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            head = f"HTTP/1.1 {status} Said\r\n{headers}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write((head + body).encode())
+            await writer.drain()
+        writer.close()
+
+    async def listen() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        ports.append(server.sockets[0].getsockname()[1])
+        ready.set()
+
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(listen(), loop).result()
+    yield ports[0]
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def outcome(url: str, **service: Any) -> str:
+    """What a first request says, within the time that a user waits."""
+
+    async def ask() -> None:
+        model = OpenAIModel(MODEL, None, Service(base_url=url, cache="", **service))
+        try:
+            await model.answer(replace(REQUEST))
+        finally:
+            await model.aclose()
+
+    with pytest.raises((ConfigError, ServerGoneError)) as raised:
+        asyncio.run(ask())
+    assert PASSWORD not in str(raised.value)
+    assert PASSWORD not in "".join(finding.found for finding in check_server(url, MODEL))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+@pytest.mark.parametrize(("status", "says"), [(407, "wants a login before it connects to"), (403, "")])
+def test_a_refusal_of_the_proxy_ends_the_run_at_once(
+    url: str, status: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy(status, "X-Squid-Error: ERR_ACCESS_DENIED 0\r\n") as port:
+        monkeypatch.setenv("ALL_PROXY", f"http://me:{PASSWORD}@127.0.0.1:{port}")
+        started = time.monotonic()
+        said = outcome(url)
+        assert time.monotonic() - started < 10
+        assert f"the proxy http://127.0.0.1:{port} (ALL_PROXY) {says or 'refuses to connect to'} {url}" in said
+        assert f"(status {status})" in said
+        assert "NO_PROXY" in said
+        assert "OPENAI_API_KEY" not in said
+        (finding,) = check_server(url, MODEL)
+        assert finding.state == "broken"
+        assert f"the proxy http://127.0.0.1:{port} (ALL_PROXY)" in finding.found
+        assert "NO_PROXY" in finding.advice
+
+
+def test_a_proxy_that_reaches_nobody_is_named_when_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(502) as port:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:{PASSWORD}@127.0.0.1:{port}")
+        said = outcome(SECURE, patience_seconds=0.5)
+        assert f"the proxy http://127.0.0.1:{port} (HTTPS_PROXY) cannot reach it: status 502" in said
+    assert "(HTTPS_PROXY) does not answer" in outcome(SECURE, patience_seconds=0.5)  # it is gone
+
+
+def test_who_answered_in_plain_text_may_not_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page may be the proxy's or that of something before the server; what speaks JSON is the server."""
+    with proxy(403) as port:
+        monkeypatch.setenv("http_proxy", f"127.0.0.1:{port}")
+        assert f"status 403 from the proxy http://127.0.0.1:{port} (HTTP_PROXY), or the server behind it," in outcome(
+            PLAIN
+        )
+    with proxy(403, body='{"error": {"message": "wrong key"}}') as port:
+        monkeypatch.setenv("http_proxy", f"127.0.0.1:{port}")
+        assert "refuses the credentials (status 403: wrong key); set OPENAI_API_KEY" in outcome(PLAIN)
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks4", "ftp"])
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+def test_a_proxy_that_cannot_be_used_is_said_before_anything_is_sent(
+    scheme: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxies, "find_spec", lambda name: None)
+    monkeypatch.setenv("ALL_PROXY", f"{scheme}://me:{PASSWORD}@gate.invalid:1080")
+    with pytest.raises(ConfigError, match=rf"the proxy {scheme}://gate.invalid:1080 \(ALL_PROXY\)") as raised:
+        check_server(url, MODEL)
+    assert PASSWORD not in str(raised.value)
+    assert ("pip install socksio" in str(raised.value)) == scheme.startswith("socks5")
+
+
+def test_another_variable_that_holds_no_address_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"gopher://me:{PASSWORD}@gate.invalid")
+    with pytest.raises(PivotError, match="HTTPS_PROXY or ALL_PROXY holds no address of a proxy") as raised:
+        check_server(PLAIN, MODEL)
+    assert PASSWORD not in str(raised.value)
+
+
+def test_a_server_that_needs_no_proxy_is_reached_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    assert proxy_of("http://127.0.0.1:8000/v1") is not None
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1,.inside")
+    assert [proxy_of(url) for url in ("http://127.0.0.1:8000/v1", "https://a.inside/v1", "http://localhost/v1")] == [
+        None
+    ] * 3
+    with served() as server:
+        assert [finding.state for finding in check_server(server.url, MODEL)][:3] == ["ok"] * 3
