@@ -22,7 +22,7 @@ from ..datasets.inputs import (
     rollout_facts,
     rollout_inputs,
 )
-from ..datasets.parquet import read_table, write_tables
+from ..datasets.parquet import write_tables
 from ..datasets.proof.replay import KeptGuidance, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
@@ -165,7 +165,7 @@ def label_shard(root: Path, run: Run, shard: Shard) -> ShardResult:
     calls = store.label_calls_file(shard)
     if calls is not None:
         tables.append((calls, CALLS, label_call_table(labels)))
-    files = write_tables(store.storage, tables)
+    files = write_tables(store.storage, tables, sparse=True)
     return _done(store, stage, shard, inputs, files, label_facts(rows))
 
 
@@ -174,7 +174,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
     calls = store.label_calls_file(shard)
     known = stored_guidance(
         store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else read_table(store.storage, calls, CALLS).to_pylist(),
+        [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
     )
     return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
@@ -198,7 +198,7 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     tables = dataset_tables(store, shard, sides)
     named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
-    files = write_tables(store.storage, named)
+    files = write_tables(store.storage, named, sparse=True)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 
