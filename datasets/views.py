@@ -78,8 +78,9 @@ def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
     if patterns:
         return f"read_parquet({list(patterns)!r})"
     with duckdb.connect() as connection:
-        types = connection.from_arrow(schema.arrow.empty_table()).types
-    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in zip(schema.names, types, strict=True))
+        connection.register("empty", schema.arrow.empty_table())
+        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
+    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
     return f"(SELECT {', '.join(columns)} WHERE false)"
 
 
