@@ -19,7 +19,7 @@ from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
-from ..errors import PivotError, ReadOnlyError, StoreError
+from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
@@ -79,7 +79,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
             results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter))
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
-    except PivotError:
+    except Exception:
         if fresh and not store.storage.listing(RECEIPTS):
             store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
         raise
