@@ -151,10 +151,9 @@ def row_counts(store: Store, folder: str) -> RowCounts:
 
 
 def _size_category(rows: int) -> str:
-    for bound, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M")):
-        if rows < bound:
-            return name
-    return "n>1M"
+    """Return the hub's word for a number of rows."""
+    bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+    return next((name for bound, name in bounds if rows < bound), "1M<n<10M")
 
 
 def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
