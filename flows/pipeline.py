@@ -5,6 +5,7 @@ reporter. Everything that is done leaves receipts, so the same call again goes o
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,17 +54,31 @@ class BuildResult:
         return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
+Around = Callable[[Storage], AbstractContextManager[None]]
+
+
 def build_store(
-    root: Path, config: RunConfig, execute: Execute, reporter: Reporter, *, refresh: bool = False
+    root: Path,
+    config: RunConfig,
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    refresh: bool = False,
+    around: Around = nullcontext,
 ) -> BuildResult:
-    """Bring the store at ``root`` to what ``config`` asks for.
+    """Bring the store at ``root`` to what ``config`` asks for; what has to be done is done within ``around``.
 
     Raises:
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     Run(config)
-    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh))
+
+    def work(store: Store) -> BuildResult:
+        with around(store.storage):
+            return _make(store, execute, reporter, refresh=refresh)
+
+    return _under_lock(root, config, refresh, work)
 
 
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:

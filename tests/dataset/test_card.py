@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from datasets.utils.metadata import MetadataConfigs
-from huggingface_hub import DatasetCard
+from huggingface_hub import DatasetCard, DatasetCardData
 from PIL import Image
 from pivot.datasets.describe import certificate_text, find_episode, reference_text
 from pivot.datasets.store import Store
@@ -57,7 +57,7 @@ def test_the_hub_can_read_and_show_it(small_store: Path) -> None:
     assert re.fullmatch(r"n<1K|\d+[KMB]?<n<\d+[KMB]", head["size_categories"][0])
     assert re.fullmatch(r"[a-z0-9.-]+", head["license"])
     assert all(re.fullmatch(r"[\w .-]{1,64}", tag) for tag in head["tags"])
-    configs = MetadataConfigs.from_dataset_card_data(card.data)
+    configs = MetadataConfigs.from_dataset_card_data(DatasetCardData(**head))
     assert configs.get_default_config_name() == "all"
     patterns = [name for config in configs.values() for split in config["data_files"] for name in split["path"]]
     for pattern in patterns:
