@@ -51,7 +51,7 @@ def settings(
             raise PluginError(f"unknown plugin {name!r}; registered: {', '.join(sorted(registered))}")
     if not names:
         rows = [[group, ", ".join(plugins.names(group))] for group in _FLAGS]
-        show_table("Plugins with settings", ["group", "names"], [*rows, ["environment variables", TOPIC]])
+        show_table("Plugins with settings", ["group", "names"], [*rows, ["environment", TOPIC]])
         return
     for name in names:
         if name == TOPIC:
