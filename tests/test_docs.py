@@ -39,6 +39,14 @@ def test_the_configuration_page_is_up_to_date() -> None:
     assert config_docs.page() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"), "run: make docs"
 
 
+@pytest.mark.parametrize(
+    ("language", "name"), [("toml", "pyproject.toml"), ("python", "pivot_corridor/environment.py")]
+)
+def test_the_page_shows_the_example_that_is_tested(language: str, name: str) -> None:
+    (shown,) = _blocks(ROOT / "docs" / "extending.md", language)
+    assert shown == (ROOT / "tests/external/corridor" / name).read_text(encoding="utf-8")
+
+
 def test_every_environment_variable_of_ours_is_listed() -> None:
     """Those by which tests and benchmarks are told something are no user's affair, nor is what workers inherit."""
     internal = {"PIVOT_SERVER_LOGINS"}

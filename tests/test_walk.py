@@ -28,6 +28,7 @@ ELSEWHERE = {
     r" --(policy|teacher|base-url) ": "needs a model or its server",
     r" --backend ": "needs a simulator",
     r"serve-command .*\|": "starts a server",
+    r"corridor|sleepwalk": "needs the example of a plugin, which test_external.py takes that way",
     r"^pivot view ": "serves until it is ended",
     r"runs/sokoban-mp": "needs a run of Stage II",
 }
