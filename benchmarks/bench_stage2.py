@@ -1,8 +1,8 @@
 """What hindsight costs an update of Stage II, and what its pictures cost of memory.
 
-The cost: arm ``mp`` against ``vanilla_grpo`` on the same rollouts, by phases of one core; the Analyzer writes as many
-tokens about a failure as the player does in a turn and a half. The memory: scoring and stepping through 1,152 turns
-against one turn for each of their distinct pictures, each in a process of its own that says how large it became.
+The cost: arm ``mp`` against ``vanilla_grpo`` on the same rollouts, full-length Sokoban, by phases of one core. The
+memory: scoring and stepping through 1,152 turns against one turn for each of their distinct pictures, each in a process
+of its own that says how large it became.
 """
 
 import json
@@ -15,11 +15,14 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-ROUNDS = 4
+ROUNDS = 2
 MOST_TIME, MOST_MEMORY = 1.35, 1.2
 TURNS, PICTURES = 1152, 288
-ANALYZER_TOKENS = 12
-"""One and a half replies of the player; at the paper's sizes, 60 to 512 of a turn."""
+REPLY_TOKENS, ANALYZER_TOKENS = 64, 96
+"""Of a turn, and about a failure: one and a half replies."""
+LANGUAGE = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 2}
+VISION = {"hidden_size": 64, "intermediate_size": 176}
+"""Narrower, and attention over the prompt would cost more than everything else, as it does in no model that is used."""
 
 
 def rows() -> list[dict[str, Any]]:
@@ -29,7 +32,9 @@ def rows() -> list[dict[str, Any]]:
 
 def _cost() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        seconds = {arm: _phases(arm, Path(folder)) for arm in ("vanilla_grpo", "mp")}
+        start = Path(folder) / "start"
+        _save_player(start)
+        seconds = {arm: _phases(arm, start, Path(folder)) for arm in ("vanilla_grpo", "mp")}
     ours, baseline = (sum(seconds[arm].values()) for arm in ("mp", "vanilla_grpo"))
     listed = ", ".join(
         f"{name} {seconds['vanilla_grpo'][name]:.2f} -> {value:.2f}" for name, value in seconds["mp"].items()
@@ -37,27 +42,57 @@ def _cost() -> dict[str, Any]:
     return _row("an update with arm mp, against vanilla_grpo on the same rollouts", ours, baseline, MOST_TIME, listed)
 
 
-def _phases(arm: str, folder: Path) -> dict[str, float]:
+def _config(start: Path, **fields: Any) -> Any:
+    """Return the settings of an update of eight episodes of Sokoban, at full length."""
+    from pivot.training.config import make_rl_config  # noqa: PLC0415
+
+    few = {"levels": 12, "prompts": 4, "rollouts": 2, "generate": 16, "updates": ROUNDS, "validation_episodes": 0}
+    long = {"max_tokens": REPLY_TOKENS, "analyzer_tokens": ANALYZER_TOKENS}
+    # No weight moves, so that both arms play the same episodes.
+    still = {"lr": 1e-12, "keep_rollouts": 0, "validate_every": 0, "save_every": 1000}
+    return make_rl_config({"env": "sokoban", "model": str(start), **few, **long, **still, **fields})
+
+
+def _save_player(folder: Path) -> None:
+    """Save a player of random weights, which loses every episode: each turn is distilled, the most that an arm costs.
+
+    Its tokenizer cuts the run's prompts into words, so that texts, pictures and replies take the shares they have.
+    """
+    from pivot.labeling.analyzer import analyzer_text  # noqa: PLC0415
+    from pivot.tests.labeling.episodes import random_failures  # noqa: PLC0415
+    from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: PLC0415
+    from pivot.training.contexts import Hindsight, arm_of, hindsight_text  # noqa: PLC0415
+    from pivot.training.play import first_turns, plan_levels  # noqa: PLC0415
+
+    levels = plan_levels(_config(folder))
+    messages = [message for turn in first_turns(levels, 1) for message in turn.prompt.messages]
+    texts = [part["text"] for message in messages for part in message["content"] if part["type"] == "text"]
+    texts += [analyzer_text(levels.env.profile, failure) for failure in random_failures("sokoban", 8)]
+    shown = arm_of("mp").shows
+    texts += [
+        hindsight_text("sokoban", Hindsight(shown, 3, mode, "", None)) for mode in levels.env.profile.failure_modes
+    ]
+    model, processor = make_vlm(
+        bpe_tokenizer(texts, 4000),
+        most_image_tokens=400,
+        text={"head_dim": 32, **LANGUAGE},
+        vision=VISION,
+        deviation=DEVIATION,
+    )
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+
+
+def _phases(arm: str, start: Path, folder: Path) -> dict[str, float]:
     """Return the least processor seconds of each phase over some updates."""
     torch = import_module("torch")
     torch.set_num_threads(1)
-    from pivot.tests.training.lake import save_grammatical, short  # noqa: PLC0415
     from pivot.training import loop  # noqa: PLC0415
 
-    clock, start = loop.perf_counter, folder / "start"
+    clock = loop.perf_counter
     loop.perf_counter = process_time  # pyright: ignore[reportPrivateImportUsage]
     try:
-        if not start.exists():
-            save_grammatical(start)
-        # No weight moves, so that both arms play the same episodes.
-        settings = {
-            "lr": 1e-12,
-            "updates": ROUNDS,
-            "prompts": 8,
-            "analyzer_tokens": ANALYZER_TOKENS,
-            "keep_rollouts": 0,
-        }
-        loop.train(loop.prepare(short(start, arm=arm, **settings)), folder / arm)
+        loop.train(loop.prepare(_config(start, arm=arm)), folder / arm)
     finally:
         loop.perf_counter = clock  # pyright: ignore[reportPrivateImportUsage]
     text = (folder / arm / "metrics.jsonl").read_text(encoding="utf-8")

@@ -35,6 +35,7 @@ from .engines import (
     Servers,
     VllmEngine,
 )
+from .eye import Eye
 from .hindsight import Batch, Failures, analyze, make_batch
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .loading import load_weights
@@ -186,7 +187,7 @@ class _Run:
             self.frozen = self.writer = prepared.frozen
         elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
-            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), larger)
+            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
         if start is not None:

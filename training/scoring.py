@@ -15,6 +15,7 @@ from ..models.base import image_ids
 from ..models.extras import need
 from ..models.transformers.model import picture_of
 from .encode import EXTRA, EncodedPrompt, Encoder
+from .eye import Eye, Picture
 
 torch: Any = need("torch", EXTRA)
 checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
@@ -64,18 +65,20 @@ class Scorer:
         """Return the tokens of prompt and reply together."""
         return len(self.encoded(row.prompt).ids) + len(row.tokens)
 
-    def __call__(self, model: Any, rows: Sequence[Row]) -> Tensor:
+    def __call__(self, model: Any, rows: Sequence[Row], eye: Eye | None = None) -> Tensor:
         """Return the log-probability of every reply token, row after row, in float32; shape (tokens,).
 
-        A gradient flows where it is enabled. A token whose place a placeholder had is not worth reading.
+        A gradient flows where it is enabled. A token whose place a placeholder had is not worth reading. ``eye`` is the
+        model's and remembers pictures of earlier calls with the same weights; without one, those of this call.
         """
         prompts = [self.encoded(row.prompt) for row in rows]
         device = model.device
         batch = {
             name: each.to(device)
             for name, each in self.encoder.join(prompts, [row.tokens for row in rows]).items()
-            if name != "labels"
+            if name not in ("labels", "pixel_values")
         }
+        pictures = [picture for row, prompt in zip(rows, prompts, strict=True) for picture in pictures_of(row, prompt)]
         places = [
             (number, len(prompt.ids) + place)
             for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
@@ -83,7 +86,9 @@ class Scorer:
         ]
         row_of, column = torch.tensor(places, device=device).unbind(1)
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=self._half):
-            hidden = model.model(**batch, use_cache=False).last_hidden_state[row_of, column - 1]
+            seen = {"image": (eye or Eye(model, kept=0)).look(pictures)} if pictures else None
+            states = model.model(**batch, mm_encoder_outputs=seen, use_cache=False).last_hidden_state
+            hidden = states[row_of, column - 1]
             targets = batch["input_ids"][row_of, column]
             pieces = zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
             return torch.cat([self._chosen(model.get_output_embeddings(), each, chosen) for each, chosen in pieces])
@@ -104,6 +109,14 @@ class Scorer:
         """Return which reply tokens count: all but placeholders, row after row; bool, shape (tokens,)."""
         tokens = torch.tensor([token for row in rows for token in row.tokens], dtype=torch.long)
         return ~torch.isin(tokens, torch.tensor(self.encoder.placeholders, dtype=torch.long))
+
+
+def pictures_of(row: Row, prompt: EncodedPrompt) -> list[Picture]:
+    """Return the pictures of an encoded prompt, in the order in which it shows them."""
+    if prompt.grids is None:
+        return []
+    patches = prompt.pixels.split(prompt.grids.prod(dim=-1).tolist())
+    return [Picture(*each) for each in zip(image_ids(row.prompt.messages), patches, prompt.grids, strict=True)]
 
 
 def micro_batches(lengths: Sequence[int], budget: int, kinds: Sequence[Any] | None = None) -> list[list[int]]:
@@ -127,19 +140,19 @@ def micro_batches(lengths: Sequence[int], budget: int, kinds: Sequence[Any] | No
 
 
 def score_rows(
-    scorer: Scorer, models: Mapping[str, Any], rows: Sequence[Row], batches: Sequence[Sequence[int]]
+    scorer: Scorer, eyes: Mapping[str, Eye], rows: Sequence[Row], batches: Sequence[Sequence[int]]
 ) -> dict[str, dict[int, Tensor]]:
-    """Score rows under several weights without a gradient.
+    """Score rows under several weights, each with its eye, without a gradient.
 
     Returns:
         For each model the log-probabilities of each row by its place, on the CPU, shape (tokens of the row,).
     """
-    scored: dict[str, dict[int, Tensor]] = {name: {} for name in models}
+    scored: dict[str, dict[int, Tensor]] = {name: {} for name in eyes}
     with torch.no_grad():
         for places in batches:
             chosen = [rows[place] for place in places]
-            for name, model in models.items():
-                pieces = scorer(model, chosen).cpu().split([len(row.tokens) for row in chosen])
+            for name, eye in eyes.items():
+                pieces = scorer(eye.model, chosen, eye).cpu().split([len(row.tokens) for row in chosen])
                 scored[name].update(zip(places, pieces, strict=True))
     return scored
 
@@ -163,9 +176,9 @@ class Teacher(Protocol):
 class LoadedTeacher:
     """A Teacher in this process: the trained model itself, or a frozen one with prompts of its own."""
 
-    def __init__(self, scorer: Scorer, model: Any) -> None:
-        """Score with ``model``."""
-        self.scorer, self._model = scorer, model
+    def __init__(self, scorer: Scorer, eye: Eye) -> None:
+        """Score with the model of ``eye``."""
+        self.scorer, self._eye = scorer, eye
 
     def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
         """Take the pictures of the prompts to come."""
@@ -177,4 +190,4 @@ class LoadedTeacher:
 
     def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, Tensor]:
         """See :func:`score_rows`."""
-        return score_rows(self.scorer, {"teacher": self._model}, rows, batches)["teacher"]
+        return score_rows(self.scorer, {"teacher": self._eye}, rows, batches)["teacher"]

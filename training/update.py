@@ -15,6 +15,7 @@ from ..identity import derive_seed
 from ..models.extras import need
 from .config import RlConfig
 from .encode import EXTRA
+from .eye import Eye
 from .objectives import Loss, Weights, gate, is_clipped, k3, stage_two_loss
 from .ranks import Ranks
 from .scoring import LoadedTeacher, Row, Scorer, Teacher, micro_batches, score_rows
@@ -67,15 +68,16 @@ def score_turns(
     not distilled.
     """
     model.eval()
-    teaches = frozen or LoadedTeacher(scorer, model)
+    eye = Eye(model)
+    teaches = frozen or LoadedTeacher(scorer, eye)
     students = [turn.student for turn in turns]
     lengths = [
         max(scorer.length(turn.student), 0 if turn.teacher is None else teaches.length(turn.teacher)) for turn in turns
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
-    models = {"old": model} | ({"reference": reference} if reference is not None else {})
-    scored = {name: ranks.join(values) for name, values in score_rows(scorer, models, students, mine).items()}
+    eyes = {"old": eye} | ({"reference": Eye(reference)} if reference is not None else {})
+    scored = {name: ranks.join(values) for name, values in score_rows(scorer, eyes, students, mine).items()}
     taught = [turn.teacher or turn.student for turn in turns]
     teaching = [places for places in mine if turns[places[0]].teacher is not None]
     teacher = ranks.join(teaches.score(taught, teaching))

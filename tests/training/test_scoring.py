@@ -14,13 +14,14 @@ from pivot import plugins  # noqa: E402
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
 from pivot.images import decode, encode_png, frame_id  # noqa: E402
 from pivot.messages import EncodedFrame  # noqa: E402
-from pivot.models.base import ChatRequest, Sampling  # noqa: E402
+from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
 from pivot.training.config import make_rl_config  # noqa: E402
 from pivot.training.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.eye import Eye  # noqa: E402
 from pivot.training.loop import token_figures  # noqa: E402
 from pivot.training.objectives import gate  # noqa: E402
 from pivot.training.ranks import ALONE  # noqa: E402
@@ -179,8 +180,8 @@ def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() ->
     scorer, rollouts, episode = _scorer(encoder)
     rows = _student_rows(rollouts, episode, encoder)
     batches = micro_batches([scorer.length(row) for row in rows], 200)
-    student = score_rows(scorer, {"model": model}, rows, batches)["model"]
-    teacher = score_rows(scorer, {"model": model}, rows, batches)["model"]
+    student = score_rows(scorer, {"model": Eye(model)}, rows, batches)["model"]
+    teacher = score_rows(scorer, {"model": Eye(model)}, rows, batches)["model"]
     for place in range(len(rows)):
         assert torch.equal(student[place], teacher[place])
         assert (gate(student[place], teacher[place]) == 0.5).all()
@@ -208,3 +209,66 @@ def test_micro_batches_hold_every_row_once_within_the_budget() -> None:
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= 60
         assert len({kinds[place] for place in batch}) == 1
+
+
+def _looks(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of pictures of every look."""
+    looks, look = list[int](), model.model.get_image_features
+
+    def counted(pixels: Any, grids: Any, **options: Any) -> Any:
+        looks.append(len(grids))
+        return look(pixels, grids, **options)
+
+    monkeypatch.setattr(model.model, "get_image_features", counted)
+    return looks
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_picture_is_looked_at_once_however_often_it_is_shown(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, encoder = _player(family)
+    scorer, rollouts, episode = _scorer(encoder)
+    rows = _student_rows(rollouts, episode, encoder)
+    rows = [*rows, *reversed(rows)]
+    shown = {name for row in rows for name in image_ids(row.prompt.messages)}
+    with torch.no_grad():
+        alone = torch.cat([scorer(model, [row]) for row in rows])
+    looks, eye = _looks(model, monkeypatch), Eye(model)
+    batches = [list(range(2)), list(range(2, len(rows)))]
+    scored = score_rows(scorer, {"old": eye, "teacher": eye}, rows, batches)
+    assert sum(looks) == len(shown) < len(rows)
+    for values in scored.values():
+        together = torch.cat([values[place] for place in range(len(rows))])
+        torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
+
+
+def test_an_eye_forgets_what_does_not_fit_and_still_sees_the_same() -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder, "sokoban")
+    rows = _student_rows(rollouts, episode, encoder)
+    eye = Eye(model)
+    with torch.no_grad():
+        expected = scorer(model, rows, eye)
+        least = eye.kept_bytes // len({name for row in rows for name in image_ids(row.prompt.messages)})
+        narrow = Eye(model, kept=least)
+        for _ in range(2):
+            seen = torch.cat([scorer(model, [row], narrow) for row in rows])
+            torch.testing.assert_close(seen, expected, atol=2e-6, rtol=0)
+            assert 0 < narrow.kept_bytes <= least
+
+
+def test_with_a_gradient_nothing_is_kept_and_every_row_counts() -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder)
+    rows = [_student_rows(rollouts, episode, encoder)[0]] * 3
+    eye = Eye(model)
+
+    def gradient(batches: list[list[Row]]) -> Any:
+        model.zero_grad()
+        for batch in batches:
+            scorer(model, batch, eye).sum().backward()
+        return torch.cat([each.grad.flatten() for name, each in model.named_parameters() if "visual" in name])
+
+    together = gradient([rows])
+    assert eye.kept_bytes == 0
+    torch.testing.assert_close(together, gradient([[row] for row in rows]), atol=1e-5, rtol=1e-4)
+    model.zero_grad()

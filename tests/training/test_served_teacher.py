@@ -13,6 +13,7 @@ from pivot.training import loop
 from pivot.training.config import make_rl_config
 from pivot.training.encode import Encoder
 from pivot.training.engines import ServedTeacher
+from pivot.training.eye import Eye
 from pivot.training.scoring import LoadedTeacher, Row, Scorer
 
 pytestmark = pytest.mark.train
@@ -33,7 +34,7 @@ def test_it_scores_as_the_same_model_in_process_does() -> None:
     rows, frames = _rows()
     cut = [Row(row.prompt, row.tokens[:-2]) for row in rows]  # replies that were cut have no end token
     model, processor = matrix.player(FAMILY)
-    loaded = LoadedTeacher(Scorer(Encoder(processor)), model)
+    loaded = LoadedTeacher(Scorer(Encoder(processor)), Eye(model))
     loaded.show(frames)
     with teacher_server(model, processor) as (url, _):
         teacher = _teacher(url)

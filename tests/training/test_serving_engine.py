@@ -24,6 +24,7 @@ from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.engines import Probe, ServedTeacher, Servers  # noqa: E402
 from pivot.training.engines.http import post  # noqa: E402
 from pivot.training.engines.servers import NAME  # noqa: E402
+from pivot.training.eye import Eye  # noqa: E402
 from pivot.training.play import first_turns  # noqa: E402
 from pivot.training.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
 
@@ -127,7 +128,7 @@ def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path])
     rows = [Row(record.prompts[step.prompt_hash], step.response_token_ids or ()) for step in steps]
     teacher = ServedTeacher(url, NAME, encoder)
     teacher.check(pictures=4)
-    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), model)
+    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), Eye(model))
     for each in (loaded, teacher):
         each.show(record.frames)
     here, there = (each.score(rows, [list(range(len(rows)))]) for each in (loaded, teacher))
