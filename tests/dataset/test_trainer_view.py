@@ -21,6 +21,8 @@ from pivot.datasets.views import VIEWS, query
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.images import decode
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import probe_store
 from pivot.solvers.base import FAILURE_MODES
 from pivot.storage import LocalStorage
 from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
@@ -194,6 +196,7 @@ def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*), count(certificate.kind) FROM labels").fetchall() == [(0, 0)]
         for view in VIEWS:
             connection.execute(f"FROM {view}").fetchall()
+    assert probe_store(root, ProbeSettings(), Silent()).retries == 0
     relabel_store(root, {"split": "episode"}, execute_with(InProcess()), Silent())
     assert problems(root) == []
 
