@@ -43,7 +43,8 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="pivot",
     help="Find the step where a failed vision-language agent lost the task, prove it, and make training data of it.",
-    epilog="Start with: pivot build sokoban frozenlake --out runs/first",
+    epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
+    "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -5,7 +5,7 @@ it. Only PIVOT's own plugins are in it.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from ..datasets.config import EnvRun, PartConfig, RunConfig
 from ..models.service import default_cache
 from ..training.config import RlConfig, SftConfig
 from .settings_help import settings_rows
+from .variables import VARIABLES
 
 _HEAD = """# Configuration
 
@@ -54,6 +55,9 @@ def page() -> str:
         parts += _part(f"model {name}", plugins.load("models", name).service_type)
     parts += ["## Training\n", "### Stage I\n", "`pivot train sft`, and the keys of a recipe.\n", _table(SftConfig)]
     parts += ["### Stage II\n", "`pivot train rl`.\n", _table(RlConfig)]
+    parts += ["## Environment variables\n", "`pivot settings variables`\n"]
+    named = [[f"`{name.replace(', ', '`, `')}`", default, text] for name, default, text in VARIABLES]
+    parts += [_markdown(["name", "default", "meaning"], named)]
     return "\n".join(parts)
 
 
@@ -74,7 +78,11 @@ def _table(kind: type[BaseModel]) -> str:
         [f"`{key}`", type_, default if default == "needed" else f"`{_of_anyone(default)}`", text.replace("``", "`")]
         for key, type_, default, text in settings_rows(kind)
     )
-    lines = [["key", "type", "default", "meaning"], ["---"] * 4, *rows]
+    return _markdown(["key", "type", "default", "meaning"], rows)
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 

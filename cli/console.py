@@ -126,10 +126,14 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
     if cells and sum(min(width, NARROW) + 3 for width in widths) + 1 > out.width:
         _show_rows(title, names, cells)
         return
+    # Too wide with whole names, but not with folded ones: then no cell is folded either.
+    whole = [max(width, len(name)) for width, name in zip(widths, names, strict=True)]
+    fits = sum(width + 3 for width in widths) < out.width < sum(width + 3 for width in whole) + 1
     table = Table(title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold")
     for index, name in enumerate(names):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows if row[index] is not None)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        width = widths[index] if fits else None
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     out.print(table)

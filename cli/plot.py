@@ -35,4 +35,4 @@ def plot(
     make_folder(target)
     for name, content in pictures.items():
         write_file(target / name, content)
-    out.print(f"wrote to {target}: {', '.join(pictures)}")
+    out.print(f"wrote to {target}: {', '.join(pictures) or 'nothing, as there is no failure to draw'}")

@@ -19,7 +19,7 @@ from ..insight.probe.report import (
     lift_rows,
     verdict_lines,
 )
-from ..insight.probe.run import probe_store
+from ..insight.probe.run import checked_store, probe_store
 from ..insight.stats import Format, csv_text
 from ..plugins import read_settings
 from .console import ProgressBars, err, out, show_table, styled
@@ -57,7 +57,7 @@ def probe(
     if not show:
         values = {"arms": tuple(arm or DEFAULT_ARMS), "resamples": resamples, "gamma": gamma, "accepted_only": accepted}
         settings = read_settings(ProbeSettings, values, "setting ")
-        store = Store.open(root)
+        store = checked_store(root, settings)
         with worker_pool(workers or available_cores(), list(store.config.environments)) as pool, ProgressBars() as bars:
             result = probe_store(root, settings, bars, pool.stream)
         err.print(f"{result.retries} retries, {result.played} of them played now")

@@ -49,6 +49,21 @@ def _show_usage(store: Store) -> None:
         out.print(line, soft_wrap=True)
 
 
+def _next_commands(result: BuildResult) -> dict[str, str]:
+    """Return the commands that work on what a build left, with what each is for."""
+    root, counts = result.root, result.environments
+    hints = {f"pivot stats {root}": "failure modes, groups, rejects"}
+    if any(each["failed"] for each in counts.values()):
+        hints[f"pivot peek {root}"] = "one labelled failure (--png FILE for the picture)"
+    hints[f"pivot verify {root}"] = "prove every label again"
+    # A config without rows is none, so the library could not load it.
+    records = [name for name, each in counts.items() if each["rows"]]
+    whole = [f"{name}_episodes" for name, each in counts.items() if each["succeeded"] + each["failed"]]
+    for config in (records or whole)[:1]:
+        hints[f'load_dataset("{root}/dataset", "{config}")'] = "in Python, with the datasets library"
+    return hints
+
+
 def show_result(result: BuildResult) -> None:
     """Print the summary table and the next commands.
 
@@ -90,13 +105,7 @@ def show_result(result: BuildResult) -> None:
         reason, times, total = _most_frequent_error(Store.open(root))
         if total:
             out.print(f"the most frequent error, {times} of {total}: {reason}", soft_wrap=True)
-    first = next(iter(result.environments))
-    hints = {
-        f"pivot stats {root}": "failure modes, groups, rejects",
-        f"pivot peek {root}": "one labelled failure (--png FILE for the picture)",
-        f"pivot verify {root}": "prove every label again",
-        f'load_dataset("{root}/dataset", "{first}")': "in Python, with the datasets library",
-    }
+    hints = _next_commands(result)
     width = max(map(len, hints))
     out.print("\nnext:")
     for command, purpose in hints.items():

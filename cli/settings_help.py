@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from .. import plugins
 from ..errors import PluginError
 from .console import out, show_table
+from .variables import TOPIC, VARIABLES
 
 _FLAGS = {
     "environments": "--set {name}.KEY=VALUE",
@@ -28,7 +29,10 @@ _FLAGS = {
 
 def settings(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Environments, models, policies, writers.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...", help=f"Environments, models, policies, writers; or {TOPIC}, those of the environment."
+        ),
     ] = None,
 ) -> None:
     """Say what can be set of an environment and its solver, of a model, a policy or a writer: key, type, default, help.
@@ -38,16 +42,21 @@ def settings(
     pivot settings
 
     pivot settings sokoban
+
+    pivot settings variables
     """
-    registered = {name for group in _FLAGS for name in plugins.names(group)}
+    registered = {name for group in _FLAGS for name in plugins.names(group)} | {TOPIC}
     for name in names or ():
         if name not in registered:
             raise PluginError(f"unknown plugin {name!r}; registered: {', '.join(sorted(registered))}")
     if not names:
         rows = [[group, ", ".join(plugins.names(group))] for group in _FLAGS]
-        show_table("Plugins with settings", ["group", "names"], rows)
+        show_table("Plugins with settings", ["group", "names"], [*rows, ["environment", TOPIC]])
         return
     for name in names:
+        if name == TOPIC:
+            rows = [[name, f"{meaning} Default: {default}."] for name, default, meaning in VARIABLES]
+            show_table("Environment variables", ["name", "what it is"], rows)
         for group, flag in _FLAGS.items():
             if name in plugins.names(group):
                 _show(group, name, flag)

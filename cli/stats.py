@@ -2,9 +2,10 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import duckdb
 import typer
@@ -112,8 +113,24 @@ def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, st
 def _show_summary(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
     for each in SUMMARY:
         names, rows = in_order(*run_query(root, connection, each.shown))
-        if rows or not each.often_empty:
+        if rows and each.upright:
+            for env, header, turned in _turned(names, rows):
+                show_table(f"{each.title}: {env}", header, turned)
+        elif rows or not each.often_empty:
             show_table(each.title, names, rows) if rows else out.print(f"{each.title}: none")
+
+
+def _turned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
+    """Yield a table an environment, its columns made rows: twenty-five steps fit under each other, not side by side.
+
+    ``rows`` begin with environment and mode, then hold a number for each of the other ``names``; names of which an
+    environment has none at all are left out.
+    """
+    for env, group in groupby(rows, lambda row: str(row[0])):
+        modes = list(group)
+        columns = [list(column) for column in zip(*(row[2:] for row in modes), strict=True)]
+        turned = [[name, *counts] for name, counts in zip(names[2:], columns, strict=True) if any(counts)]
+        yield env, ["step", *(str(row[1]) for row in modes)], turned
 
 
 def _show_predictors(store: Store) -> None:

@@ -65,20 +65,22 @@ def card_configs(
     Each names the digest of its content: the library caches by what the card says, so that two stores, or one before
     and after it grew, would otherwise be the same to it.
 
-    A side without any row (a store of one level has one) is not listed: ``load_dataset`` cannot load an empty split.
+    A side without any row (a store of one level has one) is not listed, nor is a config without any: they have no file,
+    and ``load_dataset`` refuses all configs where a pattern of one fits nothing.
     """
 
     def config(name: str, parts_of: Sequence[str], **extra: Any) -> dict[str, Any]:
-        filled = [side for side in SIDES if any(rows[part][side] for part in parts_of)]
-        files = [{"split": side, "path": [f"{part}/{side}-*.parquet" for part in parts_of]} for side in filled or SIDES]
+        paths = {side: [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]] for side in SIDES}
+        files = [{"split": side, "path": path} for side, path in paths.items() if path]
         content = digest({part: dict(parts.get(part, {})) for part in parts_of})
         return {"config_name": name, **extra, "description": f"content {content}", "data_files": files}
 
-    return [
+    configs = [
         config("all", environments, default=True),
         *(config(name, [name]) for name in environments),
         *(config(f"{name}_episodes", [f"{name}_episodes"]) for name in environments),
     ]
+    return [each for each in configs if each["data_files"]]
 
 
 def card_text(
@@ -150,10 +152,9 @@ def row_counts(store: Store, folder: str) -> RowCounts:
 
 
 def _size_category(rows: int) -> str:
-    for bound, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M")):
-        if rows < bound:
-            return name
-    return "n>1M"
+    """Return the hub's word for a number of rows."""
+    bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+    return next((name for bound, name in bounds if rows < bound), "1M<n<10M")
 
 
 def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:

@@ -1,7 +1,7 @@
 """From stored rows to what a trainer loads: collages, panels, TRL parts, and whole episodes.
 
 Everything is derived from one shard's stored rows; nothing is rolled out or labelled again. All environments share one
-schema, so that their configs concatenate, and every shard of every side is written even when it has no rows.
+schema, so that their configs concatenate; a shard has a file on a side where it has rows there.
 """
 
 import json
@@ -19,7 +19,6 @@ from ..labeling.analyzer import shown_log
 from ..messages import bare_messages
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
-from .parquet import read_table
 from .schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .split import SIDES, TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
 from .store import Store
@@ -136,7 +135,7 @@ def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> s
 
 def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
     """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
-    table = read_table(store.storage, store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    table = store.read_file(store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
     return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 

@@ -22,7 +22,7 @@ from .schema import CALLS
 from .store import DATASET_FOLDER, Store
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 4
+STORE_FORMAT = 5
 """Raised when the bytes of a table change for equal inputs; part of every receipt."""
 LABEL_FORMAT = 5
 """The same of labels, whose rollouts may stay."""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ..errors import StoreError
 from ..storage import FileRecord, Storage
+from ..storage.base import Fill
 from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128
@@ -22,18 +23,28 @@ DICTIONARY_BYTES = 256 << 20
 """Upper bound of a dictionary page; lets repeated frames of a row group be stored once."""
 
 
-def write_tables(storage: Storage, tables: Iterable[tuple[str, TableSchema, pa.Table]]) -> dict[str, FileRecord]:
+def write_tables(
+    storage: Storage, tables: Iterable[tuple[str, TableSchema, pa.Table]], *, sparse: bool = False
+) -> dict[str, FileRecord]:
     """Write several Parquet files, each durably; return their manifest entries by name.
 
     Tables may be made lazily: the next one is built while earlier ones are on their way to the disk. Whole-episode
     tables, whose frames repeat, store equal pictures once.
 
+    Where they are ``sparse``, a table without rows gets no file, and loses the one that an earlier run left.
+
     Raises:
         StoreError: a file cannot be written.
     """
-    return storage.write_all(
-        (name, as_parquet(schema, table, repeats=schema is DATASET_EPISODES)) for name, schema, table in tables
-    )
+
+    def fills() -> Iterator[tuple[str, Fill]]:
+        for name, schema, table in tables:
+            if sparse and not table.num_rows:
+                storage.delete(name)
+            else:
+                yield name, as_parquet(schema, table, repeats=schema is DATASET_EPISODES)
+
+    return storage.write_all(fills())
 
 
 def as_parquet(schema: TableSchema, table: pa.Table, *, repeats: bool = False) -> Callable[[IO[bytes]], None]:
@@ -77,6 +88,14 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
         if column.later and column.name not in table.column_names and (columns is None or column.name in columns):
             table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
     return table
+
+
+def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file that is only there where it has rows; what else is wrong with it raises as ever."""
+    if storage.stat(name) is None:
+        table = schema.arrow.empty_table()
+        return table if columns is None else table.select(list(columns))
+    return read_table(storage, name, schema, columns)
 
 
 def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .export import dataset_file
-from .parquet import read_table
+from .parquet import read_sparse
 from .predictors import PREDICTORS, LoggedFailure, Predictor, accuracy
 from .schema import DATASET
 from .split import TRAIN, VALIDATION
@@ -51,7 +51,7 @@ def dataset_failures(store: Store, env: str, side: str, folder: str = DATASET_FO
     """
     shards = (shard for shard in store.config.shards() if shard.env == env)
     tables = (
-        read_table(store.storage, dataset_file(folder, DATASET, shard, side), DATASET, _COLUMNS) for shard in shards
+        read_sparse(store.storage, dataset_file(folder, DATASET, shard, side), DATASET, _COLUMNS) for shard in shards
     )
     return [LoggedFailure.of_record(record) for table in tables for record in table.to_pylist()]
 

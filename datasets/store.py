@@ -1,10 +1,12 @@
 """A store on disk: where every table's shards lie, what is done, and how to read it.
 
 ``DIR/<table>/<env>/<shard>.parquet`` for the rollout tables, ``DIR/labels/v<N>/<env>/<shard>.parquet`` for labels,
-``DIR/dataset`` for the export. ``DIR/run.json`` is the config, ``DIR/manifest.json`` (written last) the proof that the
-store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopped.
+``DIR/dataset`` for the export. A shard has one file of each rollout table; of labels, their prompts and calls, and the
+dataset it has a file where there are rows. ``DIR/run.json`` is the config, ``DIR/manifest.json`` (written last) the
+proof that the store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopped.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,7 +21,7 @@ from ..plugins import STORED
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
-from .parquet import check_file, read_table
+from .parquet import check_file, read_sparse, read_table
 from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
@@ -28,6 +30,9 @@ RUN = "run.json"
 DATABASE = "pivot.duckdb"
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
+
+_LABEL_FILE = re.compile(r"labels/.*|(?:prompts|calls)/.*-labels-v\d+\.parquet")
+"""Names of the files that a shard has only where they hold rows."""
 
 
 @dataclass(frozen=True)
@@ -156,20 +161,41 @@ class Store:
         Raises:
             StoreError: the file is missing, torn, or has other columns.
         """
-        return read_table(self.storage, self.table_file(schema, shard), schema, columns)
+        return self.read_file(self.table_file(schema, shard), schema, columns)
+
+    def read_file(self, name: str, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
+        """Read one file of a table; labels and what belongs to them have none in a shard without such rows.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns.
+        """
+        if _LABEL_FILE.fullmatch(name) and name not in self._listed:
+            return read_sparse(self.storage, name, schema, columns)
+        return read_table(self.storage, name, schema, columns)
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """The files that the manifest lists; none while a build goes on."""
+        return frozenset(self.manifest()) if self.storage.stat(MANIFEST) is not None else frozenset()
 
     def read_all(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
         """Read all shards of a table, in order."""
         return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
 
     def files(self, schema: TableSchema) -> list[str]:
-        """Relative paths of all files of a table, in order; of labels, those of the current version."""
+        """Relative paths of all files of a table, in order; of labels, those of the current version.
+
+        A shard without labels has no file of them, so those are named that are there, or that the manifest lists.
+        """
         shards = self.config.shards()
         files = [self.table_file(schema, shard) for shard in shards]
         if schema is PROMPTS:
             files += [self.label_prompts_file(shard) for shard in shards]
         if schema is CALLS:
             files += [name for shard in shards if (name := self.label_calls_file(shard)) is not None]
+        if schema in (LABELS, PROMPTS, CALLS):
+            present = self._listed.union(self.storage.listing(self.table_folder(schema)))
+            return [name for name in files if name in present or not _LABEL_FILE.fullmatch(name)]
         return files
 
     def check_files(self, schemas: Iterable[TableSchema] = (*STORE_TABLES, LABELS)) -> None:
@@ -200,7 +226,8 @@ class Store:
         """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
 
         def scan(schema: TableSchema) -> pl.LazyFrame:
-            return pl.scan_parquet([self.storage.address(name) for name in self.files(schema)], glob=False)
+            files = [self.storage.address(name) for name in self.files(schema)]
+            return pl.scan_parquet(files, glob=False) if files else pl.DataFrame(schema.arrow.empty_table()).lazy()
 
         self.check_presence((*STORE_TABLES, LABELS))
         return StoreFrames(

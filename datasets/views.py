@@ -15,7 +15,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import duckdb
@@ -58,23 +58,30 @@ _MEMORY = "512MiB"
 
 
 def _sources(store: Store) -> dict[str, str]:
-    version = f"-labels-v{store.config.label_version}"
+    # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
+    of_labels = f"?????-labels-v{store.config.label_version}.parquet"
 
     def table(schema: TableSchema) -> str:
-        if schema not in (PROMPTS, CALLS):
-            return _parquet(f"{schema.name}/*/*.parquet")
-        # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
-        names = [f"{schema.name}/*/?????.parquet"]
+        folder = store.table_folder(schema)
+        names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
         if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
-            names.append(f"{schema.name}/*/?????{version}.parquet")
-        return _parquet(*names)
+            names.append(of_labels)
+        present = [PurePosixPath(name) for name in store.storage.listing(folder)]
+        # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
+        return _parquet(schema, [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)])
 
-    labels = {"labels": _parquet(f"{store.labels_folder()}/*/*.parquet")}
-    return {name: table(schema) for name, schema in _BASE.items() if schema is not LABELS} | labels
+    return {name: table(schema) for name, schema in _BASE.items()}
 
 
-def _parquet(*patterns: str) -> str:
-    return f"read_parquet({list(patterns)!r})"
+def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
+    """Return what a query reads the files of a table from; without any, as many rows and all columns."""
+    if patterns:
+        return f"read_parquet({list(patterns)!r})"
+    with duckdb.connect() as connection:
+        connection.register("empty", schema.arrow.empty_table())
+        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
+    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
+    return f"(SELECT {', '.join(columns)} WHERE false)"
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
@@ -218,12 +225,13 @@ def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: 
     if not names:
         return
     config, shards = store.config, store.config.shards()
+    present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
     at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
     with _explained(store.root), _plain_name(store.storage.local_path()) as root:
         for first in range(0, len(shards), at_once):
             for base in (EPISODES, LABELS):
                 files = [store.table_file(base, shard) for shard in shards[first : first + at_once]]
-                source = _parquet(*(f"{root}/{file}" for file in files))
+                source = _parquet(base, [f"{root}/{file}" for file in files if file in present])
                 connection.execute(f"CREATE OR REPLACE VIEW {base.name} AS SELECT * FROM {source}")
             _derive_views(connection, ["failures"])
             for name in names:

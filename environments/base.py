@@ -278,6 +278,13 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     def state_text(self) -> str:
         """Return the current state in ``profile.state_format``."""
 
+    def changing_state(self) -> str:
+        """Return what of the state text turns change, for the column ``state`` of every step.
+
+        All of it unless an environment says otherwise: what stays as it was need not be told each turn.
+        """
+        return self.state_text()
+
     @abstractmethod
     def snapshot(self) -> bytes:
         """Return the exact current state, turn count included."""

@@ -21,7 +21,7 @@ from ..datasets.store import Store
 from ..errors import StoreError
 from ..identity import derive_seed
 from .engines.local import WorkerPool, available_cores, worker_pool
-from .engines.prefect import execute_as_tasks, flow_log
+from .engines.prefect import execute_as_tasks, flow_log, noted_run
 from .pipeline import BuildResult, build_store
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
@@ -65,7 +65,8 @@ def _build(config: RunConfig, out: Path, workers: int, refresh: bool) -> dict[st
         nullcontext(shown) if shown else flow_log() as reporter,
         nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool,
     ):
-        result = build_store(out, config, execute_as_tasks(pool), reporter, refresh=refresh, meet=ready is None)
+        execute = execute_as_tasks(pool)
+        result = build_store(out, config, execute, reporter, refresh=refresh, meet=ready is None, around=noted_run)
     create_table_artifact(
         key="pivot-build",
         table=[{"environment": name, **counts} for name, counts in result.environments.items()],

@@ -5,6 +5,7 @@ reporter. Everything that is done leaves receipts, so the same call again goes o
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
-from ..errors import PivotError, ReadOnlyError, StoreError
+from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
 from ..storage import FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
@@ -55,6 +56,9 @@ class BuildResult:
         return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
+Around = Callable[[Storage], AbstractContextManager[None]]
+
+
 def build_store(
     root: Path,
     config: RunConfig,
@@ -63,8 +67,9 @@ def build_store(
     *,
     refresh: bool = False,
     meet: bool = True,
+    around: Around = nullcontext,
 ) -> BuildResult:
-    """Bring the store at ``root`` to what ``config`` asks for.
+    """Bring the store at ``root`` to what ``config`` asks for; what has to be done is done within ``around``.
 
     Before anything is made, models behind servers are met; with ``meet`` false the caller has done that.
 
@@ -73,7 +78,12 @@ def build_store(
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     Run(config)
-    return _under_lock(root, config, refresh, lambda store: _make(store, execute, reporter, refresh=refresh, meet=meet))
+
+    def work(store: Store) -> BuildResult:
+        with around(store.storage):
+            return _make(store, execute, reporter, refresh=refresh, meet=meet)
+
+    return _under_lock(root, config, refresh, work)
 
 
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, meet: bool) -> BuildResult:
@@ -92,7 +102,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
             results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter, beforehand.begin))
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
-    except PivotError:
+    except Exception:
         if fresh and not store.storage.listing(RECEIPTS):
             store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
         raise

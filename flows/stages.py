@@ -24,7 +24,7 @@ from ..datasets.inputs import (
     rollout_facts,
     rollout_inputs,
 )
-from ..datasets.parquet import read_table, write_tables
+from ..datasets.parquet import write_tables
 from ..datasets.proof.replay import KeptGuidance, guidance_of_version, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
@@ -244,7 +244,7 @@ def _store_labels(
     calls = store.label_calls_file(shard)
     if calls is not None:
         tables.append((calls, CALLS, _label_calls(store, shard, inputs, label_call_table(labels))))
-    files = write_tables(store.storage, tables)
+    files = write_tables(store.storage, tables, sparse=True)
     return _done(store, label_stage(config), shard, inputs, files, label_facts(rows))
 
 
@@ -254,7 +254,7 @@ def _label_calls(store: Store, shard: Shard, inputs: str, made: pa.Table) -> pa.
     if receipt is None or name is None or not receipt.holds(store.storage, inputs):
         return made
     owed = set(receipt.facts[UNANSWERED])
-    stored = [from_row(Call, row) for row in read_table(store.storage, name, CALLS).to_pylist()]
+    stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
     earlier = [call for call in stored if call.episode_id in owed]
     return CALLS.table(
         [to_row(call) for call in calls_in_all(earlier, [from_row(Call, row) for row in made.to_pylist()], owed)]
@@ -266,7 +266,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
     calls = store.label_calls_file(shard)
     known = stored_guidance(
         store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else read_table(store.storage, calls, CALLS).to_pylist(),
+        [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
     )
     return {episode: guidance for episode, guidance in known.items() if episode not in set(unanswered)}
 
@@ -290,7 +290,7 @@ def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], fold
         return ShardResult(shard, stage, True, receipt.files, receipt.facts)
     tables = dataset_tables(store, shard, sides)
     named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
-    files = write_tables(store.storage, named)
+    files = write_tables(store.storage, named, sparse=True)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
     return _done(store, stage, shard, inputs, files, {"rows": rows})
 

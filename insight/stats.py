@@ -40,6 +40,8 @@ class Summary:
     shown: str
     often_empty: bool = False
     """True for a table in which most stores have nothing to say: left out when it is empty."""
+    upright: bool = False
+    """True for a table of environment, mode and a column for each number, which a screen shows turned."""
 
 
 SUMMARY = (
@@ -67,6 +69,7 @@ SUMMARY = (
         "Pivot step",
         "PIVOT (SELECT env AS environment, failure_mode AS mode, pivot_step, failures FROM modes_by_step) "
         "ON pivot_step USING coalesce(sum(failures), 0)::INT GROUP BY environment, mode ORDER BY environment, mode",
+        upright=True,
     ),
     Summary(
         "slack_at_pivot",

@@ -206,13 +206,17 @@ class Step:
     snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
     state: Annotated[
         str | None,
-        Stored("State text before the action, where the certificate is exact; null elsewhere.", later=True),
+        Stored(
+            "State text before the action. Of navigation the agent's part and of svg the scores alone: `initial_state` "
+            "and the last accepted `payload` have the rest.",
+            later=True,
+        ),
     ] = None
     need: Annotated[
         int | None,
         Stored(
-            "Fewest turns to success from there, by the measure of the certificate; null where they are more than the "
-            "horizon or unknown.",
+            "What success takes from there by the measure of the certificate: fewest turns (null where they are more "
+            "than the horizon), for navigation the bound on them, for primitiveskill the open stages; null for svg.",
             later=True,
         ),
     ] = None

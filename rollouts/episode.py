@@ -202,7 +202,7 @@ class TaskRun:
         return self._frames.id_of(env, frame), (reward, terminated, truncated, info), self._state_of(env)
 
     def _state_of(self, env: PivotEnv) -> Measured:
-        return self._measure.of(env.state_text()) if self._measure.exact else Measured()
+        return self._measure.of(env.state_text()) if self._measure.exact else Measured(env.changing_state())
 
     async def _ask(
         self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None
@@ -249,6 +249,8 @@ class TaskRun:
         """Return the record of the task; its order does not depend on the order in which episodes ran."""
         samples = sorted(self._episodes)
         episodes = [self._episodes[sample] for sample in samples]
+        for episode in episodes:
+            self._measure.note_needs(episode)
         steps = [step for episode in episodes for step in episode.steps]
         frame_ids = dict.fromkeys(key for step in steps for key in (step.frame_id, step.next_frame_id))
         hashes = dict.fromkeys(step.prompt_hash for step in steps)

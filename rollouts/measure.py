@@ -1,6 +1,7 @@
 """What the states of a level take to be won, by the measure of its certificates, for the columns that say so.
 
-Known where the solver of an environment is exact; a level that its search cannot hold is left unmeasured.
+Where the solver of an environment is exact, its distances tell; a level that its search cannot hold is left unmeasured.
+Elsewhere it is what the solver reads from the log of an episode (:meth:`..solvers.base.Solver.needs`).
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from functools import cached_property
 
 from .. import plugins
 from ..errors import PivotError
-from ..solvers.base import DistanceMap, ExactSolver
+from ..solvers.base import Case, DistanceMap, ExactSolver, Solver
+from .base import Episode
 
 MOST_STATES = 500_000
 """States of the search for the distances of a level: a few tenths of a second, and some 50 MB."""
@@ -17,9 +19,9 @@ CAP = "max_states"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A state as its columns have it; nulls where nothing is known."""
+    """A state as its columns have it; null where nothing is known."""
 
-    state: str | None = None
+    state: str
     need: int | None = None
 
 
@@ -31,16 +33,25 @@ class Measure:
         self._env, self._initial_state, self._horizon = env, initial_state, horizon
 
     @cached_property
+    def _solver(self) -> Solver | None:
+        """The solver with its default settings: those of a run decide labels, never episodes."""
+        if self._env not in plugins.names("solvers"):
+            return None
+        kind: type[Solver] = plugins.load("solvers", self._env)
+        cap = {CAP: MOST_STATES} if CAP in kind.config_type.model_fields else {}
+        return kind(kind.config_type(**cap))
+
+    @property
     def exact(self) -> bool:
         """Whether the environment has an exact solver."""
-        return self._env in plugins.names("solvers") and issubclass(plugins.load("solvers", self._env), ExactSolver)
+        return isinstance(self._solver, ExactSolver)
 
     @cached_property
     def _map(self) -> DistanceMap | None:
-        kind: type[ExactSolver] = plugins.load("solvers", self._env)
-        cap = {CAP: MOST_STATES} if CAP in kind.config_type.model_fields else {}
+        if not isinstance(self._solver, ExactSolver):
+            return None
         try:
-            return kind(kind.config_type(**cap)).distance_map(self._initial_state, depth_limit=self._horizon)
+            return self._solver.distance_map(self._initial_state, depth_limit=self._horizon)
         except PivotError:
             return None
 
@@ -56,3 +67,13 @@ class Measure:
     def optimal_start(self) -> int | None:
         """The fewest turns from the start of the level."""
         return self.of(self._initial_state).need if self.exact else None
+
+    def note_needs(self, episode: Episode) -> None:
+        """Write into the steps of an episode what its log says was needed, where no distance is known."""
+        steps = episode.steps
+        if self._solver is None or self.exact or not steps:
+            return
+        observations = [step.observation_text for step in steps]
+        case = Case(self._initial_state, episode.actions, self._horizon, [step.info for step in steps], observations)
+        for step, need in zip(steps, self._solver.needs(case) or (), strict=False):  # one more, of the last state
+            step.need = None if need is None else round(need)

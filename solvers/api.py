@@ -119,7 +119,9 @@ def _case(
         if not isinstance(info, Mapping):
             raise CertifyError(f"steps[{number}]: found {_shown(info)}, expected a mapping, the info of a step")
     if not isinstance(initial_state, str):
-        raise CertifyError(f"initial_state: found {_shown(initial_state)}, expected a level as text")
+        raise CertifyError(
+            f"initial_state: found {_shown(initial_state)}, expected a level as text (an empty one beside distances)"
+        )
     metres = _metres(distances, len(turns))
     if metres:
         if initial_state or infos:

@@ -12,6 +12,7 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store import DATASET_FOLDER, Store
+from pivot.datasets.views import query
 from pivot.storage import LocalStorage
 
 Rows = list[dict[str, Any]]
@@ -101,6 +102,13 @@ def table_files(root: Path, env: str) -> list[str]:
         if mine and pq.read_metadata(path).num_rows:
             found.append(name)
     return found
+
+
+def need_at_pivots(root: Path) -> tuple[int, int]:
+    """Labels, and those whose certificate needs at the pivot what the row of that step says."""
+    sql = """SELECT count(*), count(*) FILTER (s.need IS NOT DISTINCT FROM f.certificate.before AND s.state IS NOT NULL)
+             FROM failures f JOIN steps s ON s.episode_id = f.episode_id AND s.t = f.pivot_step"""
+    return query(root, sql)[1][0]
 
 
 def read_rows(root: Path, name: str) -> Rows:

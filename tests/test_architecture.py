@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -51,7 +52,9 @@ def _sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-SHIPPED = [*sorted(ROOT.glob("*.py")), *_sources(*LAYERS)]
+BUILT_BY = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+"""Files that a wheel is built by, beside those that it holds."""
+SHIPPED = [*sorted(path for path in ROOT.glob("*.py") if path.name not in BUILT_BY), *_sources(*LAYERS)]
 EVERYTHING = [*SHIPPED, *_sources("tests", "benchmarks")]
 
 
@@ -226,6 +229,24 @@ def test_entry_point_groups_are_those_that_plugins_reads() -> None:
         )
 
 
+RELATIVE = r"\]\((?![a-z]+://|#)[^)]*\)"
+"""A link of Markdown to a file."""
+
+
+def test_the_long_description_leads_to_the_repository() -> None:
+    long_description = runpy.run_path(str(ROOT / "setup.py"))["long_description"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(RELATIVE, readme)) > 15
+    absolute = long_description(readme, "https://example.org/pivot.git")
+    assert re.findall(RELATIVE, absolute) == []
+    assert "![A failed Sokoban episode" in absolute
+    assert "](https://example.org/pivot/raw/HEAD/docs/pictures/labelled-failure.png)" in absolute
+    assert "[Running](https://example.org/pivot/blob/HEAD/docs/running.md#rolling-out-against-a-server)" in absolute
+    alone = long_description(readme, None)
+    assert re.findall(RELATIVE, alone) == []
+    assert "\n- Running: resume, workers" in alone and "A failed Sokoban episode" not in alone
+
+
 def can_build() -> bool:
     """Whether a wheel can be built here without a download."""
     needed = Requirement(PROJECT["build-system"]["requires"][0])
@@ -238,7 +259,7 @@ def can_build() -> bool:
 @pytest.mark.skipif(not can_build(), reason="needs build and a newer setuptools; make dev installs both")
 def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     copy = tmp_path / "source"
-    tracked = [*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", *DATA))]
+    tracked = [*SHIPPED, *(ROOT / name for name in (*BUILT_BY, *DATA))]
     for path in (*tracked, *_sources("tests", "benchmarks")):
         target = copy / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -250,4 +271,8 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert "# PIVOT" in metadata and "pivot build" in metadata
+    assert re.findall(RELATIVE, metadata) == []  # an index knows no file of ours
     assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}

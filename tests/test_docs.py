@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from pivot.cli import app, config_docs
+from pivot.cli.variables import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,6 +37,28 @@ def test_an_example_prints_what_its_comments_say(example: str) -> None:
 
 def test_the_configuration_page_is_up_to_date() -> None:
     assert config_docs.page() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"), "run: make docs"
+
+
+@pytest.mark.parametrize(
+    ("language", "name"), [("toml", "pyproject.toml"), ("python", "pivot_corridor/environment.py")]
+)
+def test_the_page_shows_the_example_that_is_tested(language: str, name: str) -> None:
+    (shown,) = _blocks(ROOT / "docs" / "extending.md", language)
+    assert shown == (ROOT / "tests/external/corridor" / name).read_text(encoding="utf-8")
+
+
+def test_every_environment_variable_of_ours_is_listed() -> None:
+    """Those by which tests and benchmarks are told something are no user's affair, nor is what workers inherit."""
+    internal = {"PIVOT_SERVER_LOGINS"}
+    read: set[str] = set()
+    for path in ROOT.rglob("*.py"):
+        if (
+            path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", "build", ".venv")
+            and path.stem != "variables"
+        ):
+            read |= set(re.findall(r"PIVOT_[A-Z_]+", path.read_text(encoding="utf-8")))
+    listed = {name for variable in VARIABLES for name in variable.name.split(", ")}
+    assert {name for name in listed if name.startswith("PIVOT_")} == read - internal
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

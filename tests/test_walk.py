@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pivot.tests.external.test_external import run
 from pivot.tests.flow_runs import clean_environment
-from pivot.tests.test_architecture import DATA, ROOT, SHIPPED, can_build
+from pivot.tests.test_architecture import BUILT_BY, DATA, ROOT, SHIPPED, can_build
 from pivot.tests.test_docs import PAGES
 
 pytestmark = [
@@ -28,6 +28,7 @@ ELSEWHERE = {
     r" --(policy|teacher|base-url) ": "needs a model or its server",
     r" --backend ": "needs a simulator",
     r"serve-command .*\|": "starts a server",
+    r"corridor|sleepwalk": "needs the example of a plugin, which test_external.py takes that way",
     r"^pivot view ": "serves until it is ended",
     r"runs/sokoban-mp": "needs a run of Stage II",
 }
@@ -58,7 +59,7 @@ WALKED = [page for page in PAGES if any(kind == "python" or not _left_out(text) 
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that holds the wheel, and beside it the libraries that it needs."""
     folder = tmp_path_factory.mktemp("walk")
-    for path in (*SHIPPED, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", *DATA))):
+    for path in (*SHIPPED, *(ROOT / name for name in (*BUILT_BY, *DATA))):
         target = folder / "source" / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)

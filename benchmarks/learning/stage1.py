@@ -4,7 +4,8 @@
 model of a million weights, trains it with the product's own trainer and measures it on held-out levels, with the
 collages as they are, blanked, and exchanged between records, beside what the log alone gives away of the same records.
 A warm-up stands in for pretraining: records that ask for the player's and the box's cell of every tile, made from the
-same store's training side; they stay among the records afterwards. With ``--blank`` the same model is trained on blank collages.
+same store's training side; they stay among the records afterwards. With ``--blank`` the same model is trained on blank
+collages.
 
 The tokenizer is trained on the training side's texts without splitting at spaces, so that fixed wording becomes few
 tokens; digits stay apart. Every matrix is drawn with a deviation of 0.08, because the library's 0.02 starves the

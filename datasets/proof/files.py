@@ -56,12 +56,15 @@ def file_problems(store: Store) -> list[str]:
 
 
 def _made_files(store: Store) -> set[str]:
-    """Relative paths of every file that the run makes and the manifest lists."""
+    """Relative paths of every file that the run makes and the manifest lists.
+
+    Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
+    """
     files = {RUN, f"{DATASET_FOLDER}/{CARD}"}
     for schema in (*STORE_TABLES, LABELS):
         files.update(store.files(schema))
     for shard in store.config.shards():
-        files.update(_dataset_files(shard))
+        files.update(_dataset_files(shard) & store.manifest().keys())
     return files
 
 
@@ -219,7 +222,7 @@ def receipt_problems(
                 continue
             problems += [f"{name}: {what}" for what in _receipt_problems(store, receipt, right, manifest, same_version)]
             made = {file.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1) for file in receipt.files}
-            if made != _stage_files(store, stage, shard):
+            if made != _stage_files(store, stage, shard) & manifest.keys():
                 problems.append(f"{name}: it names other files than its stage makes")
     return problems
 

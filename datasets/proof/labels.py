@@ -21,7 +21,6 @@ from ...plugins import read_settings
 from ...solvers.base import Certificate, Prover, Solver, Verdict
 from ...solvers.proofs import prover_of
 from ..config import Shard, solver_settings, solver_type
-from ..parquet import read_table
 from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store import Store, shard_frames
 from ..tables import Rows, failed_episodes, label_prompt_table, label_table
@@ -151,7 +150,7 @@ def _differences(
     if forgotten:
         labels = judged_then(labels, rows.to_pylist(), {rule.name for rule in rules if rule.judges_text})
     path, prompts_path = store.table_file(LABELS, shard), store.label_prompts_file(shard)
-    prompts = read_table(store.storage, prompts_path, PROMPTS)
+    prompts = store.read_file(prompts_path, PROMPTS)
     problems = schema_differences(path, rows.schema, LABELS.arrow)
     problems += schema_differences(prompts_path, prompts.schema, PROMPTS.arrow)
     derived, shown = label_table(labels), label_prompt_table(labels)
@@ -177,7 +176,7 @@ def judged_then(labels: Sequence[Label], rows: Rows, text_rules: Collection[str]
 
 def _teacher_call_problems(store: Store, path: str, labels: pa.Table) -> list[str]:
     """Check that the requests of a teacher model belong to the shard's labels; what they cost cannot be derived."""
-    calls = read_table(store.storage, path, CALLS)
+    calls = store.read_file(path, CALLS)
     known = set(labels["episode_id"].to_pylist())
     return schema_differences(path, calls.schema, CALLS.arrow) + [
         f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"

@@ -319,6 +319,10 @@ class NavigationEnv(BackendEnv):
         """Return the current state as ``navigation-json-1``."""
         return self._world.state.text()
 
+    def changing_state(self) -> str:
+        """Return where the agent is; room and target stay."""
+        return "{" + self._world.state.agent_text() + "}"
+
     def _picture(self) -> bytes:
         state = self._world.state
         if isinstance(self._world, RoomWorld) and state.room_json is not None:

@@ -134,15 +134,19 @@ class NavigationState:
 
     def text(self) -> str:
         """Return the canonical text."""
-        pose, target = self.pose, self.target
-        position = {"x": pose.x, "y": pose.y, "z": pose.z}
-        agent = {"horizon": pose.horizon, "position": position, "rotation": pose.rotation}
+        target = self.target
         wanted = {"id": target.id, "position": {"x": target.x, "y": target.y, "z": target.z}, "type": target.type}
-        parts = [f'"agent":{canonical_json(agent)}', f'"backend":{canonical_json(self.backend)}']
+        parts = [self.agent_text(), f'"backend":{canonical_json(self.backend)}']
         if self.room_json is not None:
             parts.append(f'"room":{self.room_json}')
         parts += [f'"scene":{canonical_json(self.scene)}', f'"target":{canonical_json(wanted)}']
         return "{" + ",".join(parts) + "}"
+
+    def agent_text(self) -> str:
+        """Return the member of the text that says where the agent is."""
+        pose = self.pose
+        position = {"x": pose.x, "y": pose.y, "z": pose.z}
+        return f'"agent":{canonical_json({"horizon": pose.horizon, "position": position, "rotation": pose.rotation})}'
 
     def distance(self) -> float:
         """Return the horizontal distance from agent to target, metres; exact tests against 1.5 m hold with embedded."""

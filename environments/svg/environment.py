@@ -333,6 +333,10 @@ class SvgEnv(PivotEnv):
         """Return the target and, after the first turn, the canvas with its scores, as canonical JSON."""
         return canonical_json(self._state())
 
+    def changing_state(self) -> str:
+        """Return the scores of the canvas, whose document is the payload of the last accepted submission."""
+        return canonical_json({key: value for key, value in self._state().items() if key == "scores"})
+
     def snapshot(self) -> bytes:
         """Return the turn count and the state."""
         return canonical_json({"turn": self._turn, "state": self._state()}).encode()

@@ -5,16 +5,24 @@ process pool of the run, because task runners that start a process for each task
 Caching is left to the store's receipts: they also notice when an output file is gone.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
-from prefect import get_run_logger, task
+import httpx
+from prefect import get_client, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import PrefectException
 from prefect.futures import as_completed
+from prefect.runtime import flow_run
+from prefect.states import Crashed
 
 from ...datasets.progress import STAGE_NAMES, Lines
+from ...errors import StoreError
+from ...storage import Storage
 from ..stages import ShardResult
 from .local import Call, Execute, WorkerPool, finished
 
@@ -23,6 +31,46 @@ def flow_log() -> Lines:
     """Return what reports to the flow run's log."""
     log = get_run_logger()
     return Lines(lambda line: log.info("%s", line), STAGE_NAMES)
+
+
+NOTE = ".flow-run.json"
+"""In a store that is being built: which flow run does it. One that was killed leaves it there."""
+
+
+@contextlib.contextmanager
+def noted_run(storage: Storage) -> Iterator[None]:
+    """Note this flow run in the store that it writes, and end the one that was killed over it before.
+
+    A killed process tells its server nothing, which would show its runs as running for ever. The caller holds the lock
+    of the store, so nobody else is at work on it.
+    """
+    here, before = flow_run.id, None
+    with contextlib.suppress(StoreError):  # there is none, or nobody can read it
+        before = storage.read_json(NOTE)
+    if isinstance(before, dict) and before.get("flow_run") not in (None, here):
+        _end_killed(str(before["flow_run"]))
+    storage.write_json(NOTE, {"flow_run": here})
+    try:
+        yield
+    finally:
+        storage.delete(NOTE)
+
+
+def _end_killed(run: str) -> None:
+    """Mark a flow run and its tasks as crashed where they count as alive; a server that does not know them may not."""
+    message = "its process was killed; a later run of the same store found it"
+    with contextlib.suppress(PrefectException, httpx.HTTPError, ValueError), get_client(sync_client=True) as client:
+        known = client.read_flow_run(UUID(run))
+        if known.state is not None and known.state.is_final():
+            return
+        filters = {"flow_runs": {"id": {"any_": [run]}}, "task_runs": {"state": {"type": {"any_": ALIVE}}}}
+        for each in client.request("POST", "/task_runs/filter", json=filters).json():
+            client.set_task_run_state(UUID(each["id"]), Crashed(message=message), force=True)
+        client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
+
+
+ALIVE = ["SCHEDULED", "PENDING", "RUNNING", "PAUSED", "CANCELLING"]
+"""Types of states that are not the last one of a run."""
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)

@@ -68,11 +68,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         StoreError: there is no finished store, another run writes it, or the disk fails.
         ServerGoneError: the model answers nobody any more; what is finished is kept.
     """
-    unknown = [name for name in settings.arms if name not in PROBE_ARMS]
-    if unknown:
-        raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(PROBE_ARMS)}")
-    store = Store.open(root)
-    store.run.policy().check()
+    store = checked_store(root, settings)
     with store.storage.lock():
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
@@ -101,6 +97,21 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
+
+
+def checked_store(root: Path, settings: ProbeSettings) -> Store:
+    """Open the store of a probe that can be carried out, before anything is started for it.
+
+    Raises:
+        ConfigError, StoreError: as :func:`probe_store` says.
+    """
+    unknown = [name for name in settings.arms if name not in PROBE_ARMS]
+    if unknown:
+        raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(PROBE_ARMS)}")
+    store = Store.open(root)
+    store.run.policy().check()
+    _refuse_to_drop(store, settings)
+    return store
 
 
 def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:

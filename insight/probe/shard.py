@@ -218,12 +218,13 @@ class ShardProbe:
 def inputs_of(store: Store, shard: Shard, settings: ProbeSettings, policy: RollbackPolicy) -> str:
     """Return a digest of what decides the rows of a shard besides their arms and samples."""
     manifest = store.manifest()
+    names = [store.table_file(schema, shard) for schema in (EPISODES, STEPS, LABELS)]
     return digest(
         {
             "version": VERSION,
             "gamma": settings.gamma,
             "policy": policy.config_for(shard.env),
-            "files": [manifest[store.table_file(schema, shard)].sha256 for schema in (EPISODES, STEPS, LABELS)],
+            "files": [manifest[name].sha256 for name in names if name in manifest],
         }
     )
 

@@ -21,6 +21,7 @@ from pivot.cli import app
 from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store, load_store
+from pivot.datasets.views import query
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
@@ -54,6 +55,16 @@ def test_stats_shows_every_table(built: Path) -> None:
         assert title in shown
     for mode in set(load_store(built).labels.collect()["failure_mode"]):
         assert mode in shown
+
+
+def test_pivot_steps_stand_below_each_other_at_any_width(built: Path) -> None:
+    shown = run("stats", built)
+    assert "row 1 of" not in shown
+    counted = query(built, "SELECT env, pivot_step, sum(failures)::INT FROM modes_by_step GROUP BY ALL ORDER BY ALL")[1]
+    for env in ("frozenlake", "sokoban"):
+        table = re.split(rf"Pivot step: {env} *\n", shown)[1].split("└")[0]
+        rows = [[int(cell) for cell in re.findall(r"\d+", line)] for line in table.splitlines() if line[:1] == "│"]
+        assert [(env, step, sum(counts)) for step, *counts in rows] == [row for row in counted if row[0] == env]
 
 
 def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:

@@ -111,6 +111,7 @@ WRONG = [
     ("plot STORE --format gif", "--format: 'gif' is not one of 'png', 'svg'"),
     ("probe STORE --resamples 0", "--resamples: found '0', expected 1 or more"),
     ("probe STORE --gamma 7", "setting gamma: found 7.0, expected at most 1.0"),
+    ("probe STORE --arm nope", "unknown arm 'nope', expected some of: no_hint, after, "),
     ("probe STORE --show", "was not probed; run: pivot probe"),
     ("report gone", NO_STORE),
     ("report STORE --out file", "file is a file; name a folder"),
@@ -217,6 +218,15 @@ def test_a_wrong_command_gets_one_line(
     before = files_of(place)
     assert re.search(message, _error_of(line, monkeypatch, capsys))
     assert files_of(place) == before
+
+
+def test_a_wrong_probe_starts_no_worker(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Starting them takes seconds."""
+    monkeypatch.setattr(sys.modules["pivot.cli.probe"], "worker_pool", lambda *_: pytest.fail("workers were started"))
+    for line in ("probe STORE --arm nope", "probe gone", "probe unfinished"):
+        _error_of(f"{line.replace('STORE', str(place / 'STORE'))}", monkeypatch, capsys)
 
 
 def test_a_folder_that_may_not_be_read_or_written(

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets.utils.metadata import MetadataConfigs
+from huggingface_hub import DatasetCard, DatasetCardData
+from PIL import Image
 from pivot.datasets.describe import certificate_text, find_episode, reference_text
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
@@ -44,6 +47,30 @@ def test_the_counts_are_those_of_the_rows(small_store: Path) -> None:
         assert int(row["rejected"]) == sum(not label["accepted"] for label in labels)
         records = _rows(small_store, env, f"dataset/{env}")
         assert int(row["train"]) + int(row["validation"]) == len(records)
+
+
+def test_the_hub_can_read_and_show_it(small_store: Path) -> None:
+    """What the hub's own check of a card asks for, and that what is uploaded holds every file that the page shows."""
+    folder = small_store / "dataset"
+    card = DatasetCard.load(folder / "README.md")
+    head = card.data.to_dict()
+    assert re.fullmatch(r"n<1K|\d+[KMB]?<n<\d+[KMB]", head["size_categories"][0])
+    assert re.fullmatch(r"[a-z0-9.-]+", head["license"])
+    assert all(re.fullmatch(r"[\w .-]{1,64}", tag) for tag in head["tags"])
+    configs = MetadataConfigs.from_dataset_card_data(DatasetCardData(**head))
+    assert configs.get_default_config_name() == "all"
+    patterns = [name for config in configs.values() for split in config["data_files"] for name in split["path"]]
+    for pattern in patterns:
+        assert list(folder.glob(pattern)), pattern
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.content)
+    links = re.findall(r"(?<!!)\[[^\]]*\]\((?!https://)([^)]+)\)", card.content)
+    assert pictures == ["example.png"]
+    for name in pictures + links:
+        with Image.open(folder / name) as picture:
+            assert picture.format == "PNG"
+    # What `hf upload user/name STORE/dataset` sends: no hidden file, nothing above the folder.
+    sent = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert "example.png" in sent and not any(name.startswith(".") for name in sent)
 
 
 def test_the_modes_are_those_of_the_rows(small_store: Path) -> None:

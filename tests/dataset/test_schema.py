@@ -156,5 +156,5 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
     # All environments and sides: equal features, so that any configs concatenate.
     records = [pq.read_schema(path).metadata for path in (small_store / "dataset/sokoban").glob("*.parquet")]
     records += [pq.read_schema(path).metadata for path in (small_store / "dataset/frozenlake").glob("*.parquet")]
-    assert len(records) == 8
+    assert len(records) == 6  # two shards, one of them with rows on one side alone
     assert all(metadata == records[0] for metadata in records)

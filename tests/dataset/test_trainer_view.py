@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -12,14 +13,18 @@ import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
 from pivot.datasets.card import card_configs, contents, row_counts
+from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
-from pivot.datasets.schema import DATASET, DATASET_EPISODES
+from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS
 from pivot.datasets.store import Store
-from pivot.datasets.views import query
+from pivot.datasets.views import VIEWS, query
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.images import decode
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import probe_store
 from pivot.solvers.base import FAILURE_MODES
+from pivot.storage import LocalStorage
 from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
 
 from datasets import Dataset, DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
@@ -154,13 +159,13 @@ def test_the_card_names_the_configs(small_store: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one_sided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of one level: all its rows are on one side, the files of the other side have none."""
+    """A store of one level: all its rows are on one side, the other side has no file."""
     runs = {"frozenlake": {"tasks": 1, "settings": {}}}
     return build_tiny(tmp_path_factory.mktemp("one") / "store", environments=runs, rollouts=4)
 
 
 def test_a_side_without_rows_is_left_out(one_sided: Path) -> None:
-    """The library cannot load an empty split, so the card does not offer one; its files are there all the same."""
+    """The library cannot load an empty split: the card does not offer one, and there is no file of it."""
     counts = row_counts(Store.open(one_sided), "dataset")["frozenlake"]
     (filled,) = [side for side, rows in counts.items() if rows]
     for config in (None, "frozenlake", "frozenlake_episodes"):
@@ -168,30 +173,51 @@ def test_a_side_without_rows_is_left_out(one_sided: Path) -> None:
         assert set(loaded) == {filled}
         assert len(loaded[filled]) > 0
     (empty,) = {"train", "validation"} - {filled}
-    table = pq.read_table(one_sided / f"dataset/frozenlake/{empty}-00000.parquet")
-    assert Dataset(table).features == _load(one_sided, "frozenlake")[filled].features
+    assert not list((one_sided / "dataset").rglob(f"{empty}-*"))
     assert problems(one_sided) == []
 
 
 def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
-    """A policy that always wins leaves no label at all: every file is there, and has the schema."""
+    """A policy that always wins leaves no label at all: no file of any, and every reader knows it."""
     perfect = {"skill": 1e9, "misread": 0, "blunder": 0, "bad_format": 0, "evenness": 0}
     policy = {"name": "scripted", "options": {"habits": {"sokoban": perfect}}}
     root = build_tiny(tmp_path / "store", "sokoban", policy=policy)
-    assert Store.open(root).lazy().labels.collect().height == 0
-    stream = cast(IterableDataset, load_dataset(str(root / "dataset"), "sokoban", split="train", streaming=True))
-    assert list(stream) == []
+    assert [path for path in root.rglob("*.parquet") if not pq.read_metadata(path).num_rows] == []
+    labels = Store.open(root).lazy().labels.collect()
+    assert (labels.height, tuple(labels.columns)) == (0, LABELS.names)
+    with pytest.raises(ValueError, match="BuilderConfig 'sokoban' not found"):
+        load_dataset(str(root / "dataset"), "sokoban")
     assert sum(len(rows) for rows in _load(root, "sokoban_episodes").values()) == 4
     assert problems(root) == []
     assert {row[0] for row in query(root, "SELECT env FROM group_rates")[1]} == {"sokoban", "pooled"}
+    # A stranger's DuckDB reads the same views, those of labels too.
+    with duckdb.connect(str(root / "pivot.duckdb"), read_only=True) as connection:
+        connection.execute(f"SET file_search_path = '{root}'")
+        assert connection.execute("SELECT count(*), count(certificate.kind) FROM labels").fetchall() == [(0, 0)]
+        for view in VIEWS:
+            connection.execute(f"FROM {view}").fetchall()
+    assert probe_store(root, ProbeSettings(), Silent()).retries == 0
+    relabel_store(root, {"split": "episode"}, execute_with(InProcess()), Silent())
+    assert problems(root) == []
 
 
-def test_empty_shards_between_full_ones_load(tmp_path: Path) -> None:
-    """One level a shard: on each side most files have no rows."""
+def test_a_file_that_lost_its_rows_goes(tmp_path: Path) -> None:
+    """What a shard wrote in an interrupted run does not stay where it has no such rows any more."""
+    name, config = "frozenlake/train-00000.parquet", DATASET
+    full = config.table([dict.fromkeys(config.names)], features=True)
+    assert set(write_tables(LocalStorage(tmp_path), [(name, config, full)], sparse=True)) == {name}
+    assert write_tables(LocalStorage(tmp_path), [(name, config, full.slice(0, 0))], sparse=True) == {}
+    assert not (tmp_path / name).exists()
+
+
+def test_shards_have_files_where_they_have_rows(tmp_path: Path) -> None:
+    """One level a shard: each has a file on one side."""
     runs = {"frozenlake": {"tasks": 5, "settings": {}}}
     root = build_tiny(tmp_path / "store", environments=runs, tasks_per_shard=1)
     sizes = [pq.read_metadata(path).num_rows for path in (root / "dataset/frozenlake").glob("*.parquet")]
-    assert sizes.count(0) >= 5
+    assert len(sizes) == 5
+    assert all(sizes)
+    assert problems(root) == []
     loaded = _load(root, "frozenlake")
     assert sum(len(rows) for rows in loaded.values()) == sum(sizes)
     assert set(loaded) == {"train", "validation"}

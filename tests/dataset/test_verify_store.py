@@ -145,10 +145,11 @@ def test_a_file_too_many_is_found(patients: dict[str, Patient], name: str) -> No
 
 def test_every_missing_file_is_found(lake: Patient) -> None:
     names = [name for name in Store.open(lake.source).manifest() if name != RUN]
-    assert len(names) == 7 + 4 + 2
+    assert len(names) == 7 + 2 + 2
     for name in names:
         (lake.root / name).unlink()
-        assert any(name in problem for problem in lake.found())
+        # Of what a shard may be without, its missing rows tell.
+        assert any(problem.startswith((name, f"{name.split('/')[0]} ")) for problem in lake.found()), name
         shutil.copy(lake.source / name, lake.root / name)
     (lake.root / names[0]).unlink()
     shutil.copy(lake.source / MANIFEST, lake.root / MANIFEST)
@@ -255,7 +256,7 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
         (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
         assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
     assert problems(root) == []
-    assert read_rows(root, f"dataset/{env}/train-00000.parquet") == []
+    assert not list((root / "dataset" / env).glob("*.parquet"))
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["frames/sokoban/00001.parquet", "dataset/frozenlake_episodes/train-00000.parquet"])
+@pytest.mark.parametrize("name", ["frames/sokoban/00001.parquet", "dataset/frozenlake_episodes/train-00001.parquet"])
 def test_a_file_that_was_changed_at_equal_length_is_made_again(built: Path, store: Path, name: str) -> None:
     _flip(store / name)
     _flip(store / "dataset/README.md")

@@ -16,7 +16,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.flows.api import build
 from pivot.images import decode, encode_jpeg
-from pivot.tests.stores import Rows, read_rows
+from pivot.tests.stores import Rows, need_at_pivots, read_rows
 from typer.testing import CliRunner
 
 SHARD = "navigation/00000.parquet"
@@ -45,6 +45,19 @@ def test_a_store_holds(store: Path) -> None:
     report = verify_store(store, Silent())
     assert report.problems == []
     assert len(failures(store)) == report.checked["training rows"] == report.checked["labels"] >= 4
+
+
+def test_steps_tell_where_the_agent_is_and_what_it_needs(store: Path) -> None:
+    pivots, agreeing = need_at_pivots(store)
+    assert pivots == agreeing > 0
+    for row in read_rows(store, f"steps/{SHARD}"):
+        state = json.loads(row["state"])
+        assert set(state) == {"agent"} and set(state["agent"]["position"]) == set("xyz")
+        assert row["need"] >= 0
+    starts = {row["episode_id"]: json.loads(row["initial_state"]) for row in read_rows(store, f"episodes/{SHARD}")}
+    for row in read_rows(store, f"steps/{SHARD}"):
+        if row["t"] == 0:
+            assert json.loads(row["state"])["agent"] == starts[row["episode_id"]]["agent"]
 
 
 def test_the_same_build_gives_the_same_bytes(store: Path, tmp_path: Path) -> None:

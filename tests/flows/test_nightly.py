@@ -22,8 +22,9 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.flows.deployments import ON_FAILURE, nightly, tell_failure
+from pivot.flows.engines.prefect import NOTE
 from pivot.identity import derive_seed
-from pivot.tests.flow_runs import assert_whole, clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, fingerprint
 from pivot.tests.flow_runs import pivot as command
 from prefect.cli.deploy._models import PrefectYamlModel
 
@@ -218,6 +219,39 @@ def test_a_build_reports_to_the_users_server(server: Server, tmp_path: Path) -> 
     (artifact,) = server.get("artifacts/filter", {"artifacts": of_this_run})
     (row,) = json.loads(artifact["data"])
     assert (row["environment"], row["episodes"]) == ("frozenlake", 2)
+
+
+def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [*CLI, *map(str, arguments)], env=clean_environment() | env, stderr=subprocess.PIPE, start_new_session=True
+    ) as run:
+        while not list((root / ".receipts").rglob("*.json")):
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.005)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(server: Server, tmp_path: Path) -> None:
+    root, env = tmp_path / "store", {"PREFECT_API_URL": server.url, "XDG_CACHE_HOME": str(tmp_path)}
+    build = ["build", "sokoban", "--tasks", "40", "--shard-size", "4", "--workers", "1", "--out", root]
+    _kill_in_the_middle(build, root, env)
+    killed = json.loads((root / NOTE).read_text())["flow_run"]
+    assert server.get(f"flow_runs/{killed}")["state"]["type"] == "RUNNING"  # nobody has told the server
+    done = command(*build, env=env)
+    assert done.returncode == 0, done.stderr
+    assert not (root / NOTE).exists()
+    state = server.get(f"flow_runs/{killed}")["state"]
+    assert (state["type"], state["message"][:23]) == ("CRASHED", "its process was killed;")
+    of_both = {"flow_runs": {"name": {"any_": [f"build {root}"]}}}
+    tasks: list[dict[str, Any]] = []
+    for _ in range(100):  # states of task runs reach the server's database a moment later
+        tasks = server.get("task_runs/filter", of_both)
+        if {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}:
+            break
+        time.sleep(0.1)
+    assert {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}
+    assert sorted(run["state_type"] for run in server.get("flow_runs/filter", of_both)) == ["COMPLETED", "CRASHED"]
 
 
 FLOW = """

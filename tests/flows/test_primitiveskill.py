@@ -18,7 +18,7 @@ from pivot.datasets.store import Store
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.flows.api import build
 from pivot.images import decode, encode_jpeg
-from pivot.tests.stores import Rows, change_rows, copy_store, problems, read_rows, rewrite_manifest
+from pivot.tests.stores import Rows, change_rows, copy_store, need_at_pivots, problems, read_rows, rewrite_manifest
 from typer.testing import CliRunner
 
 from datasets import DatasetDict, load_dataset
@@ -52,6 +52,16 @@ def test_a_store_holds(store: Path) -> None:
     assert tasks == set(KINDS)
     modes = {row["failure_mode"] for row in records(store)}
     assert modes == {"timeout", "format", "wrong_target", "order_error"}
+
+
+def test_steps_tell_the_state_and_the_open_stages(store: Path) -> None:
+    pivots, agreeing = need_at_pivots(store)
+    assert pivots == agreeing > 0
+    before: dict[str, int] = {}
+    for row in read_rows(store, "steps/primitiveskill/00000.parquet"):
+        assert row["need"] == before.get(row["episode_id"], row["need"])
+        before[row["episode_id"]] = json.loads(row["info"])["remaining_stages"]
+        assert row["need"] >= json.loads(row["state"])["achieved"].count(False)
 
 
 def test_the_same_build_gives_the_same_bytes(store: Path, tmp_path: Path) -> None:

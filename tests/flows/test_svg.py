@@ -58,6 +58,19 @@ def test_a_store_holds(store: Path) -> None:
     assert len(records(store)) == report.checked["training rows"] == report.checked["labels"]
 
 
+def test_steps_tell_the_score_of_the_canvas_and_need_nothing(store: Path) -> None:
+    """Where anything can still be drawn, no amount is needed."""
+    rows = read_rows(store, "steps/svg/00000.parquet")
+    assert {row["need"] for row in rows} == {None}
+    assert {row["state"] for row in rows if row["t"] == 0} == {"{}"}
+    first = {row["episode_id"]: row for row in rows if row["t"] == 0 and row["submission_outcome"] == "ok"}
+    later = [row for row in rows if row["t"] == 1 and row["episode_id"] in first]
+    assert later
+    for row in later:
+        drawn = json.loads(first[row["episode_id"]]["info"])["average_score"]
+        assert json.loads(row["state"])["scores"]["average"] == drawn
+
+
 def test_the_same_build_gives_the_same_bytes(store: Path, tmp_path: Path) -> None:
     build({"environments": {"svg": {"tasks": 3, "settings": {}}}, "rollouts": 5}, tmp_path / "again")
     files, again = (

@@ -6,6 +6,7 @@
 import importlib.util
 import os
 import random
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -71,6 +72,8 @@ def test_the_expert_solves_every_seed(simulator: ManiSkillWorld, task: str) -> N
 @pytest.mark.timeout(3000)
 def test_equal_primitives_have_equal_outcomes(simulator: ManiSkillWorld, task: str) -> None:
     report = parity.measure(task, range(SEQUENCES), simulator)
+    sys.stdout.write(f"\n{task}: {report.share:.1%} of {SEQUENCES} equal, {report.primitives} commands\n")
+    sys.stdout.writelines(f"{difference}\n" for difference in report.differences)
     assert report.share >= EQUAL, "\n".join(report.differences)
     assert report.primitives > 2 * SEQUENCES
     assert report.succeeded > 0.3 * SEQUENCES

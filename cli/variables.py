@@ -1,0 +1,38 @@
+"""The environment variables that matter to a run, for ``pivot settings variables`` and the documentation."""
+
+from typing import NamedTuple
+
+TOPIC = "variables"
+"""What ``pivot settings`` is asked for them by."""
+
+
+class Variable(NamedTuple):
+    """A variable that PIVOT reads, or that a library reads for it."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES = (
+    Variable("OPENAI_API_KEY", "none", "Key for the model server of --policy openai and --teacher openai."),
+    Variable("OPENAI_BASE_URL", "https://api.openai.com/v1", "Its address, where --base-url gives none."),
+    Variable("HF_HOME, HF_TOKEN", "of Hugging Face", "Where what comes from the hub is kept; who asks for it."),
+    Variable("HF_HUB_OFFLINE", "0", "1: nothing is fetched from the hub, what is kept there has to do."),
+    Variable("PREFECT_API_URL", "a private server", "Prefect server that runs are reported to."),
+    Variable("PREFECT_HOME", "in the cache folder", "Records of the private Prefect server."),
+    Variable(
+        "XDG_CACHE_HOME", "~/.cache", "Folder of those records, and of pivot/calls.sqlite, the answers of models."
+    ),
+    Variable("NUMBA_CACHE_DIR", "beside the package", "Compiled solvers."),
+    Variable("PIVOT_ON_FAILURE", "none", "Program that is started when a scheduled run has failed for good."),
+    Variable("PIVOT_TRACEBACK", "none", "1: an error inside a plugin shows in full."),
+    Variable("PIVOT_SVG_WORKERS", "one a core", "Processes that draw untrusted SVG documents."),
+    Variable("PIVOT_THOR_EXECUTABLE", "downloaded", "Unity build of AI2-THOR to use."),
+    Variable("PIVOT_THOR_GPU", "none", "Number of the GPU that AI2-THOR draws on."),
+    Variable("PIVOT_THOR_START_SECONDS", "600", "Longest start of an AI2-THOR process."),
+    Variable("PIVOT_THOR_STEP_SECONDS", "60", "Longest answer of it; ten times that for a scene."),
+    Variable("PIVOT_THOR_DOWNLOAD_SECONDS", "7200", "Longest download of its Unity build."),
+    Variable("PIVOT_MANISKILL_START_SECONDS", "300", "Longest start of a ManiSkill process."),
+    Variable("PIVOT_MANISKILL_STEP_SECONDS", "60", "Longest answer of it."),
+)
