@@ -37,6 +37,8 @@ class FieldLevels:
 
     def left_out(self, request: ChatRequest, level: int) -> tuple[str, ...]:
         """Name the fields that ``request`` lacks at ``level``."""
+        if level == 0:
+            return ()
         return tuple(sorted((LEVELS[level] - RENAMED) & self._encoder.fields(request).keys()))
 
     def _levels(self, request: ChatRequest) -> list[int]:
