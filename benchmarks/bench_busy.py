@@ -22,6 +22,7 @@ from pivot.datasets.progress import Silent
 
 TASKS = 60  # of eight rollouts
 SERVERS = ((32, 0.1, 0.9), (256, 5.0, 0.8))  # slots, seconds, share of the slots that has to be busy
+AT_THE_DOOR = 1.25  # requests in flight a slot: the next one waits at the server, where a slot is free at once
 CPU_REQUIRED = 0.003  # seconds a request
 WORKERS = 2
 
@@ -116,7 +117,7 @@ class _Clock(Silent):
 
 
 def _build(server: LatencyServer) -> Measured:
-    service = {"base_url": server.url, "cache": "", "max_concurrency": server.slots}
+    service = {"base_url": server.url, "cache": "", "max_concurrency": int(AT_THE_DOOR * server.slots)}
     part = {"name": "openai", "options": {"model": MODEL}, "service": service}
     config = {
         "environments": {"sokoban": {"tasks": TASKS, "settings": {}}},

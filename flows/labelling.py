@@ -35,18 +35,31 @@ AHEAD_BYTES = 256_000_000
 
 
 class Beforehand:
-    """Shards that workers certify while others are still rolled out, so that the model never waits for the first."""
+    """Shards that workers certify while others are still rolled out, so that the model never waits for them."""
 
     def __init__(self, root: Path, run: Run, pool: WorkerPool) -> None:
-        """Certify as many as ``pool`` has workers, if the writer is one that asks about all shards in one loop."""
+        """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
         self._root, self._run, self._pool = root, run, pool
-        self._most = pool.workers if isinstance(run.writer(), ConcurrentWriter) else 0
+        self._is_of_use = isinstance(run.writer(), ConcurrentWriter)
+        self._stored: deque[Shard] = deque()
         self.jobs: dict[Shard, Future[LabelJob | ShardResult]] = {}
 
     def begin(self, shard: Shard) -> None:
-        """Certify a shard whose rollouts are stored."""
-        if len(self.jobs) < self._most:
-            self.jobs[shard] = self._pool.beside(label_job, self._root, self._run, shard)
+        """Certify a shard whose rollouts are stored, as soon as a worker is free, while there is room for pictures."""
+        if not self._is_of_use:
+            return
+        self._stored.append(shard)
+        free = self._pool.workers - sum(not job.done() for job in self.jobs.values())
+        while self._stored and free > 0 and self._bytes() < AHEAD_BYTES:
+            first = self._stored.popleft()
+            self.jobs[first] = self._pool.beside(label_job, self._root, self._run, first)
+            free -= 1
+
+    def _bytes(self) -> int:
+        """Return how large the pictures are that wait already."""
+        done = [job.result() for job in self.jobs.values() if job.done() and job.exception() is None]
+        jobs = [job for job in done if isinstance(job, LabelJob)]
+        return sum(each.picture.byte_size for job in jobs for each in job.prepared.values())
 
 
 def label_served(

@@ -12,8 +12,9 @@ in between, as when an account is empty, asking on is no use.
 
 import asyncio
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from ..errors import ConfigError, ServerGoneError
 
@@ -50,18 +51,25 @@ class AdaptiveLimit:
         self._fastest = math.inf
         self._settled = False
         """Whether the server has complained yet."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap: turn, number of the request, and what is done when its slot comes."""
+        self._asked = 0
 
     @property
     def limit(self) -> int:
         """Slots at the moment."""
         return int(self._limit)
 
-    async def acquire(self) -> int:
-        """Wait for a slot, first come first served; return the round for :meth:`answered` and :meth:`complained`."""
+    async def acquire(self, turn: int = 0) -> int:
+        """Wait for a slot; return the round for :meth:`answered` and :meth:`complained`.
+
+        Earlier turns go first, equal ones as they come: the episodes with the most before them would otherwise be left
+        over at the end, too few to fill the slots.
+        """
         if self._in_flight >= self.limit or self._waiting:
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(ready)
+            self._asked += 1
+            heappush(self._waiting, (turn, self._asked, ready))
             try:
                 await ready
             except asyncio.CancelledError:
@@ -98,7 +106,7 @@ class AdaptiveLimit:
 
     def _wake(self) -> None:
         while self._waiting and self._in_flight < self.limit:
-            ready = self._waiting.popleft()
+            _, _, ready = heappop(self._waiting)
             if not ready.done():
                 self._in_flight += 1
                 ready.set_result(None)

@@ -201,7 +201,7 @@ class OpenAIModel(ChatModel):
         Raises:
             _RefusedError: status 400 or 422; otherwise as :meth:`_try`.
         """
-        asked_in = await self.limit.acquire()
+        asked_in = await self.limit.acquire(request.t or 0)
         started = time.monotonic()
         try:
             request.sent.tries += 1

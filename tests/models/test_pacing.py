@@ -45,6 +45,27 @@ def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_ro
     asyncio.run(run())
 
 
+def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
+    async def run() -> list[str]:
+        limit, served_in = AdaptiveLimit(cap=1), list[str]()
+
+        async def ask(name: str, turn: int) -> None:
+            await limit.acquire(turn)
+            served_in.append(name)
+            limit.release()
+
+        await limit.acquire()
+        asked = [asyncio.create_task(ask(name, int(name[0]))) for name in ("3a", "1a", "2a", "1b", "0a", "3b")]
+        await asyncio.sleep(0)
+        asked[2].cancel()
+        await asyncio.sleep(0)
+        limit.release()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return served_in
+
+    assert asyncio.run(run()) == ["0a", "1a", "1b", "3a", "3b"]
+
+
 def test_the_next_role_begins_with_what_the_server_took() -> None:
     async def run(url: str, requests: int) -> int:
         model = OpenAIModel(MODEL, None, Service(base_url=url, cache=""))
