@@ -1,7 +1,6 @@
 """The failures that a writer is met with before a run: a box of Sokoban that is pushed against the wall above it."""
 
-from ... import plugins
-from ...environments.base import PivotEnv
+from ...environments.sokoban import SokobanEnv
 from ...images import encode_png, frame_id
 from ...rollouts.policies.example import EPISODE, ROOM
 from ...solvers.base import Certificate, Verdict
@@ -36,7 +35,7 @@ VERDICT = Verdict(
 def example_request(number: int) -> GuidanceRequest:
     """Play an episode, that of ``ENDS[number]``, and return what is asked about it."""
     actions = LOST + ENDS[number]
-    env: PivotEnv = plugins.load("environments", "sokoban").from_settings({})
+    env = SokobanEnv.from_settings({})
     frame, _ = env.reset(options={"state": ROOM})
     frames, shown, rewards, infos = {frame_id(frame): encode_png(frame)}, [frame_id(frame)], [], []
     for action in actions:

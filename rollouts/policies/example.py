@@ -1,11 +1,12 @@
 """The turn that a model is met with before a run: the first one in a small room of Sokoban, as every player gets it."""
 
-from ... import plugins
-from ...environments.base import PivotEnv, Task
+from ...environments.base import Task
+from ...environments.sokoban import SokobanEnv
 from ...images import encode_png, frame_id
 from ...messages import EncodedFrame
 from ..base import Turn
 from ..prompts.render import render_student
+from ..prompts.sokoban import PROMPT
 
 EPISODE = "meeting"
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
@@ -13,9 +14,9 @@ ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
 
 def example_turn() -> Turn:
     """Return the turn."""
-    env: PivotEnv = plugins.load("environments", "sokoban").from_settings({})
+    env = SokobanEnv.from_settings({})
     frame, _ = env.reset(options={"state": ROOM})
     picture = EncodedFrame(frame_id(frame), frame.shape[1], frame.shape[0], "png", encode_png(frame))
     task = Task(EPISODE, 0, ROOM, "")
-    prompt = render_student(plugins.load("prompts", "sokoban"), env.profile, task, t=0, frame_id=picture.frame_id)
+    prompt = render_student(PROMPT, env.profile, task, t=0, frame_id=picture.frame_id)
     return Turn(EPISODE, 0, 0, prompt, {picture.frame_id: picture}, task, env)
