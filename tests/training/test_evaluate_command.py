@@ -11,6 +11,7 @@ from pivot.cli.evaluate import make_backend
 from pivot.errors import ConfigError, TrainingError
 from pivot.images import decode
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
@@ -48,6 +49,19 @@ def test_a_server_is_evaluated_and_the_report_holds_everything(small_store: Path
         pixels = decode((out / name).read_bytes())
         assert min(pixels.shape[:2]) > 200
         assert len({tuple(colour) for colour in pixels[::7, ::7].reshape(-1, 3).tolist()}) > 5, f"{name} is empty"
+
+
+@pictures
+def test_what_a_server_says_is_shown_as_text(small_store: Path, tmp_path: Path) -> None:
+    def says(body: dict[str, Any]) -> dict[str, Any]:
+        reason = json.dumps({"pivot_step": 0, "failure_mode": "timeout", "failure_reason": TEXT})
+        return {"text": TEXT if len(server.log.bodies) % 2 else reason}
+
+    common = ("--data", small_store, "--side", "train", "--no-cache", "--no-learned", "--out", tmp_path / "report")
+    with served(says) as server:
+        shown = run("evaluate", "analyzer", MODEL, *common, "--base-url", server.url)
+    assert "replies that could not be read" in shown
+    obeys_nothing(shown)
 
 
 @pictures
