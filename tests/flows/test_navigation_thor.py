@@ -180,7 +180,7 @@ def build(files: list[str], root: Path) -> Any:
 
 
 def rows(root: Path, table: str) -> pl.DataFrame:
-    return pl.concat(pl.read_parquet(path) for path in sorted(root.glob(f"{table}/**/*.parquet")))
+    return getattr(Store.open(root).lazy(), table).collect()
 
 
 def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
