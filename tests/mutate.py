@@ -164,7 +164,7 @@ DIFFS = {
     },
     "resume": {
         "solver-settings": '"solver": [solver.name, solver.version[-, solver.config-]],',
-        "calls-kept-twice": "[call for call in before.calls[- if call.episode_id not in owed-]] + after.calls",
+        "calls-kept-twice": "others = [call for call in before[- if call.episode_id not in owed-]]",
     },
     "verify": {
         "order-of-rows": "if not problems and [-seen != list(expected)-]{+set(seen) != set(expected)+}:",
