@@ -7,7 +7,6 @@ bare loop of the same SDK at the fast server. Models are embedded stand-ins.
 """
 
 import json
-import re
 import resource
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pivot.benchmarks.bench_serving import bare_loop
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.datasets.inputs import LABEL, ROLLOUT
 from pivot.datasets.progress import Silent
+from pivot.tests.models.coaching import asked, guidance_fields
 
 TASKS = 60  # of eight rollouts
 SERVERS = ((32, 0.1, 0.9), (256, 5.0, 0.8))  # slots, seconds, share of the slots that has to be busy
@@ -29,23 +29,7 @@ WORKERS = 2
 
 def coach(body: dict[str, Any]) -> str:
     """Give guidance from the facts of a prompt."""
-    text = next(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
-    step = int(text.split("Pivot step: ")[1].split(".", maxsplit=1)[0])
-    log = text.split("Compact action log:\n")[1].split("\n\n", maxsplit=1)[0].splitlines()
-    actions = [line.split("action=")[1].split()[0] for line in log]
-    lost = "Failure mode: deadlock" in text
-    truths = {
-        "turns_ran_out": not lost,
-        "box_lost": lost,
-        "no_action": actions[step] == "invalid",
-        "action_repeated": step > 0 and actions[step] == actions[step - 1],
-        "blocked": actions[step] != "invalid" and "moved=false" in log[step],
-    }
-    names = re.findall(r'^  - "(\w+)": ', text, re.MULTILINE)
-    fields: dict[str, Any] = {"claims": {name: truths.get(name, False) for name in names}, "avoid": "Avoid the wall."}
-    if "kept the goal within reach: " in text:
-        fields["action"] = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
-    return json.dumps(fields)
+    return json.dumps(guidance_fields(asked(body), "Avoid the wall."))
 
 
 @dataclass(frozen=True, slots=True)

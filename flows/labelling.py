@@ -11,7 +11,7 @@ the next run asks for these alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +88,7 @@ def label_served(
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
     begun = beforehand.jobs if beforehand else {}
-    shards.sort(key=lambda shard: shard not in begun)
+    shards.sort(key=lambda shard: shard not in begun)  # those that are certified first
     run_steadily(_Labelling(root, run, pool, receive, begun, like).run(shards))
     reporter.finish(LABEL)
     return results
@@ -103,7 +103,7 @@ class _Labelling:
         run: Run,
         pool: WorkerPool,
         receive: Callable[[ShardResult], None],
-        begun: Mapping[Shard, "Future[LabelJob | ShardResult]"],
+        begun: dict[Shard, "Future[LabelJob | ShardResult]"],
         like: int | None,
     ) -> None:
         self._like = like
@@ -152,7 +152,8 @@ class _Labelling:
         return item
 
     async def _certify(self, shard: Shard) -> None:
-        begun = self._begun.get(shard) or self._pool.beside(label_job, self._root, self._run, shard, self._like)
+        # Taken out, so that pictures do not outlive their requests.
+        begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._root, self._run, shard, self._like)
         job = await self._ended(begun)
         if isinstance(job, ShardResult):
             self._receive(job)

@@ -12,7 +12,6 @@ from ...plugins import Settings
 from ...records import from_row
 from ...rollouts.base import Policy, Reply, Turn
 from ..config import Shard
-from ..parquet import read_table
 from ..schema import CALLS, LABELS
 from ..store import Store
 from ..tables import Rows
@@ -128,8 +127,7 @@ def guidance_of_version(store: Store, shard: Shard, version: int, writer: Guidan
         if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
     ]
     calls = then.label_calls_file(shard)
-    present = calls is not None and store.storage.stat(calls) is not None
-    spent = read_table(store.storage, calls, CALLS).to_pylist() if calls is not None and present else []
+    spent = [] if calls is None else then.read_file(calls, CALLS).to_pylist()
     shown = {row["episode_id"]: row["teacher_prompt_hash"] for row in labels}
     return KeptGuidance(writer, stored_guidance(labels, spent), shown) if labels else writer
 

@@ -1,7 +1,6 @@
 """A served teacher in the pipeline: labels, calls and prompts in the store; verify, relabel, unanswered labels."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +13,18 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store, load_store
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
+from pivot.tests.models.coaching import asked, guidance_fields
 from pivot.tests.stores import Patient, change_rows, rewrite_manifest, table_files
 from typer.testing import CliRunner
 
 TASKS = {"sokoban": 2, "frozenlake": 2}
 
 
-def declared(text: str) -> dict[str, bool]:
-    """Answers the claims that a prompt asks about from the facts and the log in it."""
-    step = int(text.split("Pivot step: ")[1].split(".", maxsplit=1)[0])
-    log = text.split("Compact action log:\n")[1].split("\n\n", maxsplit=1)[0].splitlines()
-    actions = [line.split("action=")[1].split()[0] for line in log]
-    deadlock = "Failure mode: deadlock" in text
-    truths = {
-        "turns_ran_out": not deadlock,
-        "box_lost": deadlock,
-        "fell": deadlock,
-        "no_action": actions[step] == "invalid",
-        "action_repeated": step > 0 and actions[step] == actions[step - 1],
-        "blocked": actions[step] != "invalid" and "moved=false" in log[step],
-    }
-    return {name: truths.get(name, False) for name in re.findall(r'^  - "(\w+)": ', text, re.MULTILINE)}
-
-
 def coach(body: dict[str, Any]) -> dict[str, Any]:
     """Repeats the facts of the prompt; one in five answers is no use, the second try included."""
-    text = next(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
-    fields: dict[str, Any] = {"claims": declared(text), "avoid": "Avoid what was fatal here."}
-    if "kept the goal within reach: " in text:
-        fields["action"] = text.split("kept the goal within reach: ")[1].split(".")[0].split(", ")[0]
+    text = asked(body)
     bad = number_of(text) % 5 == 0
-    return {"text": "I'd rather not say." if bad else json.dumps(fields)}
+    return {"text": "I'd rather not say." if bad else json.dumps(guidance_fields(text, "Avoid what was fatal here."))}
 
 
 def part(server: ChatServer, **service: Any) -> dict[str, Any]:
