@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from .. import plugins
-from ..datasets.store import RUN
+from ..datasets.config import RunConfig
+from ..datasets.store import RUN, Store
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
 from ..flows.pipeline import finished_build
+from ..storage import open_storage
 from . import model_flags as flags
 from .console import ProgressBars, err
 from .options import option
@@ -84,7 +86,12 @@ def build(
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
     shard_size: Annotated[
         int | None,
-        option("Levels a shard: a file of every table, and the unit of resuming (default 16).", "--shard-size", min=1),
+        option(
+            "Levels a shard: a file of every table, and the unit of resuming (default 16; up to 128 in a new store "
+            "with more than 4,096 levels).",
+            "--shard-size",
+            min=1,
+        ),
     ] = None,
     config: Annotated[
         Path | None, option("Take the config from a run.json; other options override it.", "--config")
@@ -140,6 +147,8 @@ def build(
     resolved = resolve_config(file, envs or [], tasks, [*(settings or []), *flags_of], changes, solver or [], flags_of)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
+    if file is None and shard_size is None:
+        resolved = _with_shards(resolved, out_dir)
     workers = workers or available_cores()
     if dry_run:
         show_plan(resolved, out_dir, workers)
@@ -167,6 +176,14 @@ def _begun(out_dir: Path | None, envs: list[str] | None) -> Path | None:
     if out_dir is None or envs or not (out_dir / RUN).is_file():
         return None
     return out_dir / RUN
+
+
+def _with_shards(config: RunConfig, out_dir: Path) -> RunConfig:
+    """Return the config with the shards of the store that is there, or with those that fit its size."""
+    if open_storage(out_dir).stat(RUN) is None:
+        return config.with_fitting_shards()
+    held = Store.open(out_dir, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": held.tasks_per_shard})
 
 
 def _backend_setting(backend: str | None, envs: list[str] | None) -> str:

@@ -94,6 +94,10 @@ class EnvRun(BaseModel):
         return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
 
 
+MANY_SHARDS, LARGEST_FITTING = 256, 128
+"""Shards of an environment above which larger ones are chosen, and the levels of the largest."""
+
+
 class RunConfig(BaseModel):
     """Everything that decides a store's bytes."""
 
@@ -154,6 +158,16 @@ class RunConfig(BaseModel):
         return {
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
+
+    def with_fitting_shards(self) -> "RunConfig":
+        """Return the config with larger shards where the usual ones would be many small files.
+
+        256 shards at most, but no more than 128 levels in one: a worker holds the rows and pictures of a shard.
+        """
+        size, most = self.tasks_per_shard, max(run.tasks for run in self.environments.values())
+        while size < LARGEST_FITTING and most > MANY_SHARDS * size:
+            size *= 2
+        return self.model_copy(update={"tasks_per_shard": size})
 
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""

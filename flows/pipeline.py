@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
-from ..datasets.export import assign_sides
+from ..datasets.export import plan_split
 from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
@@ -218,18 +218,8 @@ def label_and_export(
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
         results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
-    sides = assign_sides(store)
-
-    def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
-        episodes = _episode_ids(store, shard)
-        return {episode: sides[shard.env][episode] for episode in episodes}, folder
-
-    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, shard_sides)
-
-
-def _episode_ids(store: Store, shard: Shard) -> list[str]:
-    episodes = STORE_TABLES[0]
-    return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
+    split = plan_split(store)
+    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:

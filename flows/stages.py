@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..datasets.config import Shard
-from ..datasets.export import dataset_file, dataset_tables
+from ..datasets.export import ShardSplit, dataset_file, dataset_tables, shard_sides
 from ..datasets.inputs import (
     ROLLOUT,
     export_inputs,
@@ -274,15 +274,16 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
 # Export
 
 
-def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+def export_shard(root: Path, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
-    ``sides`` maps the episode ids of the shard to their side of the split.
+    ``split`` is what the shard has to know of others.
 
     Raises:
         StoreError: the shard cannot be read or written.
     """
     config, store = run.config, Store(root, run.config)
+    sides = shard_sides(store, shard, split)
     inputs = export_inputs(store, run, shard, sides, folder)
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)
