@@ -34,6 +34,7 @@ from ..models.base import Role
 from ..plugins import Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
+from ..storage import Address, open_storage
 
 
 class PartConfig(BaseModel):
@@ -253,14 +254,15 @@ def make_config(raw: Mapping[str, Any], context: Mapping[str, Any] | None = None
         raise ConfigError(explain(error, "config field ", RunConfig)) from error
 
 
-def load_config(path: Path) -> RunConfig:
+def load_config(path: Address) -> RunConfig:
     """Read a config file: a ``run.json``, or the config alone.
 
     Raises:
         ConfigError: the file cannot be read or used.
     """
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        local = isinstance(path, Path)
+        raw = json.loads(path.read_text(encoding="utf-8") if local else open_storage(path.parent).read_bytes(path.name))
     except OSError as error:
         raise ConfigError(f"cannot read config file {path}: {error.strerror}; give --config a run.json") from error
     except ValueError as error:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
 from ..plugins import STORED
-from ..storage import FileRecord, Storage, open_storage
+from ..storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .parquet import check_file, read_sparse, read_table
@@ -52,7 +52,7 @@ class StoreFrames:
 class Store:
     """A store whose config is known; it may still be in the making."""
 
-    root: Path
+    root: Address
     config: RunConfig
 
     @cached_property
@@ -61,7 +61,7 @@ class Store:
         return open_storage(self.root)
 
     @classmethod
-    def open(cls, root: Path, *, complete: bool = True) -> "Store":
+    def open(cls, root: Address, *, complete: bool = True) -> "Store":
         """Open an existing store.
 
         Raises:
@@ -95,7 +95,7 @@ class Store:
             ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
         """
         try:
-            return Run(self.config, str(Path(self.root).absolute()))
+            return Run(self.config, str(self.root.absolute() if isinstance(self.root, Path) else self.root))
         except (ConfigError, PluginError) as error:
             raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
 
@@ -268,14 +268,14 @@ def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
     return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
-def load_store(root: str | Path) -> StoreFrames:
+def load_store(root: str | Address) -> StoreFrames:
     """Open a finished store as lazy polars frames.
 
     Raises:
         StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
         ConfigError, PluginError: its config cannot be used here.
     """
-    store = Store.open(Path(root))
+    store = Store.open(parse_address(root))
     store.check_files()
     return store.lazy()
 

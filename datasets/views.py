@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 
 from ..errors import ConfigError, StoreError
+from ..storage import Address
 from ..storage.base import storage_error
 from .derived_views import DERIVED
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
@@ -155,7 +156,7 @@ def _plain_name(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def connect(
-    root: Path, queries: Sequence[str] = VIEWS, *, external: bool = False
+    root: Address, queries: Sequence[str] = VIEWS, *, external: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store in a database of their own, in memory.
 
@@ -241,7 +242,7 @@ def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: 
         connection.execute(f"DROP VIEW {EPISODES.name}; DROP VIEW {LABELS.name}")
 
 
-def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
 
     Raises:
@@ -251,7 +252,9 @@ def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], l
         return run_query(root, connection, sql)
 
 
-def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def run_query(
+    root: Address, connection: duckdb.DuckDBPyConnection, sql: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
     with _explained(root):
         if not duckdb.extract_statements(sql):
@@ -260,7 +263,7 @@ def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tu
         return [column[0] for column in result.description or []], result.fetchall()
 
 
-def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a query like :func:`run_query`; return an Arrow table, for files."""
     with _explained(root):
         result = connection.sql(sql)
@@ -270,7 +273,7 @@ def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> 
 
 
 @contextlib.contextmanager
-def _explained(root: Path) -> Iterator[None]:
+def _explained(root: Address) -> Iterator[None]:
     try:
         yield
     except duckdb.PermissionException as error:

@@ -7,7 +7,6 @@ import sys
 from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -20,6 +19,7 @@ from ..datasets.proof.verify import verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..identity import derive_seed
+from ..storage import Address, parse_address
 from .engines.local import WorkerPool, available_cores, worker_pool
 from .engines.prefect import execute_as_tasks, flow_log, noted_run
 from .pipeline import BuildResult, build_store
@@ -56,10 +56,10 @@ def build_dataset(config: dict[str, Any], out: str, workers: int = 0, refresh: b
         workers: worker processes; 0 for one a core.
         refresh: make everything anew.
     """
-    return _build(make_config(config), Path(out), workers or available_cores(), refresh)
+    return _build(make_config(config), parse_address(out), workers or available_cores(), refresh)
 
 
-def _build(config: RunConfig, out: Path, workers: int, refresh: bool) -> dict[str, Any]:
+def _build(config: RunConfig, out: Address, workers: int, refresh: bool) -> dict[str, Any]:
     shown, ready = _reporter.get(), _pool.get()
     with (
         nullcontext(shown) if shown else flow_log() as reporter,
@@ -123,12 +123,12 @@ def nightly(out: str, config: dict[str, Any], workers: int = 0, verify: bool = T
     scheduled: datetime = flow_run.scheduled_start_time
     date = scheduled.date().isoformat()
     seeded = config | {"seed": derive_seed("nightly", date) % 2**32}
-    root, processes = Path(out) / date, workers or available_cores()
+    root, processes = parse_address(out) / date, workers or available_cores()
     built = _build(make_config(seeded), root, processes, refresh=False)
     return built | {"verified": _verify(root, processes) if verify else None}
 
 
-def _verify(root: Path, workers: int) -> dict[str, int]:
+def _verify(root: Address, workers: int) -> dict[str, int]:
     with flow_log() as reporter, worker_pool(workers, list(Store.open(root).config.environments)) as pool:
         report = verify_store(root, reporter, pool.stream)
     if report.problems:
@@ -137,7 +137,7 @@ def _verify(root: Path, workers: int) -> dict[str, int]:
 
 
 def run_in_process(
-    config: RunConfig, out: Path, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
+    config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
     """Run the flow here and now on ``pool``, showing progress through ``reporter``."""
     tokens = _reporter.set(reporter), _pool.set(pool)
@@ -146,5 +146,5 @@ def run_in_process(
     finally:
         _reporter.reset(tokens[0])
         _pool.reset(tokens[1])
-    raw["root"] = Path(raw["root"])
+    raw["root"] = parse_address(raw["root"])
     return BuildResult(**raw)

@@ -4,7 +4,6 @@ The new labels and the new dataset are built beside the old ones under the next 
 until everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
-from pathlib import Path
 from typing import Any
 
 from ..datasets.card import write_card
@@ -14,7 +13,7 @@ from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.views import write_database
 from ..errors import StoreError
-from ..storage import open_storage
+from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
 from .meeting import meet_models
@@ -23,7 +22,7 @@ from .stages import ShardResult
 
 
 def relabel_store(
-    root: Path,
+    root: Address,
     changes: dict[str, Any],
     execute: Execute,
     reporter: Reporter,

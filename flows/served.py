@@ -6,7 +6,6 @@ by the same functions and with the same receipts as in a pool, so resume and kil
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from ..datasets.config import Shard
 from ..datasets.inputs import ROLLOUT
@@ -16,11 +15,12 @@ from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
 from ..rollouts.steady import run_steadily
+from ..storage import Address
 from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
 
 
 def roll_out_served(
-    root: Path,
+    root: Address,
     run: Run,
     tasks: Mapping[Shard, Sequence[Task]],
     reporter: Reporter,

@@ -7,7 +7,6 @@ resume, and it works the same with Prefect, in a process pool, or called by hand
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +51,7 @@ from ..messages import Call
 from ..records import from_row, to_row
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage import FileRecord
+from ..storage import Address, FileRecord
 from ..storage.receipts import Receipt
 
 
@@ -83,7 +82,7 @@ class RolloutJob:
     """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
 
 
-def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+def roll_out_shard(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
@@ -99,7 +98,7 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     return store_rollouts(root, run, job, rollouts)
 
 
-def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
+def rollout_job(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
     store, inputs = Store(root, run.config), rollout_inputs(run, shard, tasks)
     receipt = store.receipt(ROLLOUT, shard)
@@ -109,7 +108,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> Ro
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Address, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
@@ -155,7 +154,7 @@ class LabelJob:
     """What is to be asked."""
 
 
-def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
+def label_shard(root: Address, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
     """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
     Raises:
@@ -168,7 +167,7 @@ def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> 
     return _store_labels(root, run, shard, inputs, certified, write_guidance(teacher, requests))
 
 
-def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+def label_job(root: Address, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
     """Return what has to be asked about a shard for a concurrent writer, or its result when an earlier run did it all.
 
     Raises:
@@ -190,7 +189,7 @@ def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> La
     return LabelJob(shard, inputs, certified, guidance, prepared)
 
 
-def store_labels(root: Path, run: Run, job: LabelJob) -> ShardResult:
+def store_labels(root: Address, run: Run, job: LabelJob) -> ShardResult:
     """Judge the labels of a job, all of whose guidance is there, write them and leave the receipt.
 
     Raises:
@@ -203,7 +202,7 @@ Begun = tuple[GuidanceWriter, str, list[Certified], dict[int, GuidanceRequest]]
 """Teacher, digest of the inputs, certified episodes, and what is wanted from the teacher by their places."""
 
 
-def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
+def _begin_labels(root: Address, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
     """Certify the failures of a shard; or return its result when an earlier run did it all."""
     config, store = run.config, Store(root, run.config)
     teacher = run.writer()
@@ -223,7 +222,7 @@ def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun
 
 
 def _store_labels(
-    root: Path, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
+    root: Address, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
 ) -> ShardResult:
     config, store, env = run.config, Store(root, run.config), run.env(shard.env)
     labels = make_labels(
@@ -274,7 +273,7 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
 # Export
 
 
-def export_shard(root: Path, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
+def export_shard(root: Address, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
     ``split`` is what the shard has to know of others.

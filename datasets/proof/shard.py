@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from ...identity import canonical_json
 from ...images import decode, frame_id
 from ...rollouts.base import Policy, Status, StopReason
 from ...rollouts.loop import roll_out_tasks
+from ...storage import Address
 from ...storage.receipts import Receipt
 from ..config import RunConfig, Shard
 from ..export import ShardSplit, dataset_file, dataset_tables, shard_sides
@@ -44,7 +44,7 @@ from .report import ShardReport
 
 
 def verify_shard(
-    root: Path,
+    root: Address,
     config: RunConfig,
     shard: Shard,
     tasks: Sequence[Task] | None,

@@ -7,12 +7,11 @@ look: no path that it names is followed unless the user says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...environments.base import Task
 from ...errors import ConfigError, GenerationError, StoreError
-from ...storage import open_storage
+from ...storage import Address, open_storage
 from ..config import Shard
 from ..export import ShardSplit, plan_split
 from ..progress import Reporter
@@ -26,7 +25,7 @@ Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Itera
 STAGE = "verify"
 
 
-def verify_store(root: Path, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
+def verify_store(root: Address, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
     """Verify a finished store; ``stream`` runs the shards, by default one after the other in this process.
 
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
@@ -45,7 +44,7 @@ def verify_store(root: Path, progress: Reporter, stream: Stream | None = None, *
     return report
 
 
-def refuse_while_written(root: Path) -> None:
+def refuse_while_written(root: Address) -> None:
     """Refuse a store that a run is writing, whose files differ from its manifest and from each other.
 
     Raises:
