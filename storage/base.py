@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from ..errors import ReadOnlyError, StoreError
 from .address import Address
@@ -46,6 +46,9 @@ class Stat:
 
 class Storage(ABC):
     """Whole objects under one root. What fails raises StoreError, which names the object and what to do next."""
+
+    remote: ClassVar[bool] = False
+    """Whether a look at an object is a request to a server, and no object can be torn."""
 
     # Where objects lie
 

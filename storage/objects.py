@@ -51,6 +51,8 @@ def _library() -> Any:
 class ObjectStorage(Storage):
     """The objects below one address."""
 
+    remote = True
+
     def __init__(self, root: Url) -> None:
         """Use ``root``; nothing is asked of the server yet."""
         self.root = root
