@@ -204,9 +204,23 @@ class Store:
         Raises:
             StoreError: a file is missing, torn, or has other columns.
         """
+        if self.storage.remote:  # a request a file: what listing and manifest tell has to do, as no object can be torn
+            self._check_sizes(schemas)
+            return
         for schema in schemas:
             for name in self.files(schema):
                 check_file(self.storage, name, schema)
+
+    def _check_sizes(self, schemas: Iterable[TableSchema]) -> None:
+        self.check_presence(schemas)
+        records = self.manifest() if self.storage.stat(MANIFEST) is not None else {}
+        present = self.storage.listing()
+        for name in (name for schema in schemas for name in self.files(schema)):
+            if name in records and records[name].bytes != present[name].bytes:
+                raise StoreError(
+                    f"{self.storage.address(name)} has {present[name].bytes} bytes, the manifest says "
+                    f"{records[name].bytes}; delete the object and run the same build again"
+                )
 
     def check_presence(self, schemas: Iterable[TableSchema]) -> None:
         """Check that no file of some tables is missing or empty, from listings alone (microseconds a file).

@@ -135,8 +135,8 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
         ConfigError, PluginError: its config cannot be carried out.
     """
     storage = open_storage(root)
-    with storage.lock():
-        store = Store.open(root, complete=False)
+    with storage.lock() as held:
+        store = Store.open(held, complete=False)
         results: list[ShardResult] = []
         for shard in store.config.shards():
             receipt = store.receipt(ROLLOUT, shard)
@@ -173,9 +173,9 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
     storage = open_storage(root)
     _refuse_foreign_folder(storage)
     try:
-        with storage.lock():
+        with storage.lock() as held:
             roll_forward(storage)
-            store = Store(root, _reconcile(root, config, refresh))
+            store = Store(held, _reconcile(root, config, refresh))
             done = None if refresh else _complete_result(store)
             return done or work(store)
     except ReadOnlyError:
@@ -352,6 +352,11 @@ def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
 
 def _receipts(store: Store) -> list[StageReceipt] | None:
     """Every receipt of a finished store; None when some are missing."""
+    with store.storage.ahead(RECEIPTS):
+        return _receipts_of_shards(store)
+
+
+def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
     found: list[StageReceipt] = []
     for shard in store.config.shards():
         receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}

@@ -50,15 +50,15 @@ def relabel_store(
     """
     storage = open_storage(root)
     Store.open(root, complete=not storage.listing(COMMIT))
-    with storage.lock():
+    with storage.lock() as held:
         finished_now = roll_forward(storage)
-        old = Store.open(root)
+        old = Store.open(held)
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
-        store = Store(root, _next_version(old.config, changes))
+        store = Store(held, _next_version(old.config, changes))
         if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
             meet_models(store.run, policy=False)
         like = old.config.label_version

@@ -4,7 +4,6 @@
 test that puts faults behind an address reaches every operation on it.
 """
 
-from ..errors import StoreError
 from .address import Address, Url, parse_address
 from .base import FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
@@ -25,5 +24,7 @@ __all__ = [
 def open_storage(root: Address) -> Storage:
     """Return the storage whose objects lie under ``root``; nothing is touched yet."""
     if isinstance(root, Url):
-        raise StoreError(f"{root} lies in an object store, which this version does not open; name a local folder")
+        from .objects import ObjectStorage  # noqa: PLC0415 - of an extra of the package
+
+        return ObjectStorage(root)
     return LocalStorage(root)

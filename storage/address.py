@@ -5,7 +5,7 @@ out of ``s3://bucket/folder``.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -21,12 +21,14 @@ class Url:
     """A folder of an object store, such as ``s3://bucket/folder``, without a slash at the end."""
 
     text: str
+    lease: str = field(default="", compare=False, repr=False)
+    """By which lease of a writer something may be written here; the lock of the storage gives it out."""
 
     def __str__(self) -> str:
         return self.text
 
     def __truediv__(self, name: str) -> "Url":
-        return Url(f"{self.text}/{name}")
+        return Url(f"{self.text}/{name}", self.lease)
 
     @property
     def parent(self) -> "Url":

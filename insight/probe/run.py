@@ -70,7 +70,8 @@ def probe_store(
         ServerGoneError: the model answers nobody any more; what is finished is kept.
     """
     store = checked_store(root, settings)
-    with store.storage.lock():
+    with store.storage.lock() as held:
+        store = Store(held, store.config)
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
@@ -89,7 +90,7 @@ def probe_store(
             done = _in_one_loop(store, settings, shards, told)
         else:
             done = []
-            arguments = [(root, store.config, settings, shard) for shard in shards]
+            arguments = [(held, store.config, settings, shard) for shard in shards]
             for each in (stream or _one_by_one)(probe_shard, arguments):
                 done.append(each)
                 told(each.shard)
