@@ -1,0 +1,56 @@
+"""``pivot compact``: a store in shards of another size."""
+
+from typing import Annotated
+
+from ..datasets.store import Store
+from ..flows.compact import compact_store
+from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.pipeline import BuildResult
+from .console import ProgressBars, err, out
+from .options import StoreAddress, StorePath, address_option, option
+
+
+def compact(
+    root: StorePath,
+    out_dir: Annotated[
+        StoreAddress, address_option("Folder of the new store, or its s3:// address; new, or begun before.", "--out")
+    ],
+    shard_size: Annotated[
+        int | None,
+        option("Levels a shard (default: what a new build of this size has, 16 to 128).", "--shard-size", min=1),
+    ] = None,
+    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+) -> None:
+    """Write a finished store once more in shards of another size: fewer, larger files to list, open and copy.
+
+    Nothing is rolled out, certified or asked again: rows are copied, and the new store has the bytes of a build with
+    such shards. The old store stays as it is; remove it when the new one is verified. The same command again goes on
+    where it stopped. Only the current labels are taken along, and no rollback probe.
+
+    [bold]Examples[/]
+
+    pivot compact runs/grown --out runs/large
+
+    pivot compact runs/first --out runs/small --shard-size 4
+
+    pivot compact runs/grown --out s3://bucket/grown
+    """
+    store = Store.open(root)
+    with ProgressBars() as bars, worker_pool(workers or available_cores(), list(store.config.environments)) as pool:
+        result = compact_store(root, out_dir, execute_with(pool), bars, tasks_per_shard=shard_size)
+    show_copy(store, result)
+
+
+def show_copy(old: Store, result: BuildResult) -> None:
+    """Say what a command made of a store, and what comes next."""
+    root, new = old.root, Store.open(result.root)
+    episodes = sum(counts["episodes"] for counts in result.environments.values())
+    shards = f"{result.shards} shards of up to {new.config.tasks_per_shard} levels ({len(old.config.shards())} before)"
+    done = "; that was done already" if result.already_complete else ""
+    out.print(f"{result.root} holds the {episodes} episodes of {root} in {shards}{done}", soft_wrap=True)
+    if owed := result.owed + result.unanswered:
+        what = f"{owed} episodes or answers of a teacher are owed, as in {root}"
+        out.print(f"{what}; make them with: pivot build --out {result.root}", soft_wrap=True)
+    if any(name.startswith("probe/") for name in old.manifest()):
+        err.print(f"the rollback probe was not taken along; repeat it with: pivot probe {result.root}", soft_wrap=True)
+    out.print(f"\nnext:\n  pivot verify {result.root}   before you remove {root}", soft_wrap=True)

@@ -1,0 +1,37 @@
+"""``pivot migrate``: a store of an older version, made one of this version."""
+
+from typing import Annotated
+
+from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.migrate import migrate_store, open_older
+from .compact import show_copy
+from .console import ProgressBars, err
+from .options import StoreAddress, StorePath, address_option, option
+
+
+def migrate(
+    root: StorePath,
+    out_dir: Annotated[
+        StoreAddress, address_option("Folder of the new store, or its s3:// address; new, or begun before.", "--out")
+    ],
+    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+) -> None:
+    """Make a store of this version of one that an older version wrote: columns, ids, labels, dataset, card.
+
+    Nobody is asked: episodes are played again with the stored replies, and labels are certified again with the guidance
+    that a teacher wrote. Where the teacher would be shown something else now, its answer is owed, and the next build
+    asks for it. A shard in which anything else happens now than is stored is refused by name.
+
+    The old store stays as it is. The same command again goes on where it stopped. Older label versions that were kept
+    and rollback probes are not taken along.
+
+    [bold]Example[/]
+
+    pivot migrate runs/last-year --out runs/this-year
+    """
+    store, _ = open_older(root)
+    with ProgressBars() as bars, worker_pool(workers or available_cores(), list(store.config.environments)) as pool:
+        migration = migrate_store(root, out_dir, execute_with(pool), bars)
+    for setting in migration.left_out:
+        err.print(f"left out, as this version has no such setting: {setting}", soft_wrap=True)
+    show_copy(store, migration.result)
