@@ -89,7 +89,7 @@ def test_what_models_said_and_still_owe_stays_and_nobody_is_asked(tmp_path: Path
         return lambda key, tried: "500" if number_of(key) % many == 0 else None
 
     with served(fault=refuses_one_in(30)) as player, served(coach, fault=refuses_one_in(3)) as teacher:
-        fields = config_of({"sokoban": 4, "frozenlake": 1}, rollouts=4, policy=part(player), teacher=part(teacher))
+        fields = config_of({"sokoban": 4}, rollouts=4, policy=part(player), teacher=part(teacher))
         results = {size: pivot.build(fields | {"tasks_per_shard": size}, tmp_path / str(size)) for size in (1, 3)}
         assert results[1].owed == results[3].owed > 1
         assert results[1].unanswered == results[3].unanswered > 1
@@ -117,7 +117,7 @@ def test_killed_at_any_change_the_old_store_is_whole_and_the_same_call_goes_on(
         compact(stores[2], tmp_path / "undisturbed", 3)
     assert len(fate.changes) > 30
     before, expected = fingerprint(stores[2]), fingerprint(stores[3])
-    for moment in sorted({1, len(fate.changes), *random.Random(4).sample(range(2, len(fate.changes)), 5)}):
+    for moment in sorted({len(fate.changes), *random.Random(4).sample(range(2, len(fate.changes)), 3)}):
         target = tmp_path / str(moment)
         with mortal(Fate(moment)), pytest.raises(Killed):
             compact(stores[2], target, 3)
