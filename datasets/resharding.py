@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..environments.base import Task
 from ..errors import StoreError
@@ -83,7 +82,7 @@ class Dealer:
                 (FRAMES, "frame_id", _alternating(steps["frame_id"], steps["next_frame_id"])),
                 (PROMPTS, "prompt_hash", _flat(steps["prompt_hash"])),
             ):
-                fresh = [each for each in pc.unique(used).to_pylist() if each not in stored[schema]]
+                fresh = [each for each in used.unique().to_pylist() if each not in stored[schema]]
                 pieces[schema].append(self._named(old, self._read(schema, old), key, fresh))
                 stored[schema].update(fresh)
         return {schema: _joined(schema, tables) for schema, tables in pieces.items()}
@@ -98,7 +97,7 @@ class Dealer:
         for old in self.covering:
             self._refuse_stale(label_stage(self.config), old, label_inputs(self._store, self._store.run, old))
             every = self._read(EPISODES, old, ["episode_id", "failed"])
-            failed = pc.fill_null(every["failed"], False)
+            failed = every["failed"].fill_null(False)
             first, stop = self._rows(old)
             ids = every["episode_id"].slice(first, stop - first).filter(failed.slice(first, stop - first))
             rows = self._read(LABELS, old).slice(_sum(failed.slice(0, first)), len(ids))
@@ -112,7 +111,7 @@ class Dealer:
         tables = {schema: _joined(schema, parts) for schema, parts in pieces.items()}
         # As a build writes them: what the Analyzer is shown of all labels, then what the teacher was.
         hashes = (_flat(tables[LABELS][column]).drop_null() for column in ("prompt_hash", "teacher_prompt_hash"))
-        shown = pc.unique(pa.concat_arrays(hashes)).to_pylist()
+        shown = pa.concat_arrays(hashes).unique().to_pylist()
         tables[PROMPTS] = _joined(PROMPTS, [self._named(self.shard, tables[PROMPTS], "prompt_hash", shown)])
         return tables
 
@@ -163,10 +162,10 @@ class Dealer:
             )
 
     def _named(self, old: Shard, rows: pa.Table, key: str, names: Sequence[str]) -> pa.Table:
-        places = pc.index_in(pa.array(names, pa.string()), value_set=_flat(rows[key]))
-        if places.null_count:
-            raise self._apart(old, f"no row of {key} {names[places.to_pylist().index(None)]}")
-        return rows.take(places)
+        places = {name: place for place, name in enumerate(rows[key].to_pylist())}
+        if lost := [name for name in names if name not in places]:
+            raise self._apart(old, f"no row of {key} {lost[0]}")
+        return rows.take(pa.array([places[name] for name in names], pa.int64()))
 
     def _apart(self, old: Shard, what: str) -> StoreError:
         return StoreError(
@@ -184,7 +183,8 @@ def _joined(schema: TableSchema, pieces: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_episodes(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
-    return rows.filter(pc.is_in(rows["episode_id"], value_set=_flat(ids)))
+    mine = set(ids.to_pylist())
+    return rows.filter(pa.array([each in mine for each in rows["episode_id"].to_pylist()], pa.bool_()))
 
 
 def _alternating(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
@@ -199,4 +199,4 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _sum(column: pa.ChunkedArray) -> int:
-    return pc.sum(column).as_py() or 0
+    return sum(column.to_pylist())
