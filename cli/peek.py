@@ -1,5 +1,6 @@
 """``pivot peek``: one episode with its label."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,12 @@ import typer
 
 from ..datasets.config import environment
 from ..datasets.describe import EpisodeView, find_episode
+from ..datasets.parts import members_of
 from ..datasets.schema import LABELS
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..images import encode_png
-from ..storage import write_file
+from ..storage import Address, write_file
 from .console import out, styled
 from .options import StorePath
 
@@ -32,8 +34,7 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    store = Store.open(root)
-    view = find_episode(store, episode) if episode else _any_failure(store, env)
+    view = _found(root, episode) if episode else _any_failure(Store.open(root), env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -51,6 +52,15 @@ def peek(
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
+
+
+def _found(root: Address, episode: str) -> EpisodeView:
+    """Find an episode in all parts of a store."""
+    first, *later = members_of(Store.open(root)).values()
+    for part in later:
+        with contextlib.suppress(StoreError):
+            return find_episode(part, episode)
+    return find_episode(first, episode)
 
 
 def _any_failure(store: Store, env: str | None) -> EpisodeView:
