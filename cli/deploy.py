@@ -1,5 +1,6 @@
 """``pivot deploy``: the file from which Prefect schedules builds, and a server and worker for it on this machine."""
 
+import signal
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,8 @@ def deploy(
 
 
 def _serve(target: Path, port: int) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
+        signal.signal(each, signal.default_int_handler)
     try:
         with serving(target, port, SLOTS) as running:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)

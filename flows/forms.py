@@ -2,13 +2,13 @@
 
 The one config model stays the type of a parameter. Where it holds what a plugin declares (settings of an environment,
 options of a policy), its own schema can only say "an object"; :class:`PluginFields` puts the plugin's typed fields
-there, so that a form has a field for every setting, with its text, its default and its range. What is filled in is
-validated by the config model as ever.
+there, so that a form has a field for every setting, with its text, its default and its range. A form sends all that it
+shows, also of environments that nobody asked for: those are taken out, and the config model validates the rest as ever.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -45,7 +45,23 @@ class LabelChanges(BaseModel):
     log: LogDetail | None = None
 
 
-ConfigForm = Annotated[RunConfig, PluginFields()]
+def _without_what_is_unused(sent: Any) -> Any:
+    """Take out of a form's answer the environments without levels, and solvers that are not asked or left as they are.
+
+    Anything else than a form's answer is for the model to refuse.
+    """
+    if not isinstance(sent, dict) or not isinstance(sent.get("environments"), dict):
+        return sent
+    runs = {name: run for name, run in sent["environments"].items() if not isinstance(run, dict) or run.get("tasks", 1)}
+    solvers = sent.get("solvers")
+    if isinstance(solvers, dict):
+        usual = {name: kind().model_dump(mode="json") for name, kind in _settings("solvers").items()}
+        solvers = {name: each for name, each in solvers.items() if name in runs and each != usual.get(name)}
+        sent = sent | {"solvers": solvers}
+    return sent | {"environments": runs}
+
+
+ConfigForm = Annotated[RunConfig, BeforeValidator(_without_what_is_unused), PluginFields()]
 """A run config, with a form for it."""
 LabelChangesForm = Annotated[LabelChanges, PluginFields()]
 """Changes of labels, with a form for them."""
@@ -58,11 +74,13 @@ def _about(field: JsonSchemaValue) -> JsonSchemaValue:
 def _environments(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
     """Give every environment a field of its own: how many levels, and its settings."""
     run = handler.resolve_ref_schema(field["additionalProperties"])["properties"]
+    levels = {"type": "integer", "minimum": 0, "maximum": run["tasks"]["maximum"], "default": 0, "title": "tasks"}
+    tasks = levels | {"description": "Levels; 0 leaves the environment out."}
     entries: dict[str, JsonSchemaValue] = {}
     for name, kind in _settings("environments").items():
         settings = _whole(kind, handler) | _about(run["settings"])
         about = {"title": name, "description": f"How much of {name} is rolled out, and with which settings."}
-        entries[name] = about | _object({"tasks": run["tasks"], "settings": settings}, "tasks")
+        entries[name] = about | _object({"tasks": tasks, "settings": settings})
     return _object(entries) | {"minProperties": field["minProperties"]}
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..processes import Child
+from ..storage import open_storage
 from .engines.server import FlowServer
 
 POOL = "pivot"
@@ -130,11 +131,11 @@ def _end(worker: Child) -> None:
 
 def _descendants(pid: int) -> list[int]:
     """Return the processes that ``pid`` has started, and those that they have."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
     children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        child, parent = map(int, line.split())
-        children.setdefault(parent, []).append(child)
+    for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # none where there is no such folder
+        with contextlib.suppress(OSError), Path(f"/proc/{name}/stat").open() as status:
+            parent = status.read().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(name))
     below = [pid]
     for each in below:
         below += children.get(each, [])

@@ -91,7 +91,8 @@ def tell_stored(reporter: Reporter, result: ShardResult) -> None:
     """Tell of a shard whose stage is on disk, where somebody wants to know of each."""
     if isinstance(reporter, ShardReporter):
         size = sum(record.bytes for record in result.files.values())
-        reporter.stored(result.stage, result.shard.stem, result.seconds, size, reused=result.reused)
+        stage = result.stage.partition("-")[0]  # without the label version
+        reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)
 
 
 # Roll out
