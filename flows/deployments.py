@@ -9,13 +9,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+import httpx
+from prefect import flow, get_client
+from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -79,7 +81,10 @@ def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
     del flow
     program = os.environ.get(ON_FAILURE)
     if program and flow_run.deployment_id is not None:  # whoever types `pivot build` sees the error
-        subprocess.run([program, str(flow_run.name), str(state.message)], check=False, timeout=60)
+        name = flow_run.name
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            name = client.read_flow_run(flow_run.id).name  # a worker knows the run as it was before it had begun
+        subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
 
 
 def _dated(out: str, seed: int) -> tuple[Path, int]:
