@@ -6,7 +6,7 @@ could go on.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class RunMetrics:
         run = {"deployment": self.deployment}
         lines: list[str] = []
 
-        def gauge(name: str, meaning: str, samples: list[tuple[Mapping[str, str], float]]) -> None:
+        def gauge(name: str, meaning: str, samples: Sequence[tuple[dict[str, str], float]]) -> None:
             if samples:
                 lines.extend((f"# HELP pivot_{name} {meaning}", f"# TYPE pivot_{name} gauge"))
                 lines.extend(f"pivot_{name}{{{_labels(run | labels)}}} {value!r}" for labels, value in samples)

@@ -34,7 +34,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-WIDE = {"environments": {"sokoban": {"tasks": 40}}, "tasks_per_shard": 4}
+WIDE = {"environments": {"sokoban": {"tasks": 30}}, "tasks_per_shard": 3}
 """Long enough to be killed in the middle."""
 PARAMETERS: dict[str, dict[str, Any]] = {
     "nightly-frozenlake": {
@@ -83,10 +83,7 @@ class Served:
 
     @staticmethod
     def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
-        small = deployment | {"parameters": PARAMETERS.get(deployment["name"], deployment["parameters"])}
-        if deployment["name"] == "nightly-frozenlake":
-            small["schedules"] = [{"interval": 20, "active": True}]  # soon, not tonight
-        return small
+        return deployment | {"parameters": PARAMETERS.get(deployment["name"], deployment["parameters"])}
 
     def wait(self) -> None:
         """Return when everything is deployed."""
@@ -122,12 +119,13 @@ class Served:
 
     def until(self, run: str, *states: str) -> dict[str, Any]:
         """Return a flow run as soon as it is in one of the states, by default at its end."""
-        for _ in range(600):
-            read = self.get(f"flow_runs/{run}")
-            if read["state_type"] in (states or FINAL):
-                return read
+        deadline = time.monotonic() + 180
+        read = self.get(f"flow_runs/{run}")
+        while read["state_type"] not in (states or FINAL):
+            assert time.monotonic() < deadline, f"{read['state']}\n{self.log(run)}"
             time.sleep(0.3)
-        raise AssertionError(f"{read['state']}\n{self.log(run)}")
+            read = self.get(f"flow_runs/{run}")
+        return read
 
     def completed(self, run: str) -> dict[str, Any]:
         """Return a flow run that has to complete."""
@@ -170,40 +168,27 @@ def test_everything_in_the_file_is_deployed(served: Served) -> None:
     for name, each in deployed.items():
         assert (each["work_pool_name"], each["enforce_parameter_schema"]) == ("pivot", True)
         assert "pivot" in each["tags"]
-        assert bool(each["schedules"]) == name.startswith(("nightly", "weekly"))
+        (shipped,) = (other for other in SHIPPED["deployments"] if other["name"] == name)
+        crons = [schedule["cron"] for schedule in shipped.get("schedules", ())]
+        assert [schedule["schedule"]["cron"] for schedule in each["schedules"] if schedule["active"]] == crons
+        assert bool(crons) == name.startswith(("nightly", "weekly"))
         limit = each["global_concurrency_limit"]
         assert (limit is not None and limit["limit"] == 1) == bool(each["schedules"])
     assert served.get("work_pools/pivot")["type"] == "process"
     assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["limit"] == 256
 
 
-def test_a_killed_run_is_finished_by_the_next_one(served: Served, to_be_killed: str, tmp_path: Path) -> None:
-    root = served.folder / "killed"
-    served.until(to_be_killed, "RUNNING")
-    _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
-    writer = int((root / ".lock").read_text())
-    group = [psutil.Process(writer), *psutil.Process(writer).children(recursive=True)]
-    for process in group:
-        process.kill()
-    assert not (root / "manifest.json").exists()
-    assert served.until(to_be_killed)["state_type"] == "CRASHED"
-    _when((served.folder / "told").exists)  # the worker starts the hook
-    assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
-    again = served.completed(served.start("build", config=WIDE, out="killed", workers=2))
-    assert again["name"] == "build sokoban in killed"
-    assert "was there" in served.log(again["id"])
-    assert_whole(root)
-    pivot.build(WIDE, tmp_path / "undisturbed", workers=2)
-    assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
-
-
-def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
+def test_a_scheduled_run_completes_with_its_artifacts(served: Served, to_be_killed: str) -> None:
     deployment = served.deployment("nightly-frozenlake")
-    ours = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
-    (first,) = served.get("flow_runs/filter", ours)
-    assert first["auto_scheduled"]
-    served.until(first["id"], "RUNNING", *FINAL)
+    (schedule,) = deployment["schedules"]
+    soon = {"interval": 10, "anchor_date": "2026-01-01T00:00:00Z"}  # in place of tonight
+    served.get(f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"schedule": soon}, "PATCH")
+    begun = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
+    begun["flow_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", *FINAL]}}}
+    _when(lambda: bool(served.get("flow_runs/filter", begun)))
     served.get(f"deployments/{deployment['id']}", {"paused": True}, "PATCH")  # one is enough
+    (first,) = served.get("flow_runs/filter", begun)
+    assert first["auto_scheduled"]
     run = served.completed(first["id"])
     date = run["expected_start_time"][:10]
     root = served.folder / "nights" / "frozenlake" / date
@@ -241,51 +226,72 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_what_can_be_triggered_completes(served: Served) -> None:
-    """A build, then other labels for it and a probe of it, then a look at all of them."""
-    built = served.completed(served.start("build"))
-    assert json.loads(served.artifacts(built["id"])["pivot-counts-build"]["data"])[0]["episodes"] == 2
-    relabelled = served.completed(served.start("relabel", root="made", changes={"log": "actions"}, workers=1))
-    assert relabelled["name"] == "relabel made"
-    assert Store.open(served.folder / "made").config.log == "actions"
-    probed = served.completed(served.start("probe", root="made", settings={"arms": ["no_hint"]}, workers=1))
-    (arm,) = json.loads(served.artifacts(probed["id"])["pivot-arms-probe"]["data"])
-    assert (arm["env"], arm["arm"]) == ("frozenlake", "no_hint")
-    reviewed = served.completed(served.start("weekly-review", folder=".", workers=1))
-    rows = json.loads(served.artifacts(reviewed["id"])["pivot-stores-weekly-review"]["data"])
-    assert {"made", "killed"} <= {row["store"] for row in rows}
-    assert {row["state"] for row in rows} == {"proved"}
+def test_a_killed_run_is_finished_by_the_next_one(served: Served, to_be_killed: str, tmp_path: Path) -> None:
+    root = served.folder / "killed"
+    served.until(to_be_killed, "RUNNING")
+    _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
+    writer = int((root / ".lock").read_text())
+    group = [psutil.Process(writer), *psutil.Process(writer).children(recursive=True)]
+    for process in group:
+        process.kill()
+    assert not (root / "manifest.json").exists()
+    assert served.until(to_be_killed)["state_type"] == "CRASHED"
+    _when((served.folder / "told").exists)  # the worker starts the hook
+    assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
+    again = served.completed(served.start("build", config=WIDE, out="killed", workers=1))
+    assert again["name"] == "build sokoban in killed"
+    assert "was there" in served.log(again["id"])
+    assert_whole(root)
+    pivot.build(WIDE, tmp_path / "undisturbed", workers=2)
+    assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
 
 
-def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served) -> None:
-    with ChatServer(_named_walker, latency=0.1, slots=64) as server:
-        place = server.url.split("/")[2]
-        served.get("v2/concurrency_limits/", {"name": f"{MODEL_SERVER}:{place}", "limit": 6})
+def test_a_triggered_run_completes_with_its_artifacts(served: Served) -> None:
+    run = served.completed(served.start("build"))
+    (counts,) = json.loads(served.artifacts(run["id"])["pivot-counts-build"]["data"])
+    assert (counts["environment"], counts["episodes"]) == ("frozenlake", 2)
 
-        def config(model: str, slots: int) -> dict[str, Any]:
-            service = {"base_url": server.url, "cache": "", "max_concurrency": slots}
-            options = {"model": MODEL, "logprobs": False, "temperature": 1.0, "top_k": len(model)}
-            policy = {"name": "openai", "options": options, "service": service}
-            return {"environments": {"frozenlake": {"tasks": 4}}, "rollouts": 8, "policy": policy}
 
-        runs = [
-            served.start("build", config=config("x" * number, 4), out=f"asked {number}", workers=1) for number in (1, 2)
-        ]
-        refused = served.start("build", config=config("xxx", 7), out="asked too much", workers=1)
-        for run in runs:
-            served.completed(run)
-        assert server.log.most_in_flight <= 4
-        asked = [body["top_k"] for body in server.log.bodies if body.get("top_k")]
+ASKING = """
+import json, sys
+from pivot.flows.deployments import build_dataset
+
+for out, config in json.loads(sys.argv[1]).items():
+    build_dataset.with_options(retries=0)(config, out, workers=1)
+"""
+
+
+def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served, tmp_path: Path) -> None:
+    with ChatServer(_walker, latency=0.1, slots=64) as server:
+        name = f"{MODEL_SERVER}:{server.url.split('/')[2]}"
+        served.get("v2/concurrency_limits/", {"name": name, "limit": 6})
+
+        def started(folder: str, top_k: int, slots: int) -> subprocess.Popen[str]:
+            policy = {
+                "name": "openai",
+                "options": {"model": MODEL, "logprobs": False, "top_k": top_k},
+                "service": {"base_url": server.url, "cache": "", "max_concurrency": slots},
+            }
+            config = {"environments": {"frozenlake": {"tasks": 4}}, "policy": policy}
+            asked = json.dumps({str(tmp_path / folder): config})
+            return subprocess.Popen(
+                [sys.executable, "-c", ASKING, asked], env=served.env, stderr=subprocess.PIPE, text=True
+            )
+
+        runs = [started("one", 1, 4), started("two", 2, 4), started("too much", 3, 7)]
+        told = [run.communicate(timeout=200)[1] for run in runs]
+        assert [run.returncode for run in runs] == [0, 0, 1], told
+        assert f"max_concurrency is 7 for the model server {name.partition(':')[2]}, expected at most the 6" in told[2]
+        asked = [body["top_k"] for body in server.log.bodies if "top_k" in body]
         first = asked[0]
         assert set(asked) == {1, 2}
-        assert first not in asked[asked.index(3 - first) :]  # one run after the other, though both were started
-        for run in runs:
-            assert f"holding 4 slots of the limit {MODEL_SERVER}:{place}" in served.log(run)
-        assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}:{place}")["active_slots"] == 0
-        _when(lambda: "max_concurrency is 7 for the model server" in served.log(refused))
+        assert first not in asked[asked.index(3 - first) :]  # one after the other, though both were started at once
+        assert server.log.most_in_flight <= 4
+        assert all(f"holding 4 slots of the limit {name}" in each for each in told[:2])
+        assert served.get(f"v2/concurrency_limits/{name}")["active_slots"] == 0
 
 
-def _named_walker(body: dict[str, Any]) -> dict[str, Any]:
+def _walker(body: dict[str, Any]) -> dict[str, Any]:
     return walker(body) | {"logprobs": None, "token_ids": None}
 
 
@@ -364,7 +370,7 @@ def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(served: Ser
     assert sorted(run["state_type"] for run in served.get("flow_runs/filter", of_both)) == ["COMPLETED", "CRASHED"]
 
 
-FLOW = """
+FLOWS = """
 import json, sys, threading
 from pivot.flows.engines import local
 from pivot.flows.engines.server import quiet_prefect, start_server
@@ -385,23 +391,37 @@ def counted(pool, call, *arguments):
 
 local.InProcess.submit = counted
 
-from pivot.flows.deployments import build_dataset
-result = build_dataset(json.loads(sys.argv[1]), sys.argv[2], workers=1)
+from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+config, root = json.loads(sys.argv[1]), sys.argv[2]
+result = build_dataset(config, root, workers=1)
+build_dataset(config, root + "/../plain", workers=1)
+relabel_dataset(root, {"log": "actions"}, workers=1)
+probe_dataset(root, {"arms": ["no_hint"]}, workers=1)
+weekly_review(root + "/..", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
 
 
-def test_a_flow_with_one_worker_runs_one_shard_at_a_time(served: Served, tmp_path: Path) -> None:
-    """As a deployment runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
-    config = config_of({"frozenlake": 8}, rollouts=4)
-    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
+def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
+    """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 4}, rollouts=4)
+    program = [sys.executable, "-c", FLOWS, json.dumps(config), str(tmp_path / "flow")]
     run = subprocess.run(program, env=served.env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     most, shards, environments = json.loads(run.stdout)
-    assert (most, shards) == (1, 8)
+    assert (most, shards) == (1, 4)  # one worker: a shard at a time
     assert environments["frozenlake"]["rejected"] == 0
-    pivot.build(config, tmp_path / "plain")
-    assert fingerprint(tmp_path / "flow") == fingerprint(tmp_path / "plain")
+    pivot.build(config, tmp_path / "same")
+    assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
+    assert Store.open(tmp_path / "flow").config.log == "actions"
+    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", {})}
+    relabelled = served.artifacts(flow_runs["relabel"])
+    assert {"pivot-counts-frozenlake", "pivot-failure-frozenlake"} <= relabelled.keys()
+    (arm,) = json.loads(served.artifacts(flow_runs["probe"])["pivot-arms-frozenlake"]["data"])
+    assert (arm["env"], arm["arm"]) == ("frozenlake", "no_hint")
+    reviewed = served.artifacts(flow_runs["review"]).values()
+    rows = next(json.loads(each["data"]) for each in reviewed if each["key"].startswith("pivot-stores-"))
+    assert {Path(row["store"]).name: row["state"] for row in rows} == {"flow": "proved", "plain": "proved"}
 
 
 def test_ctrl_c_leaves_no_process(served: Served) -> None:
