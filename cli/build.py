@@ -7,14 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from .. import plugins
-from ..datasets.store import RUN
+from ..datasets.config import RunConfig
+from ..datasets.store import RUN, Store
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
 from ..flows.pipeline import finished_build
+from ..storage import Address, open_storage
 from . import model_flags as flags
 from .console import ProgressBars, err
-from .options import option
+from .options import StoreAddress, address_option, option
 from .results import show_plan, show_result
 from .settings import resolve_config
 
@@ -25,7 +27,10 @@ def build(
         list[str] | None,
         typer.Argument(metavar="ENV...", help=f"Environments: {', '.join(plugins.names('environments'))}."),
     ] = None,
-    out_dir: Annotated[Path | None, option("Folder of the store; new, or one this command began.", "--out")] = None,
+    out_dir: Annotated[
+        StoreAddress | None,
+        address_option("Folder of the store, or its s3://, gs:// or az:// address; new, or begun before.", "--out"),
+    ] = None,
     tasks: Annotated[
         str | None, option("Levels: one number for all, or ENV=N,... (default: the paper's counts).", "--tasks")
     ] = None,
@@ -84,10 +89,16 @@ def build(
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
     shard_size: Annotated[
         int | None,
-        option("Levels a shard: a file of every table, and the unit of resuming (default 16).", "--shard-size", min=1),
+        option(
+            "Levels a shard: a file of every table, and the unit of resuming (default 16; up to 128 in a new store "
+            "with more than 4,096 levels).",
+            "--shard-size",
+            min=1,
+        ),
     ] = None,
     config: Annotated[
-        Path | None, option("Take the config from a run.json; other options override it.", "--config")
+        StoreAddress | None,
+        address_option("Take the config from a run.json; other options override it.", "--config"),
     ] = None,
     dry_run: Annotated[bool, option("Show the plan and a disk estimate, and do nothing.", "--dry-run")] = False,
     refresh: Annotated[bool, option("Throw away what the folder holds and make it anew.", "--refresh")] = False,
@@ -140,6 +151,8 @@ def build(
     resolved = resolve_config(file, envs or [], tasks, [*(settings or []), *flags_of], changes, solver or [], flags_of)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
+    if file is None and shard_size is None:
+        resolved = _with_shards(resolved, out_dir)
     workers = workers or available_cores()
     if dry_run:
         show_plan(resolved, out_dir, workers)
@@ -162,11 +175,19 @@ def build(
     show_result(result)
 
 
-def _begun(out_dir: Path | None, envs: list[str] | None) -> Path | None:
+def _begun(out_dir: Address | None, envs: list[str] | None) -> Address | None:
     """Return the config of the store that a command without environments goes on with; None where none was begun."""
-    if out_dir is None or envs or not (out_dir / RUN).is_file():
+    if out_dir is None or envs or open_storage(out_dir).stat(RUN) is None:
         return None
     return out_dir / RUN
+
+
+def _with_shards(config: RunConfig, out_dir: Address) -> RunConfig:
+    """Return the config with the shards of the store that is there, or with those that fit its size."""
+    if open_storage(out_dir).stat(RUN) is None:
+        return config.with_fitting_shards()
+    held = Store.open(out_dir, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": held.tasks_per_shard})
 
 
 def _backend_setting(backend: str | None, envs: list[str] | None) -> str:

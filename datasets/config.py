@@ -34,6 +34,7 @@ from ..models.base import Role
 from ..plugins import Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
+from ..storage import Address, open_storage
 
 
 class PartConfig(BaseModel):
@@ -92,6 +93,10 @@ class EnvRun(BaseModel):
         """Say nothing about levels that are simply the first ones."""
         data: dict[str, Any] = serialise(self)
         return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
+
+
+MANY_SHARDS, LARGEST_FITTING = 256, 128
+"""Shards of an environment above which larger ones are chosen, and the levels of the largest."""
 
 
 class RunConfig(BaseModel):
@@ -154,6 +159,16 @@ class RunConfig(BaseModel):
         return {
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
+
+    def with_fitting_shards(self) -> "RunConfig":
+        """Return the config with larger shards where the usual ones would be many small files.
+
+        256 shards at most, but no more than 128 levels in one: a worker holds the rows and pictures of a shard.
+        """
+        size, most = self.tasks_per_shard, max(run.tasks for run in self.environments.values())
+        while size < LARGEST_FITTING and most > MANY_SHARDS * size:
+            size *= 2
+        return self.model_copy(update={"tasks_per_shard": size})
 
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""
@@ -239,14 +254,15 @@ def make_config(raw: Mapping[str, Any], context: Mapping[str, Any] | None = None
         raise ConfigError(explain(error, "config field ", RunConfig)) from error
 
 
-def load_config(path: Path) -> RunConfig:
+def load_config(path: Address) -> RunConfig:
     """Read a config file: a ``run.json``, or the config alone.
 
     Raises:
         ConfigError: the file cannot be read or used.
     """
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        local = isinstance(path, Path)
+        raw = json.loads(path.read_text(encoding="utf-8") if local else open_storage(path.parent).read_bytes(path.name))
     except OSError as error:
         raise ConfigError(f"cannot read config file {path}: {error.strerror}; give --config a run.json") from error
     except ValueError as error:

@@ -20,10 +20,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as arrow_dataset
 
 from ..errors import ConfigError, StoreError
+from ..storage import Address, Storage
 from ..storage.base import storage_error
+from ..storage.files import StorageFiles, parquet_files
 from .derived_views import DERIVED
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
@@ -68,7 +69,8 @@ def _sources(store: Store) -> dict[str, str]:
             names.append(of_labels)
         present = [PurePosixPath(name) for name in store.storage.listing(folder)]
         # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
-        return _parquet(schema, [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)])
+        patterns = [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
+        return _parquet(schema, list(map(store.storage.address, patterns)) if store.storage.remote else patterns)
 
     return {name: table(schema) for name, schema in _BASE.items()}
 
@@ -129,8 +131,8 @@ def write_views(store: Store, path: Path) -> None:
         StoreError: a table of the store cannot be read.
     """
     try:
-        with _plain_name(store.storage.local_path()) as root, duckdb.connect(str(path)) as connection:
-            connection.execute(f"SET file_search_path = '{root}'")
+        with _relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
+            _search_in(connection, store.storage, root)
             create_views(connection, _sources(store))
     except duckdb.Error as error:
         store.check_files()
@@ -138,6 +140,19 @@ def write_views(store: Store, path: Path) -> None:
             f"cannot create the views of {store.storage.address(DATABASE)}: {_first_line(error)}; run the same build "
             "again"
         ) from error
+
+
+def _relative_to(storage: Storage) -> contextlib.AbstractContextManager[Path | None]:
+    """Give a path to which names of a local storage are relative; an object store's are named by their addresses."""
+    return contextlib.nullcontext() if storage.remote else _plain_name(storage.local_path())
+
+
+def _search_in(connection: duckdb.DuckDBPyConnection, storage: Storage, root: Path | None) -> None:
+    """Let DuckDB find the files of a storage, with ``root`` as :func:`_relative_to` gave it."""
+    if root is None:
+        connection.register_filesystem(StorageFiles(storage))
+    else:
+        connection.execute(f"SET file_search_path = '{root}'")
 
 
 @contextlib.contextmanager
@@ -155,7 +170,7 @@ def _plain_name(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def connect(
-    root: Path, queries: Sequence[str] = VIEWS, *, external: bool = False
+    root: Address, queries: Sequence[str] = VIEWS, *, external: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store in a database of their own, in memory.
 
@@ -179,8 +194,7 @@ def connect(
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
         _read_by_shard(store, connection, needed)
         for name, schema in _BASE.items():
-            paths = [str(store.storage.local_path(file)) for file in store.files(schema)]
-            connection.register(f"{name}_files", arrow_dataset.dataset(paths, schema=schema.arrow, format="parquet"))
+            connection.register(f"{name}_files", parquet_files(store.storage, store.files(schema), schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
         _derive_views(connection, shown)
@@ -190,8 +204,8 @@ def connect(
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return
-        with _plain_name(store.storage.local_path()) as plain:
-            connection.execute(f"SET file_search_path = '{plain}'")
+        with _relative_to(store.storage) as plain:
+            _search_in(connection, store.storage, plain)
             yield connection
 
 
@@ -227,11 +241,14 @@ def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: 
     config, shards = store.config, store.config.shards()
     present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
     at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
-    with _explained(store.root), _plain_name(store.storage.local_path()) as root:
+    with _explained(store.root), _relative_to(store.storage) as root:
         for first in range(0, len(shards), at_once):
             for base in (EPISODES, LABELS):
                 files = [store.table_file(base, shard) for shard in shards[first : first + at_once]]
-                source = _parquet(base, [f"{root}/{file}" for file in files if file in present])
+                files = [file for file in files if file in present]
+                if root is None:
+                    connection.register(f"{base.name}_batch", parquet_files(store.storage, files, base.arrow))
+                source = f"{base.name}_batch" if root is None else _parquet(base, [f"{root}/{file}" for file in files])
                 connection.execute(f"CREATE OR REPLACE VIEW {base.name} AS SELECT * FROM {source}")
             _derive_views(connection, ["failures"])
             for name in names:
@@ -241,7 +258,7 @@ def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: 
         connection.execute(f"DROP VIEW {EPISODES.name}; DROP VIEW {LABELS.name}")
 
 
-def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
 
     Raises:
@@ -251,7 +268,9 @@ def query(root: Path, sql: str, *, external: bool = False) -> tuple[list[str], l
         return run_query(root, connection, sql)
 
 
-def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def run_query(
+    root: Address, connection: duckdb.DuckDBPyConnection, sql: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
     with _explained(root):
         if not duckdb.extract_statements(sql):
@@ -260,7 +279,7 @@ def run_query(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> tu
         return [column[0] for column in result.description or []], result.fetchall()
 
 
-def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a query like :func:`run_query`; return an Arrow table, for files."""
     with _explained(root):
         result = connection.sql(sql)
@@ -270,7 +289,7 @@ def query_table(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> 
 
 
 @contextlib.contextmanager
-def _explained(root: Path) -> Iterator[None]:
+def _explained(root: Address) -> Iterator[None]:
     try:
         yield
     except duckdb.PermissionException as error:

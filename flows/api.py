@@ -1,18 +1,18 @@
 """``pivot.build``: the pipeline from Python, without Prefect."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter, Silent
+from ..storage import Address, parse_address
 from .engines.local import execute_with, worker_pool
 from .pipeline import BuildResult, build_store
 
 
 def build(
     config: RunConfig | Mapping[str, Any],
-    out: str | Path,
+    out: str | Address,
     *,
     workers: int = 1,
     refresh: bool = False,
@@ -23,7 +23,8 @@ def build(
     Args:
         config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16, "settings": {}}}}``.
-        out: folder of the store; new, empty, or one that this config began.
+        out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or one that this config
+            began.
         workers: processes. With more than one, a script must guard its entry with ``if __name__ == "__main__":``, as
             for any use of multiprocessing.
         refresh: make everything anew.
@@ -37,4 +38,4 @@ def build(
     """
     resolved = config if isinstance(config, RunConfig) else make_config(config)
     with worker_pool(workers, list(resolved.environments)) as pool:
-        return build_store(Path(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)
+        return build_store(parse_address(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

@@ -25,6 +25,7 @@ from ..datasets.describe import any_failure
 from ..datasets.store import DATASET_FOLDER, Store
 from ..datasets.views import query
 from ..insight.stats import SUMMARY, json_ready
+from ..storage import Address
 from .pipeline import BuildResult
 
 WIDTH = 960
@@ -102,15 +103,15 @@ def show_store(artifacts: Artifacts, result: BuildResult) -> None:
     artifacts.link("dataset", address, address, f'load_dataset("{root / DATASET_FOLDER}", ENVIRONMENT)')
 
 
-def query_rows(root: Path, sql: str) -> list[Row]:
+def query_rows(root: Address, sql: str) -> list[Row]:
     """Return the rows of a query over the views of a store."""
     names, rows = query(root, sql)
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def file_address(path: Path) -> str:
+def file_address(place: Address) -> str:
     """Return the address of a file or folder, for a link."""
-    return path.resolve().as_uri()
+    return place.resolve().as_uri() if isinstance(place, Path) else str(place)
 
 
 def data_uri(picture: NDArray[np.uint8]) -> str:

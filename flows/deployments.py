@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,7 +25,7 @@ from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..identity import derive_seed
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
@@ -34,7 +33,7 @@ from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
-from ..storage import Storage
+from ..storage import Address, Storage, Url, parse_address
 from .artifacts import file_address, show_store
 from .engines.local import WorkerPool, available_cores, execute_with, worker_pool
 from .engines.prefect import execute_as_tasks, noted_run
@@ -87,16 +86,16 @@ def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
         subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
 
 
-def _dated(out: str, seed: int) -> tuple[Path, int]:
+def _dated(out: str, seed: int) -> tuple[Address, int]:
     """Return folder and seed of a build: other ones for every scheduled day where the folder says so.
 
     A retry, or another run that is scheduled for the same day, goes on with the same store.
     """
     if DATE not in out or _pool.get() is not None:  # a folder that was typed is meant as it stands
-        return Path(out), seed
+        return parse_address(out), seed
     day: datetime = flow_run.scheduled_start_time
     date = day.date().isoformat()
-    return Path(out.replace(DATE, date)), (derive_seed("nightly", date) + seed) % 2**32
+    return parse_address(out.replace(DATE, date)), (derive_seed("nightly", date) + seed) % 2**32
 
 
 def _build_name() -> str:
@@ -131,8 +130,8 @@ def build_dataset(
 
     Args:
         config: What is built, as in `run.json`.
-        out: Folder of the store. `{date}` in it becomes the day that the run was scheduled for, and the seed is then
-            derived from that day, too.
+        out: Folder of the store, or an address such as `s3://bucket/folder`. `{date}` in it becomes the day that the
+            run was scheduled for, and the seed is then derived from that day, too.
         workers: Worker processes; 0 for one a core.
         refresh: Throw away what the folder holds and make it anew.
         verify: Prove the store again when it is finished.
@@ -143,6 +142,10 @@ def build_dataset(
         PivotError: as :func:`.build_store`.
     """
     root, seed = _dated(out, config.seed)
+    if report and isinstance(root, Url):
+        raise ConfigError(
+            f"report: found the store {root}, expected a folder that the site can lie beside; leave it off"
+        )
     config = config.model_copy(update={"seed": seed})
     with _at_work(config, workers) as (watch, pool):
 
@@ -179,12 +182,12 @@ def relabel_dataset(
     Raises:
         PivotError: as :func:`.relabel_store`.
     """
-    old = Store.open(Path(root), complete=False).config
+    old = Store.open(parse_address(root), complete=False).config
     made = changes.model_dump(mode="json", exclude_none=True)
     config = make_config(old.model_dump(mode="json") | made)
     with _at_work(config, workers) as (watch, pool), model_slots(Run(config), watch.log, "teacher"):
         execute = execute_with(pool)
-        result = relabel_store(Path(root), made, execute, watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_store(parse_address(root), made, execute, watch, keep_old=keep_old, refresh=refresh)
         _show(watch, result)
     return _plain(result)
 
@@ -201,11 +204,11 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
     Raises:
         PivotError: as :func:`.probe_store`.
     """
-    store = checked_store(Path(root), settings)
+    store = checked_store(parse_address(root), settings)
     with _at_work(store.config, workers) as (watch, pool), model_slots(store.run, watch.log, "student"):
-        result = probe_store(Path(root), settings, watch, pool.stream)
+        result = probe_store(store.root, settings, watch, pool.stream)
         with watch.artifacts.unharmed("arms"):
-            rows = [rate.row() for rate in arm_rates(Store.open(Path(root)))[1]]
+            rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
             watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
     return {"root": root, "retries": result.retries, "played": result.played}
 
@@ -223,7 +226,7 @@ def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt 
         StoreError: there is no store, or verification found problems.
     """
     with watched(folder) as watch:
-        return review_stores(Path(folder), newest, watch, workers or available_cores())
+        return review_stores(parse_address(folder), newest, watch, workers or available_cores())
 
 
 @contextmanager
@@ -241,13 +244,14 @@ def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
     watch.metrics.counts = result.environments
     show_store(watch.artifacts, result)
     if report:
-        target = result.root.with_name(f"{result.root.name}-report")
+        target = result.root.parent / f"{result.root.name}-report"
+        assert not isinstance(target, Url)
         write_report(result.root, target, Selection(), watch)
         address = file_address(target / "index.html")
         watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
 
 
-def _verified(root: Path, watch: Watch, pool: WorkerPool) -> dict[str, int]:
+def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
     report = verify_store(root, watch, pool.stream)
     report.problems += probe_problems(Store.open(root))
     if report.problems:
@@ -266,7 +270,7 @@ def _plain(result: BuildResult) -> dict[str, Any]:
 
 
 def run_in_process(
-    config: RunConfig, out: Path, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
+    config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
     """Run the flow here and now on ``pool``, showing progress through ``reporter``; a failure is not tried again."""
     tokens = _reporter.set(reporter), _pool.set(pool)
@@ -277,5 +281,5 @@ def run_in_process(
         _reporter.reset(tokens[0])
         _pool.reset(tokens[1])
     del raw["verified"]
-    raw["root"] = Path(raw["root"])
+    raw["root"] = parse_address(raw["root"])
     return BuildResult(**raw)

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from ..errors import ServerGoneError
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.steady import run_steadily
+from ..storage import Address
 from .engines.local import WorkerPool, worker_deaths
 from .stages import LabelJob, ShardResult, label_job, store_labels, tell_stored
 
@@ -38,7 +38,7 @@ AHEAD_BYTES = 256_000_000
 class Beforehand:
     """Shards that workers certify while others are still rolled out, so that the model never waits for them."""
 
-    def __init__(self, root: Path, run: Run, pool: WorkerPool) -> None:
+    def __init__(self, root: Address, run: Run, pool: WorkerPool) -> None:
         """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
         self._root, self._run, self._pool = root, run, pool
         self._is_of_use = isinstance(run.writer(), ConcurrentWriter)
@@ -64,7 +64,7 @@ class Beforehand:
 
 
 def label_served(
-    root: Path,
+    root: Address,
     run: Run,
     pool: WorkerPool,
     reporter: Reporter,
@@ -101,7 +101,7 @@ class _Labelling:
 
     def __init__(
         self,
-        root: Path,
+        root: Address,
         run: Run,
         pool: WorkerPool,
         receive: Callable[[ShardResult], None],

@@ -1,7 +1,6 @@
 """The weekly look at what the nights left: every new store is proved again, and its statistics stand in one table."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ..datasets.proof.verify import verify_store
@@ -9,7 +8,7 @@ from ..datasets.store import MANIFEST, RUN, Store
 from ..errors import PivotError, StoreError
 from ..insight.probe.proof import probe_problems
 from ..insight.stats import SUMMARY
-from ..storage import open_storage
+from ..storage import Address, open_storage, parse_address
 from .artifacts import Row, query_rows
 from .engines.local import worker_pool
 from .pipeline import result_of
@@ -19,7 +18,7 @@ SHOWN = ("group_rates", "modes", "reject_kinds")
 """Tables of ``pivot stats`` that are shown of all stores together."""
 
 
-def review_stores(folder: Path, newest: int, watch: Watch, workers: int) -> dict[str, Any]:
+def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> dict[str, Any]:
     """Prove the newest stores below ``folder`` and show what is in them.
 
     Args:
@@ -45,14 +44,14 @@ def review_stores(folder: Path, newest: int, watch: Watch, workers: int) -> dict
         for summary in (each for each in SUMMARY if each.view in SHOWN):
             table: list[Row] = []
             for root in {row["store"]: None for row in rows if row["state"] == "proved"}:
-                table += [{"store": root, **row} for row in query_rows(Path(root), summary.shown)]
+                table += [{"store": root, **row} for row in query_rows(parse_address(root), summary.shown)]
             watch.artifacts.table(summary.view.replace("_", "-"), table, f"{summary.title}, below {folder}")
     if problems:
         raise StoreError(f"{len(problems)} problems found in stores below {folder}, the first: {problems[0]}")
     return {"folder": str(folder), "stores": [str(root) for root in stores]}
 
 
-def _proved(root: Path, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
+def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
     """Verify one store; return a row for each of its environments, and its problems."""
     if open_storage(root).stat(MANIFEST) is None:
         return [{"store": str(root), "state": "not finished"}], []  # a run is at work on it, or will go on with it
@@ -73,7 +72,7 @@ def _proved(root: Path, watch: Watch, workers: int) -> tuple[list[Row], list[str
     return rows, problems
 
 
-def _series(folder: Path) -> Iterator[list[Path]]:
+def _series(folder: Address) -> Iterator[list[Address]]:
     """Yield the stores of a folder, and those of every folder in it, sorted."""
     storage = open_storage(folder)
     folders = [folder / name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None]
@@ -84,5 +83,5 @@ def _series(folder: Path) -> Iterator[list[Path]]:
             yield [each / name for name in names if not name.startswith(".") and _is_store(each / name)]
 
 
-def _is_store(root: Path) -> bool:
+def _is_store(root: Address) -> bool:
     return open_storage(root).stat(RUN) is not None

@@ -7,7 +7,6 @@ by the same functions and with the same receipts as in a pool, so resume and kil
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
 
 from ..datasets.config import Shard
@@ -18,11 +17,12 @@ from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
 from ..rollouts.steady import run_steadily
+from ..storage import Address
 from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts, tell_stored
 
 
 def roll_out_served(
-    root: Path,
+    root: Address,
     run: Run,
     tasks: Mapping[Shard, Sequence[Task]],
     reporter: Reporter,

@@ -8,14 +8,13 @@ resume, and it works the same with Prefect, in a process pool, or called by hand
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec
 
 import pyarrow as pa
 
 from ..datasets.config import Shard
-from ..datasets.export import dataset_file, dataset_tables
+from ..datasets.export import ShardSplit, dataset_file, dataset_tables, shard_sides
 from ..datasets.inputs import (
     ROLLOUT,
     export_inputs,
@@ -55,7 +54,7 @@ from ..messages import Call
 from ..records import from_row, to_row
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage import FileRecord
+from ..storage import Address, FileRecord
 from ..storage.receipts import Receipt
 
 
@@ -111,7 +110,7 @@ class RolloutJob:
 
 
 @timed
-def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+def roll_out_shard(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
@@ -127,7 +126,7 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     return store_rollouts(root, run, job, rollouts)
 
 
-def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
+def rollout_job(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
     store, inputs = Store(root, run.config), rollout_inputs(run, shard, tasks)
     receipt = store.receipt(ROLLOUT, shard)
@@ -137,7 +136,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> Ro
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Address, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
@@ -184,7 +183,7 @@ class LabelJob:
 
 
 @timed
-def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
+def label_shard(root: Address, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
     """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
     Raises:
@@ -197,7 +196,7 @@ def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> 
     return _store_labels(root, run, shard, inputs, certified, write_guidance(teacher, requests))
 
 
-def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+def label_job(root: Address, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
     """Return what has to be asked about a shard for a concurrent writer, or its result when an earlier run did it all.
 
     Raises:
@@ -219,7 +218,7 @@ def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> La
     return LabelJob(shard, inputs, certified, guidance, prepared)
 
 
-def store_labels(root: Path, run: Run, job: LabelJob) -> ShardResult:
+def store_labels(root: Address, run: Run, job: LabelJob) -> ShardResult:
     """Judge the labels of a job, all of whose guidance is there, write them and leave the receipt.
 
     Raises:
@@ -232,7 +231,7 @@ Begun = tuple[GuidanceWriter, str, list[Certified], dict[int, GuidanceRequest]]
 """Teacher, digest of the inputs, certified episodes, and what is wanted from the teacher by their places."""
 
 
-def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
+def _begin_labels(root: Address, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
     """Certify the failures of a shard; or return its result when an earlier run did it all."""
     config, store = run.config, Store(root, run.config)
     teacher = run.writer()
@@ -252,7 +251,7 @@ def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun
 
 
 def _store_labels(
-    root: Path, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
+    root: Address, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
 ) -> ShardResult:
     config, store, env = run.config, Store(root, run.config), run.env(shard.env)
     labels = make_labels(
@@ -304,15 +303,16 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
 
 
 @timed
-def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+def export_shard(root: Address, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
-    ``sides`` maps the episode ids of the shard to their side of the split.
+    ``split`` is what the shard has to know of others.
 
     Raises:
         StoreError: the shard cannot be read or written.
     """
     config, store = run.config, Store(root, run.config)
+    sides = shard_sides(store, shard, split)
     inputs = export_inputs(store, run, shard, sides, folder)
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)

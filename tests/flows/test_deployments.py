@@ -156,12 +156,6 @@ def served(prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         served.process.communicate(timeout=60)
 
 
-@pytest.fixture(scope="module")
-def to_be_killed(served: Served) -> str:
-    """A run that is at work while others are looked at."""
-    return served.start("build", config=WIDE, out="killed", workers=2)
-
-
 def test_everything_in_the_file_is_deployed(served: Served) -> None:
     deployed = {each["name"]: each for each in served.get("deployments/filter", {})}
     assert deployed.keys() == {each["name"] for each in SHIPPED["deployments"]}
@@ -178,7 +172,7 @@ def test_everything_in_the_file_is_deployed(served: Served) -> None:
     assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["limit"] == 256
 
 
-def test_a_scheduled_run_completes_with_its_artifacts(served: Served, to_be_killed: str) -> None:
+def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     deployment = served.deployment("nightly-frozenlake")
     (schedule,) = deployment["schedules"]
     soon = {"interval": 10, "anchor_date": "2026-01-01T00:00:00Z"}  # in place of tonight
@@ -226,16 +220,16 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_a_killed_run_is_finished_by_the_next_one(served: Served, to_be_killed: str, tmp_path: Path) -> None:
+def test_a_killed_run_is_finished_by_the_next_one(served: Served, tmp_path: Path) -> None:
     root = served.folder / "killed"
-    served.until(to_be_killed, "RUNNING")
+    run = served.start("build", config=WIDE, out="killed", workers=2)
     _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
     writer = int((root / ".lock").read_text())
     group = [psutil.Process(writer), *psutil.Process(writer).children(recursive=True)]
     for process in group:
         process.kill()
     assert not (root / "manifest.json").exists()
-    assert served.until(to_be_killed)["state_type"] == "CRASHED"
+    assert served.until(run)["state_type"] == "CRASHED"
     _when((served.folder / "told").exists)  # the worker starts the hook
     assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
     again = served.completed(served.start("build", config=WIDE, out="killed", workers=1))
