@@ -75,7 +75,7 @@ class EnvRun(BaseModel):
 
     tasks: int = Field(gt=0, le=10_000_000)
     """Levels."""
-    settings: dict[str, Any]
+    settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
     """Which levels of the plan the tasks are, by place, where they are not its first ones: a training run draws some

@@ -29,7 +29,7 @@ from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
 from .meeting import meet_for
 from .served import roll_out_served
-from .stages import ShardResult, export_shard, label_shard, roll_out_shard
+from .stages import ShardResult, export_shard, label_shard, roll_out_shard, tell_stored
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -251,6 +251,7 @@ def _run_stage(
     results: list[ShardResult] = []
     for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
+        tell_stored(reporter, result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
     return _in_order(config, results)
