@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -37,6 +37,9 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
+
+serve: $(VENV)/.installed  ## run everything in prefect.yaml on schedule, with a Prefect server and a worker, until Ctrl-C
+	@exec $(BIN)/pivot deploy --serve
 
 lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
 	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
+from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..flows.compact import compact_store
 from ..flows.engines.local import available_cores, execute_with, worker_pool
-from ..flows.pipeline import BuildResult
+from ..flows.pipeline import BuildResult, result_of
 from .console import ProgressBars, err, out
 from .options import StoreAddress, StorePath, address_option, option
 
@@ -44,13 +45,17 @@ def compact(
 def show_copy(old: Store, result: BuildResult) -> None:
     """Say what a command made of a store, and what comes next."""
     root, new = old.root, Store.open(result.root)
-    episodes = sum(counts["episodes"] for counts in result.environments.values())
-    shards = f"{result.shards} shards of up to {new.config.tasks_per_shard} levels ({len(old.config.shards())} before)"
+    members = members_of(new).values()
+    episodes = sum(run.tasks * each.config.rollouts for each in members for run in each.config.environments.values())
+    shards, parts = sum(len(each.config.shards()) for each in members), len(members)
+    size = max(each.config.tasks_per_shard for each in members)
+    where = f"{shards} shards of up to {size} levels" + (f" in {parts} parts" if parts > 1 else "")
     done = "; that was done already" if result.already_complete else ""
-    out.print(f"{result.root} holds the {episodes} episodes of {root} in {shards}{done}", soft_wrap=True)
-    if owed := result.owed + result.unanswered:
-        what = f"{owed} episodes or answers of a teacher are owed, as in {root}"
-        out.print(f"{what}; make them with: pivot build --out {result.root}", soft_wrap=True)
+    out.print(f"{new.root} holds the {episodes} episodes of {root} in {where}{done}", soft_wrap=True)
+    counts = [counted for each in members if (counted := result_of(each)) is not None]
+    if owed := sum(each.owed + each.unanswered for each in counts):
+        what = f"{owed} episodes or answers of a teacher are owed"
+        out.print(f"{what}; make them with: pivot build --out {new.root}", soft_wrap=True)
     if any(name.startswith("probe/") for name in old.manifest()):
-        err.print(f"the rollback probe was not taken along; repeat it with: pivot probe {result.root}", soft_wrap=True)
-    out.print(f"\nnext:\n  pivot verify {result.root}   before you remove {root}", soft_wrap=True)
+        err.print(f"the rollback probe was not taken along; repeat it with: pivot probe {new.root}", soft_wrap=True)
+    out.print(f"\nnext:\n  pivot verify {new.root}   before you remove {root}", soft_wrap=True)

@@ -173,3 +173,24 @@ def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None =
         return EpisodeView(store, shard, exact)
     problem = "no episode" if not found else f"{len(found)} episodes"
     raise StoreError(f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}")
+
+
+def any_failure(store: Store, env: str | None = None) -> EpisodeView:
+    """Return the first accepted failure of the store, preferring one whose pivot is not its first step.
+
+    Raises:
+        StoreError: the store, or that environment of it, holds none.
+    """
+    first: EpisodeView | None = None
+    for shard in store.config.shards():
+        if env is not None and shard.env != env:
+            continue
+        for row in store.read(LABELS, shard, ["episode_id", "accepted", "pivot_step"]).to_pylist():
+            if row["accepted"] and row["pivot_step"] > 0:
+                return EpisodeView(store, shard, row["episode_id"])
+            if first is None:
+                first = EpisodeView(store, shard, row["episode_id"])
+    if first is None:
+        known = ", ".join(store.config.environments)
+        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {known}")
+    return first

@@ -4,19 +4,24 @@ Many small shards come of small builds, and of stores that grew; each is a handf
 new store has the bytes of a build with shards of its size.
 """
 
+from collections.abc import Callable
+
 from ..datasets.config import RunConfig, Shard, make_config
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT, label_facts, label_inputs, label_stage, rollout_facts, rollout_inputs
 from ..datasets.parquet import write_tables
+from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
 from ..datasets.resharding import Dealer
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError
+from ..plugins import STORED
+from ..rollouts.policies import NAME as TRAINED
 from ..storage import Address
 from ..storage.receipts import Receipt
-from .copying import Copying, settle_source
+from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, run_stage
 from .stages import ShardResult
@@ -42,40 +47,56 @@ def compact_store(
         ConfigError: the size is the one that the store has, or ``target`` lies in it.
     """
     settle_source(root)
-    source = Store.open(root)
-    config = compacted_config(source, tasks_per_shard)
-    manifest = source.manifest()
+    _refuse_needless(Store.open(root), tasks_per_shard)
 
-    def shards(store: Store) -> list[ShardResult]:
-        def dealer(shard: Shard) -> tuple[Dealer]:
-            return (Dealer.of(source, shard, manifest),)
+    def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
+        settle_source(root)
+        source = Store.open(root)
+        manifest = source.manifest()
 
-        made = run_stage(STAGE, compact_rollouts, store, execute, reporter, dealer)
-        return made + run_stage(f"{STAGE} labels", compact_labels, store, execute, reporter, dealer)
+        def shards(store: Store) -> list[ShardResult]:
+            def dealer(shard: Shard) -> tuple[Dealer]:
+                return (Dealer.of(source, shard, manifest),)
 
-    return Copying(STAGE, source, target, config).make(shards, execute, reporter)
+            made = run_stage(STAGE, compact_rollouts, store, execute, reporter, dealer)
+            return made + run_stage(f"{STAGE} labels", compact_labels, store, execute, reporter, dealer)
+
+        config = compacted_config(source, tasks_per_shard)
+        return Copying(STAGE, source, target, config).make(shards, execute, reporter, parts)
+
+    return copy_parts(root, target, copy)
 
 
 def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunConfig:
-    """Return the config of a store with shards of another size.
+    """Return the config of a store with shards of another size, by default of that which a new build would choose.
 
     Raises:
-        ConfigError: they have that size already, or are more than a size. StoreError: another version wrote it.
+        ConfigError: it is what a training run played. StoreError: another version wrote it.
     """
     held = source.config
     refuse_other_formats(source.storage.read_json(RUN), source.root)
-    if any(run.drawn is not None for run in held.environments.values()):
+    if held.policy.name == TRAINED:
         raise ConfigError(f"{source.root} is what a training run played: each of its shards is an update, and stays so")
     if tasks_per_shard is None:
         usual = RunConfig.model_fields["tasks_per_shard"].default
         fitting = held.model_copy(update={"tasks_per_shard": usual}).with_fitting_shards()
         tasks_per_shard = fitting.tasks_per_shard
-    if tasks_per_shard == held.tasks_per_shard:
+    return make_config(held.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard}, STORED)
+
+
+def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:
+    """Refuse a store all of whose parts have shards of that size.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    members = members_of(store).values()
+    sizes = [compacted_config(member, tasks_per_shard).tasks_per_shard for member in members]
+    if sizes == [member.config.tasks_per_shard for member in members]:
         raise ConfigError(
-            f"{source.root} has shards of {tasks_per_shard} levels already, so there is nothing to compact; choose "
-            "another size with --shard-size, or copy the folder"
+            f"{store.root} has shards of {sizes[0]} levels already, so there is nothing to compact; choose another size "
+            "with --shard-size, or copy the folder"
         )
-    return make_config(held.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard})
 
 
 def compact_rollouts(root: Address, run: Run, shard: Shard, dealer: Dealer) -> ShardResult:

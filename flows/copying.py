@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..datasets.config import RunConfig
 from ..datasets.origin import ORIGIN
+from ..datasets.parts import PARTS, listed_parts, part_folder, write_parts
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import refuse_while_written
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
@@ -18,6 +19,7 @@ from ..errors import ConfigError, StoreError
 from ..identity import digest
 from ..storage import Address, open_storage
 from ..storage.commit import settle
+from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, complete_result, export_store, seal_store
 from .stages import ShardResult
@@ -34,8 +36,16 @@ class Copying:
     config: RunConfig
     """Of the new store."""
 
-    def make(self, shards: Callable[[Store], list[ShardResult]], execute: Execute, reporter: Reporter) -> BuildResult:
-        """Make the new store, or go on with it; ``shards`` writes rollouts and labels of all shards.
+    def make(
+        self,
+        shards: Callable[[Store], list[ShardResult]],
+        execute: Execute,
+        reporter: Reporter,
+        parts: Callable[[Store], None],
+    ) -> BuildResult:
+        """Make the new store, or go on with it.
+
+        ``shards`` writes rollouts and labels of all shards, ``parts`` the later parts, before the first one is whole.
 
         Raises:
             StoreError: the target holds something else, a run writes it, or the source changed meanwhile.
@@ -45,6 +55,8 @@ class Copying:
         _refuse_to_mix(root, self.target)
         origin = {"command": self.command, "manifest": source.record(MANIFEST).sha256}
         origin["config"] = digest(self.config.model_dump(mode="json"))
+        if source.stat(PARTS) is not None:
+            origin["parts"] = source.record(PARTS).sha256
         self._refuse_foreign(origin)
         with open_storage(self.target).lock() as held:
             store = Store(held, self.config)
@@ -57,6 +69,7 @@ class Copying:
             store.write_run()
             results = shards(store)
             results += export_store(store, execute, reporter, DATASET_FOLDER)
+            parts(store)
             if source.record(MANIFEST).sha256 != origin["manifest"]:
                 raise StoreError(f"{root} was changed while it was read; remove {self.target} and start again")
             return seal_store(store, results)
@@ -79,6 +92,31 @@ class Copying:
             raise StoreError(
                 f"{self.target} holds {there[0]!r}, which is not of this command; choose an empty folder with --out"
             )
+
+
+def copy_parts(
+    root: Address, target: Address, copy: Callable[[Address, Address, Callable[[Store], None]], BuildResult]
+) -> BuildResult:
+    """Copy a store with all its later parts; ``copy`` makes one of one, and calls what it is given before it is whole.
+
+    Returns what came of the first part.
+
+    Raises:
+        StoreError: see :meth:`Copying.make`; or the list of parts cannot be read.
+    """
+    parts = listed_parts(open_storage(root))
+
+    def later(store: Store) -> None:
+        for number in parts:
+            copy(root / part_folder(number), target / part_folder(number), lambda _: None)
+        if parts:
+            records = {number: store.storage.record(f"{part_folder(number)}/{MANIFEST}") for number in parts}
+            write_parts(store.storage, records)
+
+    result = copy(root, target, later)
+    if parts:
+        take_up_parts(target)
+    return result
 
 
 def settle_source(root: Address) -> None:

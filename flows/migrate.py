@@ -5,7 +5,7 @@ teacher would be shown the same. A shard whose replay does something else than w
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..labeling.label import certify_episodes, guidance_requests, with_prompt, w
 from ..records import to_row
 from ..storage import Address, open_storage
 from ..storage.receipts import Receipt
-from .copying import Copying, settle_source
+from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, plan, run_stage
 from .stages import LabelJob, ShardResult, store_labels
@@ -61,31 +61,48 @@ def migrate_store(root: Address, target: Address, execute: Execute, reporter: Re
             something else, or a run writes one of the two.
         ConfigError, PluginError, GenerationError: its config cannot be carried out here.
     """
-    settle_source(root)
-    source, left_out = open_older(root)
-    manifest = source.manifest()
+    left_out: list[str] = []
 
-    def files(shard: Shard) -> OlderFiles:
-        names = [*(source.table_file(schema, shard) for schema in STORE_TABLES), *source.label_files(shard)]
-        return OlderFiles(root, {name: manifest[name] for name in names if name in manifest})
+    def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
+        settle_source(root)
+        source, unknown = open_older(root)
+        left_out.extend(each for each in unknown if each not in left_out)
+        manifest = source.manifest()
 
-    def shards(store: Store) -> list[ShardResult]:
-        levels = _levels(store.run, reporter)
-        made = run_stage(STAGE, migrate_rollouts, store, execute, reporter, lambda shard: (files(shard), levels[shard]))
-        refused = [(result.shard.stem, result.facts[REFUSED]) for result in made if REFUSED in result.facts]
-        if refused:
-            named = "; ".join(f"{stem}: {what}" for stem, what in refused[:SHOWN])
-            more = f"; and {len(refused) - SHOWN} more shards" if len(refused) > SHOWN else ""
-            raise StoreError(
-                f"{len(refused)} of {len(made)} shards of {root} do not come out as they are stored: {named}{more}; "
-                f"read them with the version that wrote them, or make new ones with: pivot build --config "
-                f"{source.storage.address(RUN)} --out NEW"
+        def files(shard: Shard) -> OlderFiles:
+            names = [*(source.table_file(schema, shard) for schema in STORE_TABLES), *source.label_files(shard)]
+            return OlderFiles(root, {name: manifest[name] for name in names if name in manifest})
+
+        def shards(store: Store) -> list[ShardResult]:
+            levels = _levels(store.run, reporter)
+            made = run_stage(
+                STAGE, migrate_rollouts, store, execute, reporter, lambda shard: (files(shard), levels[shard])
             )
-        return made + run_stage(
-            f"{STAGE} labels", migrate_labels, store, execute, reporter, lambda shard: (files(shard),)
-        )
+            _refuse(source, made)
+            return made + run_stage(
+                f"{STAGE} labels", migrate_labels, store, execute, reporter, lambda shard: (files(shard),)
+            )
 
-    return Migration(Copying(STAGE, source, target, source.config).make(shards, execute, reporter), left_out)
+        return Copying(STAGE, source, target, source.config).make(shards, execute, reporter, parts)
+
+    return Migration(copy_parts(root, target, copy), left_out)
+
+
+def _refuse(source: Store, made: list[ShardResult]) -> None:
+    """Refuse a store some of whose shards did not come out as they are stored.
+
+    Raises:
+        StoreError: it is one; the message names the shards.
+    """
+    refused = [(result.shard.stem, result.facts[REFUSED]) for result in made if REFUSED in result.facts]
+    if refused:
+        named = "; ".join(f"{stem}: {what}" for stem, what in refused[:SHOWN])
+        more = f"; and {len(refused) - SHOWN} more shards" if len(refused) > SHOWN else ""
+        raise StoreError(
+            f"{len(refused)} of {len(made)} shards of {source.root} do not come out as they are stored: {named}{more}; "
+            f"read them with the version that wrote them, or make new ones with: pivot build --config "
+            f"{source.storage.address(RUN)} --out NEW"
+        )
 
 
 def open_older(root: Address) -> tuple[Store, list[str]]:

@@ -9,10 +9,11 @@ from typing import Any
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import Shard, make_config
+from pivot.datasets.config import PartConfig, Shard, make_config
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.compact import compact_store, compacted_config
 from pivot.flows.engines.local import InProcess, execute_with
@@ -192,16 +193,16 @@ def test_the_size_fits_the_store_and_a_training_run_keeps_its_own(stores: dict[i
     large = Store(stores[2], make_config(config(2, environments=many)))
     assert compacted_config(large).tasks_per_shard == 32
     with pytest.raises(ConfigError, match=r"shards of 2 levels already.*--shard-size"):
-        compacted_config(store, 2)
-    drawn = {"frozenlake": {"tasks": 2, "settings": {}, "drawn": [3, 1]}}
+        compact(stores[2], stores[2].parent / "never", 2)
+    trained = make_config(config(2)).model_copy(update={"policy": PartConfig(name="trained")})
     with pytest.raises(ConfigError, match="each of its shards is an update"):
-        compacted_config(Store(stores[2], make_config(config(2, environments=drawn))))
+        compacted_config(Store(stores[2], trained))
 
 
 def test_the_command_says_what_it_made(stores: dict[int, Path], tmp_path: Path) -> None:
     target = tmp_path / "new"
     shown = run("compact", stores[2], "--out", target, "--shard-size", "3", "--workers", "1")
-    assert f"{target} holds the 33 episodes of {stores[2]} in 4 shards of up to 3 levels (6 before)" in shown
+    assert f"{target} holds the 33 episodes of {stores[2]} in 4 shards of up to 3 levels" in shown
     assert f"pivot verify {target}" in shown
     assert fingerprint(target) == fingerprint(stores[3])
     assert "that was done already" in run("compact", stores[2], "--out", target, "--shard-size", "3", "--workers", "1")
