@@ -16,13 +16,14 @@ def formats() -> dict[str, int]:
     return {"store": STORE_FORMAT, "labels": LABEL_FORMAT}
 
 
-def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str) -> None:
+def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str, whole: bool = True) -> None:
     """Refuse to go on with a store of other formats: what this version adds to it would not be like the rest.
 
     Args:
         run: its ``run.json``; one from before there was the field is read as today's.
         root: where it is.
         names: which formats matter; all by default.
+        whole: whether it is finished; another version cannot go on with one that is not.
 
     Raises:
         StoreError: one is another; the message names the command that makes a store of this version of it.
@@ -31,7 +32,8 @@ def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str) -> N
     for name in names or here:
         if stored.get(name) != here[name]:
             held = f"{root} has format {stored.get(name)} of {name}, this version writes {here[name]}"
-            raise StoreError(f"{held}; {migrate_hint(root)}")
+            unfinished = "it is not finished: do that with the version that began it, or make it anew with --refresh"
+            raise StoreError(f"{held}; {migrate_hint(root) if whole else unfinished}")
 
 
 def migrate_hint(root: object) -> str:

@@ -24,7 +24,7 @@ from ..storage.receipts import Receipt
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, run_stage
-from .stages import ShardResult
+from .stages import ShardResult, timed
 
 STAGE = "compact"
 
@@ -94,11 +94,12 @@ def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:
     sizes = [compacted_config(member, tasks_per_shard).tasks_per_shard for member in members]
     if sizes == [member.config.tasks_per_shard for member in members]:
         raise ConfigError(
-            f"{store.root} has shards of {sizes[0]} levels already, so there is nothing to compact; choose another size "
+            f"{store.root} has shards of {sizes[0]} levels already, so nothing is to be compacted; choose another size "
             "with --shard-size, or copy the folder"
         )
 
 
+@timed
 def compact_rollouts(root: Address, run: Run, shard: Shard, dealer: Dealer) -> ShardResult:
     """Write the rollout tables of one shard, unless an earlier call did.
 
@@ -118,6 +119,7 @@ def compact_rollouts(root: Address, run: Run, shard: Shard, dealer: Dealer) -> S
     return ShardResult(shard, ROLLOUT, False, receipt.files, receipt.facts)
 
 
+@timed
 def compact_labels(root: Address, run: Run, shard: Shard, dealer: Dealer) -> ShardResult:
     """Write the labels of one shard with their prompts and calls, unless an earlier call did.
 

@@ -30,7 +30,7 @@ from ..storage.receipts import Receipt
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, plan, run_stage
-from .stages import LabelJob, ShardResult, store_labels
+from .stages import LabelJob, ShardResult, store_labels, timed
 
 STAGE = "migrate"
 REFUSED = "refused"
@@ -131,6 +131,7 @@ def _levels(run: Run, reporter: Reporter) -> Mapping[Shard, list[Task] | None]:
     return plan(run, reporter)
 
 
+@timed
 def migrate_rollouts(root: Address, run: Run, shard: Shard, files: OlderFiles, tasks: list[Task] | None) -> ShardResult:
     """Derive the rollouts of one shard, unless an earlier call did; facts say what is otherwise than it was stored.
 
@@ -156,6 +157,7 @@ def migrate_rollouts(root: Address, run: Run, shard: Shard, files: OlderFiles, t
     return ShardResult(shard, ROLLOUT, False, receipt.files, receipt.facts)
 
 
+@timed
 def migrate_labels(root: Address, run: Run, shard: Shard, files: OlderFiles) -> ShardResult:
     """Certify the failures of one shard and judge their labels, unless an earlier call did.
 

@@ -288,9 +288,10 @@ def _refuse_foreign_folder(storage: Storage) -> None:
 
 def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
-    if refresh or open_storage(root).stat(RUN) is None:
+    storage = open_storage(root)
+    if refresh or storage.stat(RUN) is None:
         return config
-    refuse_other_formats(open_storage(root).read_json(RUN), root)
+    refuse_other_formats(storage.read_json(RUN), root, whole=storage.stat(MANIFEST) is not None)
     old = Store.open(root, complete=False).config
     kept = {"label_version": old.label_version, "license": config.license or old.license}
     config = config.model_copy(update=kept)

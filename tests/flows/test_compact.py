@@ -21,6 +21,7 @@ from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import run
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
+from pivot.tests.flows.test_append import append
 from pivot.tests.flows.test_served_faults import QUICK, tables_of
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served
@@ -197,6 +198,29 @@ def test_the_size_fits_the_store_and_a_training_run_keeps_its_own(stores: dict[i
     trained = make_config(config(2)).model_copy(update={"policy": PartConfig(name="trained")})
     with pytest.raises(ConfigError, match="each of its shards is an update"):
         compacted_config(Store(stores[2], trained))
+
+
+def test_later_parts_are_taken_along_each_on_its_own(tmp_path: Path) -> None:
+    for size in (1, 2):
+        fields = {"rollouts": 2, "tasks_per_shard": size}
+        pivot.build(config_of({"frozenlake": 3}, **fields), tmp_path / str(size))
+        append(tmp_path / str(size), config_of({"frozenlake": 4}, **fields))
+    with mortal(Fate()) as fate:
+        compact(tmp_path / "1", tmp_path / "new", 2)
+    manifests = [place for place, change in enumerate(fate.changes, 1) if change == "write manifest.json"]
+    for moment in (manifests[0], manifests[-1], len(fate.changes)):  # the part's, the store's, and the last of all
+        with mortal(Fate(moment)), pytest.raises(Killed):
+            compact(tmp_path / "1", tmp_path / f"killed {moment}", 2)
+        compact(tmp_path / "1", tmp_path / f"killed {moment}", 2)
+    for made in ("new", *(f"killed {moment}" for moment in (manifests[0], manifests[-1], len(fate.changes)))):
+        for part in ("", "parts/0001"):
+            expected, actual = (fingerprint(tmp_path / each / part) for each in ("2", made))
+            if not part:  # the list of parts and the card over them name digests of manifests, and these of calls
+                same = {name for name in expected | actual if not name.startswith(("parts", "README"))}
+                expected, actual = ({name: each.get(name, "") for name in same} for each in (expected, actual))
+            assert actual == expected and len(expected) > 10, (made, part)
+        assert load_store(tmp_path / made).episodes.collect().equals(load_store(tmp_path / "1").episodes.collect())
+    assert verify_store(tmp_path / "new", Silent()).problems == []
 
 
 def test_the_command_says_what_it_made(stores: dict[int, Path], tmp_path: Path) -> None:
