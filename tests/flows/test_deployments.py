@@ -385,7 +385,16 @@ def counted(pool, call, *arguments):
 
 local.InProcess.submit = counted
 
+from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+
+advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
+
+def advance_and_look(self, stage, amount):
+    advance(self, stage, amount)
+    self.tick()
+
+watch.Watch.advance = advance_and_look
 config, root = json.loads(sys.argv[1]), sys.argv[2]
 result = build_dataset(config, root, workers=1)
 build_dataset(config, root + "/../plain", workers=1)
@@ -408,7 +417,12 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
     assert Store.open(tmp_path / "flow").config.log == "actions"
-    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", {})}
+    own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}
+    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", own)}
+    bars = [each for each in served.artifacts(flow_runs["build"]).values() if each["type"] == "progress"]
+    stages = {f"pivot-{stage}-frozenlake" for stage in ("plan", "rollout", "label", "export")}
+    assert {each["key"] for each in bars} == stages
+    assert {each["data"] for each in bars} == {100.0}
     relabelled = served.artifacts(flow_runs["relabel"])
     assert {"pivot-counts-frozenlake", "pivot-failure-frozenlake"} <= relabelled.keys()
     (arm,) = json.loads(served.artifacts(flow_runs["probe"])["pivot-arms-frozenlake"]["data"])
