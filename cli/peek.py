@@ -1,15 +1,18 @@
 """``pivot peek``: one episode with its label."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..datasets.config import environment
-from ..datasets.describe import any_failure, find_episode
+from ..datasets.describe import EpisodeView, any_failure, find_episode
+from ..datasets.parts import members_of
 from ..datasets.store import Store
+from ..errors import StoreError
 from ..images import encode_png
-from ..storage import write_file
+from ..storage import Address, write_file
 from .console import out, styled
 from .options import StorePath
 
@@ -30,8 +33,7 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    store = Store.open(root)
-    view = find_episode(store, episode) if episode else any_failure(store, env)
+    view = _found(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -49,3 +51,16 @@ def peek(
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
+
+
+def _found(root: Address, episode: str | None, env: str | None) -> EpisodeView:
+    """Find an episode in all parts of a store."""
+
+    def seen_in(part: Store) -> EpisodeView:
+        return find_episode(part, episode) if episode else any_failure(part, env)
+
+    parts = [*members_of(Store.open(root)).values()]
+    for part in parts:
+        with contextlib.suppress(StoreError):
+            return seen_in(part)
+    return seen_in(parts[0])

@@ -25,6 +25,8 @@ from .store import Store
 from .usage import USAGE_HEADER, left_out, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
+TITLE = "PIVOT failure labels"
+TAGS = ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"]
 TEMPLATE = Path(__file__).with_name("card_template.md")
 
 RowCounts = Mapping[str, Mapping[str, int]]
@@ -91,9 +93,9 @@ def card_text(
     rows, terms = row_counts(store, folder), terms_of(store.run)
     head = DatasetCardData(
         license=terms.licence,
-        pretty_name="PIVOT failure labels",
+        pretty_name=TITLE,
         task_categories=["image-text-to-text", "reinforcement-learning"],
-        tags=["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
+        tags=TAGS,
         size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
         configs=card_configs(environments, rows, contents(folder, files)),
     )

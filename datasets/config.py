@@ -135,6 +135,9 @@ class RunConfig(BaseModel):
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)
     """Counted up by `pivot relabel`."""
+    part: int = Field(default=0, ge=0, le=9999)
+    """Number of the part of a store that this is; 0 for a store of its own, or the first part. See `pivot build
+    --append`."""
 
     @field_validator("environments")
     @classmethod
@@ -159,6 +162,12 @@ class RunConfig(BaseModel):
         return {
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
+
+    @model_serializer(mode="wrap")
+    def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Say nothing about parts where there is one."""
+        data: dict[str, Any] = serialise(self)
+        return data if self.part else {key: value for key, value in data.items() if key != "part"}
 
     def with_fitting_shards(self) -> "RunConfig":
         """Return the config with larger shards where the usual ones would be many small files.

@@ -45,7 +45,8 @@ def plan_split(store: Store) -> dict[Shard, ShardSplit]:
     """Return what every labelled shard has to know of the others to split its rows.
 
     By task a level's side is a hash of it, so some shards tell that both sides have a record; a whole environment is
-    read only where they are all on one. By episode the number of records of every shard decides.
+    read only where they are all on one; not for a later part, whose store has both. By episode the number of records
+    of every shard decides.
     """
     plan: dict[Shard, ShardSplit] = {}
     for env in store.config.environments:
@@ -53,7 +54,8 @@ def plan_split(store: Store) -> dict[Shard, ShardSplit]:
         if store.config.split == "episode":
             plan |= _drawn_places(store, env, shards)
         else:
-            plan |= dict.fromkeys(shards, ShardSplit(moved=_moved_level(store, shards)))
+            moved = None if store.config.part else moved_level_of(store, shards)
+            plan |= dict.fromkeys(shards, ShardSplit(moved=moved))
     return plan
 
 
@@ -66,7 +68,8 @@ def _drawn_places(store: Store, env: str, shards: Sequence[Shard]) -> dict[Shard
     }
 
 
-def _moved_level(store: Store, shards: Sequence[Shard]) -> str | None:
+def moved_level_of(store: Store, shards: Sequence[Shard]) -> str | None:
+    """Return the level of an environment, whose shards are given, that is not on the side of its hash; or None."""
     levels: set[str] = set()
     for shard in shards:
         records = _records(store, shard)

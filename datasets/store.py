@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
 from ..plugins import STORED
-from ..storage import Address, FileRecord, Storage, open_storage, parse_address
+from ..storage import Address, FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .parquet import check_file, read_sparse, read_table
@@ -280,18 +280,6 @@ def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
     """Return the encoded pictures of a shard by frame id."""
     table = store.read(FRAMES, shard, ["frame_id", "image"])
     return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
-
-
-def load_store(root: str | Address) -> StoreFrames:
-    """Open a finished store as lazy polars frames.
-
-    Raises:
-        StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
-        ConfigError, PluginError: its config cannot be used here.
-    """
-    store = Store.open(parse_address(root))
-    store.check_files()
-    return store.lazy()
 
 
 def data_files(store: Store) -> Iterable[str]:

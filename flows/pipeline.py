@@ -13,6 +13,7 @@ from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
 from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
+from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -281,7 +282,7 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name not in ("environments", "license") and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
+        if name not in ("environments", "license") and deciding(getattr(config, name)) != deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -291,11 +292,18 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif asked.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
+    grown = any(
+        run.tasks != old.environments[name].tasks
+        for name, run in config.environments.items()
+        if name in old.environments
+    )
+    if (grown or config.environments.keys() - old.environments.keys()) and open_storage(root).stat(PARTS) is not None:
+        raise StoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, split, target words or log differ, or build it "
-            "anew with --refresh"
+            "anew with --refresh, or add it as a part of its own with --append"
         )
     return config
 
@@ -306,7 +314,7 @@ def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> lis
     return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
-def _deciding(value: Any) -> Any:
+def deciding(value: Any) -> Any:
     """Return what of a config field decides bytes: the service of a part does not."""
     return value.answers_like if isinstance(value, PartConfig) else value
 
@@ -316,7 +324,7 @@ def _complete_result(store: Store) -> BuildResult | None:
     storage = store.storage
     old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config
     if old is None or any(
-        _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
+        deciding(getattr(old, name)) != deciding(getattr(store.config, name)) for name in RunConfig.model_fields
     ):
         return None
     try:

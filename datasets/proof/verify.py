@@ -14,6 +14,8 @@ from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import Shard
 from ..export import ShardSplit, plan_split
+from ..parts import listed_parts, part_folder
+from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
@@ -26,7 +28,7 @@ STAGE = "verify"
 
 
 def verify_store(root: Address, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
-    """Verify a finished store; ``stream`` runs the shards, by default one after the other in this process.
+    """Verify a finished store with all its parts; ``stream`` runs the shards, by default one by one in this process.
 
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
 
@@ -41,6 +43,10 @@ def verify_store(root: Address, progress: Reporter, stream: Stream | None = None
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
+    for number in listed_parts(store.storage):
+        folder = part_folder(number)
+        report.add(folder, verify_store(root / folder, progress, stream, follow=follow))
+    report.problems += _described(part_problems, store)
     return report
 
 
@@ -83,8 +89,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     for shard in shards:
         report.problems += found[shard].problems
         report.unproved += found[shard].unproved
-        for name, number in found[shard].checked.items():
-            report.checked[name] = report.checked.get(name, 0) + number
+        report.count(found[shard].checked)
     expected = {shard: found[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store)
     report.problems += _described(card_problems, store)
