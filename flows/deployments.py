@@ -184,6 +184,8 @@ def relabel_dataset(
     """
     old = Store.open(parse_address(root), complete=False).config
     made = changes.model_dump(mode="json", exclude_none=True)
+    if "solvers" in made:  # a form sends those of all environments
+        made["solvers"] = {name: each for name, each in made["solvers"].items() if name in old.environments}
     config = make_config(old.model_dump(mode="json") | made)
     with _at_work(config, workers) as (watch, pool), model_slots(Run(config), watch.log, "teacher"):
         execute = execute_with(pool)
