@@ -9,11 +9,13 @@ import typer
 from .. import plugins
 from ..datasets.store import RUN
 from ..errors import ConfigError
-from ..flows.engines.local import available_cores, worker_pool
+from ..flows.engines.base import open_pool
+from ..flows.engines.local import available_cores
 from ..flows.engines.server import start_server
 from ..flows.pipeline import finished_build
 from . import model_flags as flags
 from .console import ProgressBars, err
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import option
 from .results import show_plan, show_result
 from .settings import resolve_config
@@ -81,7 +83,9 @@ def build(
     solver: Annotated[
         list[str] | None, option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
     ] = None,
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
     shard_size: Annotated[
         int | None,
         option("Levels a shard: a file of every table, and the unit of resuming (default 16).", "--shard-size", min=1),
@@ -113,6 +117,8 @@ def build(
 
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
+
+    pivot build sokoban --out /shared/big --tasks 20000 --engine ray --address ray://head:10001
     """
     changes = {
         "rollouts": rollouts,
@@ -140,15 +146,15 @@ def build(
     resolved = resolve_config(file, envs or [], tasks, [*(settings or []), *flags_of], changes, solver or [], flags_of)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
-    workers = workers or available_cores()
     if dry_run:
-        show_plan(resolved, out_dir, workers)
+        show_plan(resolved, out_dir, workers or available_cores())
         return
     done = finished_build(out_dir, resolved, refresh=refresh)
     if done is not None:
         show_result(done)
         return
-    with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
+    names = list(resolved.environments)
+    with open_pool(engine, address, workers, names, out_dir) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
             soft_wrap=True,

@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol
 
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from ..stages import ShardResult
-
-Call = Callable[..., ShardResult]
-Result = TypeVar("Result")
+from .base import Call, Engine, Result, WorkerPool
 
 
 class Execute(Protocol):
     """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
 
     @property
-    def pool(self) -> "WorkerPool":
+    def pool(self) -> WorkerPool:
         """Where the calls are made; what is no stage of a shard may be done there, too."""
         ...
 
@@ -75,29 +74,6 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class WorkerPool(Protocol):
-    """Where the work of shards is done."""
-
-    workers: int
-    """Calls that run at the same time."""
-
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Hand over one call."""
-        ...
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Hand over one call for an event loop, which goes on meanwhile."""
-        ...
-
-    def stop(self) -> None:
-        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
-        ...
-
-    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run ``call`` once for each tuple and yield the results as they come."""
-        ...
 
 
 class InProcess:
@@ -194,6 +170,22 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
             raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+class LocalEngine(Engine):
+    """Processes of this machine."""
+
+    @contextlib.contextmanager
+    def pool(self, environments: Sequence[str], store: Path, *, writes: bool) -> Iterator[WorkerPool]:
+        """Give a pool; see :func:`worker_pool`."""
+        del store, writes  # every process of this machine sees what this one sees
+        if self.settings.address:
+            raise ConfigError(
+                f"the engine local has no cluster, but an address is given ({self.settings.address}); name an engine "
+                "that has one with --engine, or leave out --address"
+            )
+        with worker_pool(self.settings.workers or available_cores(), environments) as pool:
+            yield pool
 
 
 def finished(future: "Future[Result]") -> Result:
