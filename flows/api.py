@@ -6,7 +6,8 @@ from typing import Any
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter, Silent
-from .engines.local import execute_with, worker_pool
+from .engines.base import open_pool
+from .engines.local import execute_with
 from .pipeline import BuildResult, build_store
 
 
@@ -17,6 +18,8 @@ def build(
     workers: int = 1,
     refresh: bool = False,
     reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
 ) -> BuildResult:
     """Roll out, label and export a dataset; the same call again goes on where the last one stopped.
 
@@ -28,6 +31,8 @@ def build(
             for any use of multiprocessing.
         refresh: make everything anew.
         reporter: is told how far the work has come.
+        engine: who runs the shards: ``local``, ``ray``, ``dask``, or another one that is installed.
+        address: its cluster; empty for workers on this machine. With ``workers`` 0 every core gets a shard.
 
     Returns:
         Counts by environment, and whether anything had to be done.
@@ -36,5 +41,5 @@ def build(
         PivotError: its subclasses say what is wrong with config, levels, plugins or disk.
     """
     resolved = config if isinstance(config, RunConfig) else make_config(config)
-    with worker_pool(workers, list(resolved.environments)) as pool:
+    with open_pool(engine, address, workers, list(resolved.environments), Path(out)) as pool:
         return build_store(Path(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ...errors import ConfigError, StoreError
 from ...models.extras import need
 from .base import Engine, WorkerPool
 from .cluster import ClusterPool, Settle, carry_out
-from .local import available_cores
+from .local import available_cores, interrupts_held
 from .nodes import check_nodes
 from .reach import refuse_unreachable
 
@@ -54,16 +55,20 @@ class DaskEngine(Engine):
 @contextlib.contextmanager
 def _cluster_here(distributed: Any, workers: int) -> Iterator[Any]:
     """Start a scheduler in this process and workers beside it: on loopback, with keys that nobody else has."""
-    cluster = distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=True,
-        host=_LOOPBACK,
-        security=True,
-        dashboard_address=None,
-        memory_limit=None,
-        silence_logs=logging.CRITICAL + 1,
-    )
+    # The thread that starts its workers, also later ones, is deaf to Ctrl-C, and so are they. It would hear again if it
+    # had to start multiprocessing's tracker.
+    resource_tracker.ensure_running()
+    with interrupts_held():
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host=_LOOPBACK,
+            security=True,
+            dashboard_address=f"{_LOOPBACK}:0",
+            memory_limit=None,
+            silence_logs=logging.CRITICAL + 1,
+        )
     with cluster:
         yield cluster
 

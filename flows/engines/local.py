@@ -47,7 +47,7 @@ def _no_work() -> None:
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see _interrupts_held: what it starts may be stopped
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: what it starts may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
@@ -64,7 +64,7 @@ def _end_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back until processes are started: they inherit that, and so are deaf before their first import.
 
     One that comes meanwhile is handled by this process right afterwards.
@@ -117,7 +117,7 @@ class Processes:
         self.workers = workers
         self._executor = executor
         others = set(multiprocessing.active_children())
-        with _interrupts_held():
+        with interrupts_held():
             for _ in range(workers):
                 executor.submit(_no_work)
         self._processes = set(multiprocessing.active_children()) - others
