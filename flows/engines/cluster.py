@@ -31,7 +31,8 @@ OUR_VARIABLES = "PIVOT_"
 """Environment variables that travel with a call begin so; one that a worker was started with stays."""
 
 AHEAD = 2
-"""Calls of a stream for each worker that are handed over at a time: the next one is there when one ends."""
+"""Calls of a stream for each core that are handed over at a time, so that the next one is there when one ends; with a
+limit on the calls at a time, as many as that."""
 
 RETRIES = 3
 """How often a call is run again when the node or process that ran it is lost. One that kills whoever runs it ends."""
@@ -215,14 +216,17 @@ class ClusterPool(ABC):
         for future in pending:
             future.cancel()
 
+    def _handed_over(self) -> int:
+        return self._limit or AHEAD * self.workers
+
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all workers; the first error gives up all others."""
         calls = (self.beside(call, *each) for each in arguments)
-        pending = set(islice(calls, AHEAD * self.workers))
+        pending = set(islice(calls, self._handed_over()))
         try:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                pending |= set(islice(calls, max(0, AHEAD * self.workers - len(pending))))
+                pending |= set(islice(calls, max(0, self._handed_over() - len(pending))))
                 for future in done:
                     yield future.result()
         finally:

@@ -73,13 +73,12 @@ def _prepare(address: str) -> None:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
-def _options(ray: Any) -> dict[str, Any]:
+def _options() -> dict[str, Any]:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     return {
         "configure_logging": False,
         "log_to_driver": False,
         "namespace": f"pivot-{secrets.token_hex(4)}",
-        "job_config": ray.job_config.JobConfig(default_actor_lifetime="non_detached"),
     }
 
 
@@ -96,7 +95,7 @@ def _cluster_here(ray: Any, settings: RaySettings) -> Iterator[None]:
             object_store_memory=settings.object_store_bytes,
             _node_ip_address=_LOOPBACK,
             _temp_dir=folder,
-            **_options(ray),
+            **_options(),
         )
         try:
             yield
@@ -116,7 +115,7 @@ def _cluster_at(ray: Any, address: str) -> Iterator[None]:
     """Connect to a cluster that is there."""
     refuse_unreachable(address, "Ray cluster", http2=True)
     try:
-        ray.init(address=address, **_options(ray))
+        ray.init(address=address, **_options())
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         first = " ".join(str(error).split())[:400]
         raise ConfigError(

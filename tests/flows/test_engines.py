@@ -6,6 +6,7 @@ Two raylets are two nodes, and two processes two workers of Dask; both share thi
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ distributed = pytest.importorskip("distributed", reason="needs distributed; make
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
 
 CONFIG = config_of(12)
+NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
 pytestmark = pytest.mark.xdist_group("engines")
@@ -52,9 +54,12 @@ def two_nodes() -> Iterator[Any]:
     os.environ |= TOKEN | {"RAY_USAGE_STATS_ENABLED": "0"}  # read once, when it is imported
     from ray import cluster_utils
 
-    small = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
-    cluster.add_node(**{name: small[name] for name in ("num_cpus", "object_store_memory")})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    head = NODE | {"include_dashboard": False, "ray_client_server_port": port}
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(**NODE)
+    cluster.from_elsewhere = f"ray://127.0.0.1:{port}"
     yield cluster
     cluster.shutdown()
 
@@ -70,7 +75,7 @@ def two_workers() -> Iterator[Any]:
 def cluster(request: pytest.FixtureRequest) -> tuple[str, str]:
     """An engine and the address of a cluster that is there."""
     if request.param == "ray":
-        return "ray", request.getfixturevalue("two_nodes").address
+        return "ray", request.getfixturevalue("two_nodes").from_elsewhere
     return "dask", request.getfixturevalue("two_workers").scheduler_address
 
 
@@ -121,7 +126,7 @@ def test_a_cluster_makes_the_bytes_of_one_process(
 
 @needs_ray
 def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[str, str], tmp_path: Path) -> None:
-    second = two_nodes.worker_nodes and next(iter(two_nodes.worker_nodes))
+    second = next(iter(two_nodes.worker_nodes))
     before: dict[str, tuple[int, int]] = {}
 
     def kill() -> None:
@@ -131,7 +136,7 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
     with open_pool("ray", two_nodes.address, 0, ["sokoban"], tmp_path / "store") as pool:
         _build(pool, tmp_path / "store", AfterShards(3, kill))
         assert pool.workers == 1
-    two_nodes.add_node(num_cpus=1, object_store_memory=80_000_000)
+    two_nodes.add_node(**NODE)
     _assert_equal_and_kept(tmp_path / "store", whole, before)
 
 
