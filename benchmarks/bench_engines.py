@@ -12,7 +12,7 @@ from typing import Any
 
 from pivot.datasets.config import RunConfig, make_config
 from pivot.datasets.progress import Silent
-from pivot.flows.engines.base import WorkerPool, open_pool
+from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.tests.conftest import MEMORY
@@ -34,7 +34,7 @@ def _row(title: str, engine: str) -> dict[str, Any]:
         for workers in took:
             with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
                 warm, full = Path(folder) / "warm", Path(folder) / "full"
-                with open_pool(engine, "", workers, ["sokoban"], warm) as pool:
+                with open_pool(Workers(engine, count=workers), ["sokoban"], warm) as pool:
                     _seconds(_config(8), warm, pool)
                     took[workers] += _seconds(_config(TASKS), full, pool)
     episodes = 8 * TASKS * ROUNDS

@@ -41,7 +41,7 @@ def rows() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: {"tasks": 16, "settings": {}} for name in ENVIRONMENTS}
         pivot.build({"environments": runs}, Path(folder) / "small")
-        root = make_store(Path(folder) / "store", Store.open(Path(folder) / "small"), MILLION).root
+        root = make_store(Path(folder) / "store", Store.open(Path(folder) / "small"), MILLION).storage.local_path()
         ours, pandas = (_measured(code, root) for code in (_OURS, _PANDAS))
         if ours["result"] != pandas["result"]:
             raise AssertionError(f"views say {ours['result']}, pandas says {pandas['result']}")
@@ -225,10 +225,10 @@ def _written(path: Path, content: bytes) -> FileRecord:
 
 def _link(small: Store, source: Shard, store: Store, shard: Shard, name: str, files: dict[str, FileRecord]) -> None:
     """Give the file of a shard of the small store a further name in the big one; file systems allow a few thousand."""
-    target = name.replace(source.stem, shard.stem)
-    first = store.root / name.replace(source.stem, f"{shard.env}/{shard.number // 1000 * 1000:05d}")
-    if first == store.root / target:
-        files[target] = _written(first, (small.root / name).read_bytes())
+    target, root = name.replace(source.stem, shard.stem), store.storage.local_path()
+    first = root / name.replace(source.stem, f"{shard.env}/{shard.number // 1000 * 1000:05d}")
+    if first == root / target:
+        files[target] = _written(first, small.storage.read_bytes(name))
         return
-    os.link(first, store.root / target)
-    files[target] = files[first.relative_to(store.root).as_posix()]
+    os.link(first, root / target)
+    files[target] = files[first.relative_to(root).as_posix()]

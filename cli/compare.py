@@ -3,7 +3,6 @@
 import json
 import sys
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,13 +12,14 @@ from ..insight.stats import Format, csv_text
 from ..training.compare import is_policy_run
 from .console import out, show_table
 from .evaluate_policy import show_runs
+from .options import StoreAddress, store_argument
 
 _NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
 
 
 def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="Folder of a finished store, such as last week's.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the store to hold against it.")],
+    old: Annotated[StoreAddress, store_argument("OLD", "Folder of a finished store, such as last week's.")],
+    new: Annotated[StoreAddress, store_argument("NEW", "Folder of the store to hold against it.")],
     style: Annotated[Format, typer.Option("--format", help="How to give it out.")] = Format.TABLE,
     seed: Annotated[int, typer.Option(help="Decides the draws of the bootstrap.")] = 0,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from ..errors import TrainingError
 from ..models.extras import look_for
-from ..storage import open_storage
+from ..storage import Address, open_storage
 from ..training.compare import compare_runs, is_policy_run
 from ..training.config import make_rl_config
 from .console import err, out, show_table
@@ -90,7 +90,7 @@ def policy(
     out.print(f"written: {target / evaluation.RESULT}", soft_wrap=True)
 
 
-def show_runs(old: Path, new: Path) -> None:
+def show_runs(old: Address, new: Address) -> None:
     """Show how the updates of two runs went, and what they cost.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..datasets.store import Store
-from ..flows.engines.base import open_pool
+from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.arms import DEFAULT_ARMS, PROBE_ARMS
 from ..insight.probe.rates import arm_rates, refuted_labels
 from ..insight.probe.records import ProbeSettings
@@ -62,7 +62,8 @@ def probe(
         settings = read_settings(ProbeSettings, values, "setting ")
         store = checked_store(root, settings)
         names = list(store.config.environments)
-        with open_pool(engine, address, workers, names, root) as pool, ProgressBars() as bars:
+        crew = Workers(engine, address, workers)
+        with open_pool(crew, names, root) as pool, ProgressBars() as bars:
             result = probe_store(root, settings, bars, pool.stream)
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)

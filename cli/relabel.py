@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from ..datasets.config import make_config
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..flows.engines.base import open_pool
+from ..flows.engines.base import Workers, open_pool
 from ..flows.engines.local import execute_with
 from ..flows.relabel import relabel_store
 from . import model_flags as flags
@@ -80,6 +80,6 @@ def relabel(
     if solver:
         changes["solvers"] = solver_settings(config.solvers, solver, environments)
     Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
-    with ProgressBars() as bars, open_pool(engine, address, workers, environments, root) as pool:
+    with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, root) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
     show_result(result)

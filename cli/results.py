@@ -14,13 +14,14 @@ from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
+from ..storage import Address
 from .console import err, out, percent, show_table, styled
 
 OWED = 3
 """Exit status of a command that came to its end and owes episodes or answers."""
 
 
-def show_plan(config: RunConfig, root: Path, workers: int) -> None:
+def show_plan(config: RunConfig, root: Address, workers: int) -> None:
     """Print what a build would do, and what it would take."""
     rows, total = [], 0
     for name, run in config.environments.items():
@@ -30,12 +31,15 @@ def show_plan(config: RunConfig, root: Path, workers: int) -> None:
         shards = sum(shard.env == name for shard in config.shards())
         rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])
     show_table("Plan", ["environment", "tasks", "episodes", "shards", "disk (estimate)"], rows)
-    parent = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(parent).free
     out.print(
         f"policy {config.policy.name}, teacher {config.teacher.name}, split by {config.split}, seed {config.seed}, "
         f"{workers} workers"
     )
+    if not isinstance(root, Path):
+        out.print(f"about {total / 1e6:.0f} MB into {root}; nothing was written")
+        return
+    parent = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(parent).free
     out.print(f"about {total / 1e6:.0f} MB into {root}, {free / 1e9:.1f} GB free there; nothing was written")
     if total > free:
         err.print(styled(("this does not fit; free some space or choose another --out", "yellow")))

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from .. import plugins
 from ..datasets.config import RunConfig, env_config, environment, load_config, make_config
 from ..datasets.run import Run
 from ..errors import ConfigError
+from ..storage import Address
 from . import model_flags as flags
 
 
 def resolve_config(
-    file: Path | None,
+    file: Address | None,
     envs: Sequence[str],
     tasks: str | None,
     settings: Sequence[str],

@@ -15,6 +15,7 @@ from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary, summary_json
+from ..storage import Address
 from .console import out, show_table, visible
 from .options import StorePath
 
@@ -85,7 +86,7 @@ def _check_target(style: Format, target: Path | None, sql: str | None) -> None:
         raise ConfigError(f"--format {style.value} needs --out PATH: {where}")
 
 
-def _save(root: Path, connection: duckdb.DuckDBPyConnection, sql: str | None, style: Format, target: Path) -> None:
+def _save(root: Address, connection: duckdb.DuckDBPyConnection, sql: str | None, style: Format, target: Path) -> None:
     if sql is not None:
         if target.is_dir():
             raise ConfigError(f"{target} is a folder; --out of a query names the file to write")
@@ -98,7 +99,7 @@ def _save(root: Path, connection: duckdb.DuckDBPyConnection, sql: str | None, st
     out.print(f"wrote to {target}: {', '.join(names)}")
 
 
-def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, style: Format) -> None:
+def _show_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str, style: Format) -> None:
     names, rows = in_order(*run_query(root, connection, sql))
     if style is Format.CSV:
         if sys.stdout.isatty():  # a terminal obeys what a file only keeps
@@ -110,7 +111,7 @@ def _show_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, st
         show_table("", names, rows)
 
 
-def _show_summary(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def _show_summary(root: Address, connection: duckdb.DuckDBPyConnection) -> None:
     for each in SUMMARY:
         names, rows = in_order(*run_query(root, connection, each.shown))
         if rows and each.upright:

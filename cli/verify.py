@@ -7,7 +7,7 @@ import typer
 from ..datasets.proof.verify import refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
-from ..flows.engines.base import open_pool
+from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.proof import probe_problems
 from ..storage import open_storage
 from ..storage.commit import settle
@@ -44,7 +44,7 @@ def verify(
     refuse_while_written(root)
     settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
-    with open_pool(engine, address, workers, environments, root, writes=False) as pool, ProgressBars() as bars:
+    with open_pool(Workers(engine, address, workers), environments, root, writes=False) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream, follow=sources)
     report.problems += probe_problems(Store.open(root), follow=sources)
     for note in report.notes:

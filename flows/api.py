@@ -1,19 +1,19 @@
 """``pivot.build``: the pipeline from Python, without Prefect."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter, Silent
-from .engines.base import open_pool
+from ..storage import Address, parse_address
+from .engines.base import Workers, open_pool
 from .engines.local import execute_with
 from .pipeline import BuildResult, build_store
 
 
 def build(
     config: RunConfig | Mapping[str, Any],
-    out: str | Path,
+    out: str | Address,
     *,
     workers: int = 1,
     refresh: bool = False,
@@ -26,7 +26,8 @@ def build(
     Args:
         config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16, "settings": {}}}}``.
-        out: folder of the store; new, empty, or one that this config began.
+        out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or one that this config
+            began.
         workers: processes. With more than one, a script must guard its entry with ``if __name__ == "__main__":``, as
             for any use of multiprocessing.
         refresh: make everything anew.
@@ -41,5 +42,6 @@ def build(
         PivotError: its subclasses say what is wrong with config, levels, plugins or disk.
     """
     resolved = config if isinstance(config, RunConfig) else make_config(config)
-    with open_pool(engine, address, workers, list(resolved.environments), Path(out)) as pool:
-        return build_store(Path(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)
+    root = parse_address(out)
+    with open_pool(Workers(engine, address, workers), list(resolved.environments), root) as pool:
+        return build_store(root, resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

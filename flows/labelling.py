@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeVar
 
 from ..datasets.config import Shard
@@ -25,8 +25,9 @@ from ..errors import ServerGoneError
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.steady import run_steadily
+from ..storage import Address
 from .engines.local import WorkerPool, worker_deaths
-from .stages import LabelJob, ShardResult, label_job, store_labels
+from .stages import LabelJob, ShardResult, label_job, store_labels, tell_stored
 
 Result = TypeVar("Result")
 
@@ -37,7 +38,7 @@ AHEAD_BYTES = 256_000_000
 class Beforehand:
     """Shards that workers certify while others are still rolled out, so that the model never waits for them."""
 
-    def __init__(self, root: Path, run: Run, pool: WorkerPool) -> None:
+    def __init__(self, root: Address, run: Run, pool: WorkerPool) -> None:
         """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
         self._root, self._run, self._pool = root, run, pool
         self._is_of_use = isinstance(run.writer(), ConcurrentWriter)
@@ -63,7 +64,7 @@ class Beforehand:
 
 
 def label_served(
-    root: Path,
+    root: Address,
     run: Run,
     pool: WorkerPool,
     reporter: Reporter,
@@ -85,6 +86,7 @@ def label_served(
 
     def receive(result: ShardResult) -> None:
         results.append(result)
+        tell_stored(reporter, result)
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
     begun = beforehand.jobs if beforehand else {}
@@ -99,7 +101,7 @@ class _Labelling:
 
     def __init__(
         self,
-        root: Path,
+        root: Address,
         run: Run,
         pool: WorkerPool,
         receive: Callable[[ShardResult], None],
@@ -113,6 +115,7 @@ class _Labelling:
         self._waiting_bytes = 0
         self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
         self._open: dict[Shard, LabelJob] = {}
+        self._since: dict[Shard, float] = {}  # when its first request could be sent
         self._asking: set[asyncio.Task[None]] = set()
         self._certifying: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Task[None]] = set()
@@ -158,7 +161,7 @@ class _Labelling:
         if isinstance(job, ShardResult):
             self._receive(job)
             return
-        self._open[shard], self._left[shard] = job, len(job.prepared)
+        self._open[shard], self._left[shard], self._since[shard] = job, len(job.prepared), perf_counter()
         for place, prepared in job.prepared.items():
             self._waiting.append((job, place, prepared))
             self._waiting_bytes += prepared.picture.byte_size
@@ -176,7 +179,8 @@ class _Labelling:
 
     async def _store(self, job: LabelJob) -> None:
         done = replace(job, prepared={})
-        self._receive(await self._ended(self._pool.beside(store_labels, self._root, self._run, done)))
+        stored = await self._ended(self._pool.beside(store_labels, self._root, self._run, done))
+        self._receive(replace(stored, seconds=perf_counter() - self._since[job.shard]))
 
     async def _ended(self, work: "Future[Result]") -> Result:
         with worker_deaths():

@@ -7,13 +7,13 @@ reporter. Everything that is done leaves receipts, so the same call again goes o
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
-from ..datasets.export import assign_sides
+from ..datasets.export import plan_split
 from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
+from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -22,14 +22,14 @@ from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
-from ..storage import FileRecord, Storage, open_storage
+from ..storage import Address, FileRecord, Storage, open_storage
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
 from .meeting import meet_for
 from .served import roll_out_served
-from .stages import ShardResult, export_shard, label_shard, roll_out_shard
+from .stages import ShardResult, export_shard, label_shard, roll_out_shard, tell_stored
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -38,7 +38,7 @@ COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "reje
 class BuildResult:
     """What a build or relabel left, counted from the receipts of its shards."""
 
-    root: Path
+    root: Address
     already_complete: bool
     reused_shards: int
     shards: int
@@ -60,7 +60,7 @@ Around = Callable[[Storage], AbstractContextManager[None]]
 
 
 def build_store(
-    root: Path,
+    root: Address,
     config: RunConfig,
     execute: Execute,
     reporter: Reporter,
@@ -128,7 +128,7 @@ def _finish(
     return summarise(store, results, already_complete=False)
 
 
-def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResult:
+def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildResult:
     """Make a whole store of rollouts that something else than a build has left, with receipts; nothing is played.
 
     Raises:
@@ -136,8 +136,8 @@ def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResul
         ConfigError, PluginError: its config cannot be carried out.
     """
     storage = open_storage(root)
-    with storage.lock():
-        store = Store.open(root, complete=False)
+    with storage.lock() as held:
+        store = Store.open(held, complete=False)
         results: list[ShardResult] = []
         for shard in store.config.shards():
             receipt = store.receipt(ROLLOUT, shard)
@@ -147,7 +147,7 @@ def finish_store(root: Path, execute: Execute, reporter: Reporter) -> BuildResul
         return _finish(store, execute, reporter, results)
 
 
-def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
+def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
     """Return the summary of a store that already is what is asked for, None when there is work.
 
     Everything that the work needs is then checked, and its models are met.
@@ -166,7 +166,7 @@ def finished_build(root: Path, config: RunConfig, *, refresh: bool = False) -> B
 Made = TypeVar("Made", bound=BuildResult | None)
 
 
-def _under_lock(root: Path, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
+def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
     """Return the summary of a store that already is what is asked for, else what ``work`` makes of it, locked.
 
     A store that cannot be written here has no lock to take, and nothing has to be done for it when it is complete.
@@ -174,9 +174,9 @@ def _under_lock(root: Path, config: RunConfig, refresh: bool, work: Callable[[St
     storage = open_storage(root)
     _refuse_foreign_folder(storage)
     try:
-        with storage.lock():
+        with storage.lock() as held:
             roll_forward(storage)
-            store = Store(root, _reconcile(root, config, refresh))
+            store = Store(held, _reconcile(root, config, refresh))
             done = None if refresh else _complete_result(store)
             return done or work(store)
     except ReadOnlyError:
@@ -218,18 +218,8 @@ def label_and_export(
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
         results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
-    sides = assign_sides(store)
-
-    def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
-        episodes = _episode_ids(store, shard)
-        return {episode: sides[shard.env][episode] for episode in episodes}, folder
-
-    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, shard_sides)
-
-
-def _episode_ids(store: Store, shard: Shard) -> list[str]:
-    episodes = STORE_TABLES[0]
-    return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
+    split = plan_split(store)
+    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
@@ -261,6 +251,7 @@ def _run_stage(
     results: list[ShardResult] = []
     for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
+        tell_stored(reporter, result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
     return _in_order(config, results)
@@ -281,7 +272,7 @@ def _refuse_foreign_folder(storage: Storage) -> None:
         )
 
 
-def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
+def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
     if refresh or open_storage(root).stat(RUN) is None:
         return config
@@ -291,7 +282,7 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name not in ("environments", "license") and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
+        if name not in ("environments", "license") and deciding(getattr(config, name)) != deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -301,11 +292,18 @@ def _reconcile(root: Path, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif asked.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
+    grown = any(
+        run.tasks != old.environments[name].tasks
+        for name, run in config.environments.items()
+        if name in old.environments
+    )
+    if (grown or config.environments.keys() - old.environments.keys()) and open_storage(root).stat(PARTS) is not None:
+        raise StoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, split, target words or log differ, or build it "
-            "anew with --refresh"
+            "anew with --refresh, or add it as a part of its own with --append"
         )
     return config
 
@@ -316,7 +314,7 @@ def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> lis
     return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
-def _deciding(value: Any) -> Any:
+def deciding(value: Any) -> Any:
     """Return what of a config field decides bytes: the service of a part does not."""
     return value.answers_like if isinstance(value, PartConfig) else value
 
@@ -326,7 +324,7 @@ def _complete_result(store: Store) -> BuildResult | None:
     storage = store.storage
     old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config
     if old is None or any(
-        _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
+        deciding(getattr(old, name)) != deciding(getattr(store.config, name)) for name in RunConfig.model_fields
     ):
         return None
     try:
@@ -363,6 +361,11 @@ def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
 
 def _receipts(store: Store) -> list[StageReceipt] | None:
     """Every receipt of a finished store; None when some are missing."""
+    with store.storage.ahead(RECEIPTS):
+        return _receipts_of_shards(store)
+
+
+def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
     found: list[StageReceipt] = []
     for shard in store.config.shards():
         receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}

@@ -4,7 +4,6 @@ The new labels and the new dataset are built beside the old ones under the next 
 until everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
-from pathlib import Path
 from typing import Any
 
 from ..datasets.card import write_card
@@ -14,7 +13,7 @@ from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.views import write_database
 from ..errors import StoreError
-from ..storage import open_storage
+from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .engines.local import Execute
 from .meeting import meet_models
@@ -23,7 +22,7 @@ from .stages import ShardResult
 
 
 def relabel_store(
-    root: Path,
+    root: Address,
     changes: dict[str, Any],
     execute: Execute,
     reporter: Reporter,
@@ -51,15 +50,15 @@ def relabel_store(
     """
     storage = open_storage(root)
     Store.open(root, complete=not storage.listing(COMMIT))
-    with storage.lock():
+    with storage.lock() as held:
         finished_now = roll_forward(storage)
-        old = Store.open(root)
+        old = Store.open(held)
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
             return finished
-        store = Store(root, _next_version(old.config, changes))
+        store = Store(held, _next_version(old.config, changes))
         if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
             meet_models(store.run, policy=False)
         like = old.config.label_version

@@ -5,15 +5,16 @@ digest of everything that decided their bytes. A shard whose receipt still holds
 resume, and it works the same with Prefect, in a process pool, or called by hand.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from time import perf_counter
+from typing import Any, ParamSpec
 
 import pyarrow as pa
 
 from ..datasets.config import Shard
-from ..datasets.export import dataset_file, dataset_tables
+from ..datasets.export import ShardSplit, dataset_file, dataset_tables, shard_sides
 from ..datasets.inputs import (
     ROLLOUT,
     export_inputs,
@@ -25,6 +26,7 @@ from ..datasets.inputs import (
     rollout_inputs,
 )
 from ..datasets.parquet import write_tables
+from ..datasets.progress import Reporter, ShardReporter
 from ..datasets.proof.replay import KeptGuidance, guidance_of_version, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
@@ -52,7 +54,7 @@ from ..messages import Call
 from ..records import from_row, to_row
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import roll_out_tasks
-from ..storage import FileRecord
+from ..storage import Address, FileRecord
 from ..storage.receipts import Receipt
 
 
@@ -66,6 +68,30 @@ class ShardResult:
     """True when the receipt of an earlier run still held."""
     files: dict[str, FileRecord]
     facts: dict[str, Any] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
+    """What the stage took of the clock."""
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def timed(stage: Callable[Arguments, ShardResult]) -> Callable[Arguments, ShardResult]:
+    """Make a stage say what it took."""
+
+    @wraps(stage)
+    def call(*arguments: Arguments.args, **more: Arguments.kwargs) -> ShardResult:
+        began = perf_counter()
+        return replace(stage(*arguments, **more), seconds=perf_counter() - began)
+
+    return call
+
+
+def tell_stored(reporter: Reporter, result: ShardResult) -> None:
+    """Tell of a shard whose stage is on disk, where somebody wants to know of each."""
+    if isinstance(reporter, ShardReporter):
+        size = sum(record.bytes for record in result.files.values())
+        stage = result.stage.partition("-")[0]  # without the label version
+        reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)
 
 
 # Roll out
@@ -83,7 +109,8 @@ class RolloutJob:
     """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
 
 
-def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
+@timed
+def roll_out_shard(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
     Raises:
@@ -99,7 +126,7 @@ def roll_out_shard(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) ->
     return store_rollouts(root, run, job, rollouts)
 
 
-def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
+def rollout_job(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
     store, inputs = Store(root, run.config), rollout_inputs(run, shard, tasks)
     receipt = store.receipt(ROLLOUT, shard)
@@ -109,7 +136,7 @@ def rollout_job(root: Path, run: Run, shard: Shard, tasks: Sequence[Task]) -> Ro
     return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
 
 
-def store_rollouts(root: Path, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
+def store_rollouts(root: Address, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
     """Write the episodes of a job, together with those that the shard holds already, and leave the receipt.
 
     Raises:
@@ -155,7 +182,8 @@ class LabelJob:
     """What is to be asked."""
 
 
-def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
+@timed
+def label_shard(root: Address, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
     """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
     Raises:
@@ -168,7 +196,7 @@ def label_shard(root: Path, run: Run, shard: Shard, like: int | None = None) -> 
     return _store_labels(root, run, shard, inputs, certified, write_guidance(teacher, requests))
 
 
-def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+def label_job(root: Address, run: Run, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
     """Return what has to be asked about a shard for a concurrent writer, or its result when an earlier run did it all.
 
     Raises:
@@ -190,7 +218,7 @@ def label_job(root: Path, run: Run, shard: Shard, like: int | None = None) -> La
     return LabelJob(shard, inputs, certified, guidance, prepared)
 
 
-def store_labels(root: Path, run: Run, job: LabelJob) -> ShardResult:
+def store_labels(root: Address, run: Run, job: LabelJob) -> ShardResult:
     """Judge the labels of a job, all of whose guidance is there, write them and leave the receipt.
 
     Raises:
@@ -203,7 +231,7 @@ Begun = tuple[GuidanceWriter, str, list[Certified], dict[int, GuidanceRequest]]
 """Teacher, digest of the inputs, certified episodes, and what is wanted from the teacher by their places."""
 
 
-def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
+def _begin_labels(root: Address, run: Run, shard: Shard, like: int | None) -> Begun | ShardResult:
     """Certify the failures of a shard; or return its result when an earlier run did it all."""
     config, store = run.config, Store(root, run.config)
     teacher = run.writer()
@@ -223,7 +251,7 @@ def _begin_labels(root: Path, run: Run, shard: Shard, like: int | None) -> Begun
 
 
 def _store_labels(
-    root: Path, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
+    root: Address, run: Run, shard: Shard, inputs: str, certified: list[Certified], guidance: dict[int, Guidance]
 ) -> ShardResult:
     config, store, env = run.config, Store(root, run.config), run.env(shard.env)
     labels = make_labels(
@@ -274,15 +302,17 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
 # Export
 
 
-def export_shard(root: Path, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+@timed
+def export_shard(root: Address, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
-    ``sides`` maps the episode ids of the shard to their side of the split.
+    ``split`` is what the shard has to know of others.
 
     Raises:
         StoreError: the shard cannot be read or written.
     """
     config, store = run.config, Store(root, run.config)
+    sides = shard_sides(store, shard, split)
     inputs = export_inputs(store, run, shard, sides, folder)
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)

@@ -7,7 +7,6 @@ to the levels drops out of the difference.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..datasets.views import connect, run_query
 from ..errors import ConfigError
 from ..intervals import Floats, Interval, middle, resampled_means
+from ..storage import Address
 
 _MODES = "SELECT DISTINCT env, failure_mode FROM pivots"
 MEASURES = {
@@ -62,7 +62,7 @@ class Comparison:
         return row | {"paired": self.paired, "clear": self.clear}
 
 
-def compare_stores(old: Path, new: Path, seed: int = 0) -> list[Comparison]:
+def compare_stores(old: Address, new: Address, seed: int = 0) -> list[Comparison]:
     """Compare the environments that both stores hold.
 
     Args:
@@ -88,7 +88,7 @@ def compare_stores(old: Path, new: Path, seed: int = 0) -> list[Comparison]:
     ]
 
 
-def measured(root: Path) -> dict[str, dict[str, Sums]]:
+def measured(root: Address) -> dict[str, dict[str, Sums]]:
     """Return sums and counts by level of every measure: environment, measure, level."""
     sums: dict[str, dict[str, Sums]] = {}
     with connect(root, [*MEASURES.values(), _MODES]) as connection:

@@ -8,7 +8,6 @@ and ``pivot probe``. Nothing opens a window.
 import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -16,6 +15,7 @@ import duckdb
 from ..datasets.store import Store
 from ..datasets.views import connect, run_query
 from ..models.extras import need
+from ..storage import Address
 from .probe.arms import PROBE_ARMS
 from .probe.rates import ArmRate, arm_rates
 from .probe.records import SETTINGS_FILE
@@ -32,7 +32,7 @@ Figure = Any
 Rows = list[tuple[Any, ...]]
 
 
-def save_plots(root: Path, suffix: str = "png") -> dict[str, bytes]:
+def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
     """Draw every picture that a store has something to say for; return files by name.
 
     Args:
@@ -84,14 +84,14 @@ def _by_env(rows: Rows) -> dict[str, Rows]:
     return {env: [row[1:] for row in some] for env, some in groupby(rows, lambda row: row[0])}
 
 
-def _read(root: Path, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
+def _read(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
     return _by_env(run_query(root, connection, sql)[1])
 
 
 _LADDER_MARKS = ((False, BLUE, "o", "returns differ"), (True, ORANGE, "x", "all equal (σ = 0)"))
 
 
-def return_ladder(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+def return_ladder(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
     """Draw the returns of every group on one vertical line, groups in order of their mean (paper, Fig. 2a)."""
     groups = _read(
         root,
@@ -118,7 +118,7 @@ def return_ladder(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure |
     return figure
 
 
-def mode_bars(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+def mode_bars(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
     """Draw how often each failure mode was found."""
     modes = _read(root, connection, "SELECT env, failure_mode, failures, share FROM modes")
     if not modes:
@@ -135,7 +135,7 @@ def mode_bars(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | Non
     return figure
 
 
-def pivot_histograms(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+def pivot_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
     """Draw how often the pivot lies at each step, bars divided by failure mode."""
     steps = _read(root, connection, "SELECT env, failure_mode, pivot_step, failures FROM modes_by_step")
     if not steps:
@@ -163,7 +163,7 @@ def pivot_histograms(root: Path, connection: duckdb.DuckDBPyConnection) -> Figur
     return figure
 
 
-def slack_histograms(root: Path, connection: duckdb.DuckDBPyConnection) -> Figure | None:
+def slack_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
     """Draw how many turns could still be wasted where the task was lost."""
     slacks = _read(root, connection, "SELECT env, unit, slack, failures FROM slack_at_pivot")
     if not slacks:
@@ -228,7 +228,7 @@ def _legend(figure: Figure, panels: Sequence[Any]) -> None:
 
 
 _VIEWS = ("groups", "modes", "modes_by_step", "slack_at_pivot")
-_OF_VIEWS: dict[str, Callable[[Path, duckdb.DuckDBPyConnection], Figure | None]] = {
+_OF_VIEWS: dict[str, Callable[[Address, duckdb.DuckDBPyConnection], Figure | None]] = {
     "return_ladder": return_ladder,
     "modes": mode_bars,
     "pivot_steps": pivot_histograms,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..datasets.views import query_table, run_query
 from ..errors import StoreError
-from ..storage import write_file
+from ..storage import Address, write_file
 
 
 class Format(StrEnum):
@@ -150,7 +150,7 @@ def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[
     return [dict(zip(names, map(json_ready, row), strict=True)) for row in rows]
 
 
-def save_result(root: Path, connection: duckdb.DuckDBPyConnection, sql: str, style: Format, path: Path) -> None:
+def save_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str, style: Format, path: Path) -> None:
     """Write the result of a query to a file, whole or not at all.
 
     Raises:
@@ -178,7 +178,7 @@ def make_folder(folder: Path) -> None:
         raise StoreError(f"cannot make {folder}: {error.strerror}; choose another --out") from error
 
 
-def save_summary(root: Path, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
+def save_summary(root: Address, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
     """Write every view of the summary to a file of its own; return their names. The errors are those of a result."""
     names = [f"{each.view}.{style.value}" for each in SUMMARY]
     make_folder(folder)
@@ -187,6 +187,6 @@ def save_summary(root: Path, connection: duckdb.DuckDBPyConnection, style: Forma
     return names
 
 
-def summary_json(root: Path, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def summary_json(root: Address, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """Return every view of the summary, by name."""
     return {each.view: json_rows(*run_query(root, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}

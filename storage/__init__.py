@@ -4,14 +4,27 @@
 test that puts faults behind an address reaches every operation on it.
 """
 
-from pathlib import Path
-
+from .address import Address, Url, parse_address
 from .base import FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
 
-__all__ = ["FileRecord", "LocalStorage", "Stat", "Storage", "open_storage", "write_file"]
+__all__ = [
+    "Address",
+    "FileRecord",
+    "LocalStorage",
+    "Stat",
+    "Storage",
+    "Url",
+    "open_storage",
+    "parse_address",
+    "write_file",
+]
 
 
-def open_storage(root: Path) -> Storage:
+def open_storage(root: Address) -> Storage:
     """Return the storage whose objects lie under ``root``; nothing is touched yet."""
+    if isinstance(root, Url):
+        from .objects import ObjectStorage  # noqa: PLC0415 - of an extra of the package
+
+        return ObjectStorage(root)
     return LocalStorage(root)

@@ -10,12 +10,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from ..errors import ReadOnlyError, StoreError
+from .address import Address
 
 WRITERS = 4
 """Objects that are written at once: one is encoded while others wait for the disk."""
@@ -45,6 +46,9 @@ class Stat:
 
 class Storage(ABC):
     """Whole objects under one root. What fails raises StoreError, which names the object and what to do next."""
+
+    remote: ClassVar[bool] = False
+    """Whether a look at an object is a request to a server, and no object can be torn."""
 
     # Where objects lie
 
@@ -77,6 +81,15 @@ class Storage(ABC):
     @abstractmethod
     def stat(self, name: str) -> Stat | None:
         """What is known of one object without reading it; None when there is none."""
+
+    def glance(self, name: str) -> Stat | None:
+        """The same; while a run holds the lock, what an earlier look at the folder told serves as well."""
+        return self.stat(name)
+
+    def ahead(self, folder: str) -> AbstractContextManager[None]:
+        """Within, every small object below a folder is read from what was fetched at once, where that saves time."""
+        del folder
+        return nullcontext()
 
     @abstractmethod
     def open(self, name: str) -> IO[bytes]:
@@ -172,8 +185,10 @@ class Storage(ABC):
         """Who holds the one writer's lock right now; None when nobody does, or nobody can tell. Changes nothing."""
 
     @abstractmethod
-    def lock(self) -> AbstractContextManager[None]:
-        """Hold the one writer's lock; it dies with the process, however that ends.
+    def lock(self) -> AbstractContextManager[Address]:
+        """Hold the one writer's lock; it dies with the process, however that ends, at once or after a lease.
+
+        Yields the address of the storage by which the holder and its workers write.
 
         Raises:
             StoreError: another process holds it. ReadOnlyError: nothing can be written here.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import StoreError
+from .address import Address
 from .base import FileRecord, Fill, Stat, Storage, storage_error
 
 TEMPORARY = ".tmp"
@@ -215,7 +216,7 @@ class LocalStorage(Storage):
         return None
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Address]:
         """Hold the lock of the folder, and clear away what killed writers left half written."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -238,7 +239,7 @@ class LocalStorage(Storage):
                 raise storage_error("lock", self.address(), error) from error
             try:
                 shutil.rmtree(self.root / TEMPORARY, ignore_errors=True)
-                yield
+                yield self.root
             finally:
                 shutil.rmtree(self.root / TEMPORARY, ignore_errors=True)
 

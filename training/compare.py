@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
-from ..storage import open_storage
+from ..storage import Address, open_storage
 from .checkpoint import RUN, read_metrics
 
 MEASURES = (
@@ -58,13 +57,13 @@ class RunComparison:
     """Means over the last updates up to :attr:`updates`; then held-out success; then seconds an update, by phase."""
 
 
-def is_policy_run(folder: Path) -> bool:
+def is_policy_run(folder: Address) -> bool:
     """Whether a folder is that of a run of Stage II."""
     storage = open_storage(folder)
     return storage.stat(RUN) is not None and storage.read_json(RUN).get("stage") == "rl"
 
 
-def compare_runs(old: Path, new: Path) -> RunComparison:
+def compare_runs(old: Address, new: Address) -> RunComparison:
     """Compare two runs over the updates that both have made.
 
     Raises:
@@ -93,7 +92,7 @@ def compare_runs(old: Path, new: Path) -> RunComparison:
     )
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _read(folder: Address) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return settings and the lines of updates."""
     if not is_policy_run(folder):
         raise TrainingError(f"{folder} is no run of pivot train rl, expected its folder; name the one of --out")

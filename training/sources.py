@@ -18,7 +18,7 @@ from ..datasets.split import SIDES
 from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
 from ..errors import StoreError, TrainingError
 from ..identity import digest
-from ..storage import Storage, open_storage
+from ..storage import Storage, open_storage, parse_address
 
 ALL = "all"
 """The config of all environments."""
@@ -51,7 +51,7 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
     Raises:
         TrainingError: there is no such dataset, its build did not finish, or it lacks a config.
     """
-    storage = open_storage(Path(source))
+    storage = open_storage(parse_address(source))
     if not storage.exists():
         if source.count("/") != 1 or source.startswith((".", "/", "~")):
             raise TrainingError(
@@ -63,7 +63,7 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
         if storage.stat(MANIFEST) is None:
             raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
         manifest = storage.record(MANIFEST).sha256
-        storage = open_storage(Path(source) / DATASET_FOLDER)
+        storage = open_storage(parse_address(source) / DATASET_FOLDER)
     present: dict[str, dict[str, list[str]]] = {}
     for name in sorted(storage.listing()):
         env, _, file = name.partition("/")

@@ -10,13 +10,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field
 
 from ... import plugins
 from ...plugins import Plugin, Settings
+from ...storage import Address
 from ..stages import ShardResult
 
 Call = Callable[..., ShardResult]
@@ -63,7 +64,7 @@ class Engine(Plugin):
     config_type: ClassVar[type[Settings]] = EngineSettings
 
     @abstractmethod
-    def pool(self, environments: Sequence[str], store: Path, *, writes: bool) -> AbstractContextManager[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> AbstractContextManager[WorkerPool]:
         """Give a pool for shards of these environments, and end it with all that was started for it.
 
         Args:
@@ -79,11 +80,24 @@ class Engine(Plugin):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Who is to run the shards: an engine by its name, and its settings."""
+
+    engine: str = "local"
+    address: str = ""
+    count: int = 0
+
+
 @contextlib.contextmanager
 def open_pool(
-    engine: str, address: str, workers: int, environments: Sequence[str], store: Path, *, writes: bool = True
+    workers: Workers, environments: Sequence[str], store: Address, *, writes: bool = True
 ) -> Iterator[WorkerPool]:
-    """Open a pool of the engine of that name; see :meth:`Engine.pool`."""
-    chosen: Engine = plugins.load("engines", engine)(workers=workers, address=address)
+    """Open the pool that is asked for; see :meth:`Engine.pool`.
+
+    Raises:
+        PluginError: there is no such engine. Others as there.
+    """
+    chosen: Engine = plugins.load("engines", workers.engine)(workers=workers.count, address=workers.address)
     with chosen.pool(environments, store, writes=writes) as pool:
         yield pool

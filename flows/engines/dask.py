@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, StoreError
 from ...models.extras import need
+from ...storage import Address
 from .base import Engine, WorkerPool
 from .cluster import ClusterPool, Settle, carry_out
 from .local import available_cores, interrupts_held
@@ -34,7 +34,7 @@ class DaskEngine(Engine):
     """Shards as Dask tasks."""
 
     @contextlib.contextmanager
-    def pool(self, environments: Sequence[str], store: Path, *, writes: bool) -> Iterator[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
         """Connect to the scheduler, or start one with its workers for this run."""
         distributed = need("distributed", "dask")
         address = self.settings.address or os.environ.get(ADDRESS, "")

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import ConfigError, StoreError
+from ...storage import Address
 from ..stages import ShardResult
 from .base import Call, Engine, Result, WorkerPool
 
@@ -176,7 +176,7 @@ class LocalEngine(Engine):
     """Processes of this machine."""
 
     @contextlib.contextmanager
-    def pool(self, environments: Sequence[str], store: Path, *, writes: bool) -> Iterator[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
         """Give a pool; see :func:`worker_pool`."""
         del store, writes  # every process of this machine sees what this one sees
         if self.settings.address:

@@ -16,7 +16,7 @@ from uuid import uuid4
 from ...datasets.store import RUN
 from ...errors import ConfigError, StoreError
 from ...plugins import GROUPS
-from ...storage import open_storage
+from ...storage import Address, open_storage
 from .cluster import ClusterPool, Order, packed, unpacked
 
 PROJECT = "pivot-vlm"
@@ -64,7 +64,7 @@ def _source_digest() -> str:
     return hasher.hexdigest()[:12]
 
 
-def look_around(store: Path, name: str, reply: str | None) -> NodeReport:
+def look_around(store: Address, name: str, reply: str | None) -> NodeReport:
     """On a node: hash the object ``name`` of the store, and write ``reply`` beside it, if there is to be one."""
     storage = open_storage(store)
     seen, trouble = None, ""
@@ -78,7 +78,7 @@ def look_around(store: Path, name: str, reply: str | None) -> NodeReport:
     return NodeReport(versions_here(), seen, trouble)
 
 
-def check_nodes(pool: ClusterPool, store: Path, *, writes: bool) -> None:
+def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
     """See that all nodes compute with what this machine does, and see and write the same store.
 
     Raises:

@@ -11,7 +11,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -19,6 +18,7 @@ from pydantic import Field
 from ...errors import ConfigError, StoreError
 from ...models.extras import need
 from ...plugins import Settings
+from ...storage import Address
 from .base import Engine, EngineSettings, WorkerPool
 from .cluster import RETRIES, ClusterPool, Settle, carry_out
 from .local import available_cores
@@ -46,7 +46,7 @@ class RayEngine(Engine):
     config_type: ClassVar[type[Settings]] = RaySettings
 
     @contextlib.contextmanager
-    def pool(self, environments: Sequence[str], store: Path, *, writes: bool) -> Iterator[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
         """Connect to the cluster, or start one for this run, and give its workers."""
         settings: RaySettings = self.settings
         address = settings.address or os.environ.get(ADDRESS, "")

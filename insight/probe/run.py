@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ...datasets.config import RunConfig, Shard
@@ -20,7 +19,7 @@ from ...rollouts.base import TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.steady import run_steadily
-from ...storage import FileRecord
+from ...storage import Address, FileRecord
 from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
 from .hints import own_hints
@@ -54,7 +53,9 @@ class ProbeResult:
     """Of them, those that were played by this call; the others were there."""
 
 
-def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream: Stream | None = None) -> ProbeResult:
+def probe_store(
+    root: Address, settings: ProbeSettings, reporter: Reporter, stream: Stream | None = None
+) -> ProbeResult:
     """Play the failures of a finished store again.
 
     Args:
@@ -69,7 +70,8 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
         ServerGoneError: the model answers nobody any more; what is finished is kept.
     """
     store = checked_store(root, settings)
-    with store.storage.lock():
+    with store.storage.lock() as held:
+        store = Store(held, store.config)
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
@@ -88,7 +90,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
             done = _in_one_loop(store, settings, shards, told)
         else:
             done = []
-            arguments = [(root, store.config, settings, shard) for shard in shards]
+            arguments = [(held, store.config, settings, shard) for shard in shards]
             for each in (stream or _one_by_one)(probe_shard, arguments):
                 done.append(each)
                 told(each.shard)
@@ -99,7 +101,7 @@ def probe_store(root: Path, settings: ProbeSettings, reporter: Reporter, stream:
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
 
 
-def checked_store(root: Path, settings: ProbeSettings) -> Store:
+def checked_store(root: Address, settings: ProbeSettings) -> Store:
     """Open the store of a probe that can be carried out, before anything is started for it.
 
     Raises:
@@ -138,7 +140,7 @@ def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, .
         yield call(*each)
 
 
-def probe_shard(root: Path, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:
+def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:
     """Probe one shard in an event loop of its own.
 
     Raises:

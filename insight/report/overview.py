@@ -7,6 +7,7 @@ from typing import Any
 from ...datasets.store import Store
 from ...datasets.views import connect, run_query
 from ...errors import PluginError
+from ...storage import Address
 from ..plots import save_plots
 from ..stats import SUMMARY, in_order
 from .contents import FORMAT
@@ -24,7 +25,7 @@ TITLES = {
 _SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
 
 
-def overview(root: Path, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
+def overview(root: Address, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the page and its pictures, by path.
 
     Raises:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
 
 from ...datasets.store import Store
 from ...errors import ConfigError, PivotError
+from ...storage import Address
 from .contents import CHUNK, Contents, Selection, chunk_name, contents
 from .overview import overview
 from .pages import Page, ShardPages
@@ -55,7 +55,7 @@ HEADERS = {
 class LiveSite:
     """Answers names of the static site from the store."""
 
-    def __init__(self, root: Path, selection: Selection) -> None:
+    def __init__(self, root: Address, selection: Selection) -> None:
         """List the selected episodes; see :func:`.contents.contents` for errors."""
         self._root, self._selection = root, selection
         self._store = Store.open(root)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...datasets.progress import Reporter
 from ...datasets.store import Store
 from ...errors import ConfigError, StoreError
-from ...storage import LocalStorage
+from ...storage import Address, LocalStorage
 from .contents import CHUNK, FORMAT, Contents, Selection, chunk_name, contents, page_name
 from .overview import overview
 from .pages import ShardPages
@@ -37,7 +37,7 @@ def asset(name: str) -> bytes:
     return (files(__package__ or "") / "assets" / name).read_bytes()
 
 
-def write_report(root: Path, target: Path, selection: Selection, reporter: Reporter) -> Contents:
+def write_report(root: Address, target: Path, selection: Selection, reporter: Reporter) -> Contents:
     """Write the report of a finished store to the folder ``target``; a report that is there is replaced.
 
     Raises:
@@ -98,7 +98,9 @@ class _Writer:
         self.put(f"{name}.json", text.encode("ascii"))
         self.put(f"{name}.js", script(name, text))
 
-    def write_all(self, root: Path, store: Store, listed: Contents, selection: Selection, reporter: Reporter) -> None:
+    def write_all(
+        self, root: Address, store: Store, listed: Contents, selection: Selection, reporter: Reporter
+    ) -> None:
         for name in ASSETS:
             self.put(name, asset(name))
         self.page("contents", json_text(listed.record))

@@ -24,7 +24,7 @@ from pivot.datasets.config import env_config, make_config
 from pivot.datasets.progress import Silent
 from pivot.errors import ConfigError, PivotError, StoreError
 from pivot.flows.engines import nodes
-from pivot.flows.engines.base import WorkerPool, open_pool
+from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
@@ -109,7 +109,7 @@ def test_a_cluster_makes_the_bytes_of_one_process(
 ) -> None:
     engine, address = cluster
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
-    with open_pool(engine, address, 0, ["sokoban"], Path("store")) as pool:
+    with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
         workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", "sleep 0.3; echo $PPID"],)] * 8))
         assert len(workers) >= 2
@@ -133,7 +133,7 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
         before.update(_finished(tmp_path / "store"))
         two_nodes.remove_node(second, allow_graceful=False)
 
-    with open_pool("ray", two_nodes.address, 0, ["sokoban"], tmp_path / "store") as pool:
+    with open_pool(Workers("ray", two_nodes.address), ["sokoban"], tmp_path / "store") as pool:
         _build(pool, tmp_path / "store", AfterShards(3, kill))
         assert pool.workers == 1
     two_nodes.add_node(**NODE)
@@ -147,7 +147,7 @@ def test_a_dask_worker_that_dies_costs_its_shards_only(whole: dict[str, str], tm
         before.update(_finished(tmp_path / "store"))
         os.kill(victim, signal.SIGKILL)
 
-    with open_pool("dask", "", 2, ["sokoban"], tmp_path / "store") as pool:
+    with open_pool(Workers("dask", count=2), ["sokoban"], tmp_path / "store") as pool:
         victim = pool.beside(os.getpid).result()
         _build(pool, tmp_path / "store", AfterShards(3, kill))
     assert not psutil.pid_exists(victim)
@@ -248,7 +248,7 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, told: str
         began = time.monotonic()
         with (
             pytest.raises(PivotError, match=told),
-            open_pool(engine, address.format(port=server.server_port), 0, ["sokoban"], tmp_path),
+            open_pool(Workers(engine, address.format(port=server.server_port)), ["sokoban"], tmp_path),
         ):
             pass
         server.shutdown()
@@ -261,7 +261,7 @@ def test_dask_workers_with_threads_are_refused(tmp_path: Path) -> None:
             n_workers=1, threads_per_worker=3, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
         ) as threads,
         pytest.raises(ConfigError, match=r"has 3 threads, expected 1.*--nworkers 3 --nthreads 1"),
-        open_pool("dask", threads.scheduler_address, 0, ["sokoban"], tmp_path),
+        open_pool(Workers("dask", threads.scheduler_address), ["sokoban"], tmp_path),
     ):
         pass
 
@@ -273,7 +273,7 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(
     monkeypatch.setitem(sys.modules, package, None)
     with (
         pytest.raises(PivotError, match=rf"pip install 'pivot-vlm\[{engine}\]'"),
-        open_pool(engine, "", 1, [], tmp_path),
+        open_pool(Workers(engine), [], tmp_path),
     ):
         pass
 

@@ -18,7 +18,9 @@ EPISODES = 50_000
 @pytest.fixture(scope="module")
 def big(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of drawn rows, some of them errors, some rejected."""
-    return make_store(tmp_path_factory.mktemp("big") / "store", Store.open(small_store), EPISODES, 400).root
+    return make_store(
+        tmp_path_factory.mktemp("big") / "store", Store.open(small_store), EPISODES, 400
+    ).storage.local_path()
 
 
 @pytest.fixture(scope="module")

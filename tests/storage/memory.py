@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from pivot.errors import StoreError
-from pivot.storage import FileRecord, Stat, Storage
+from pivot.storage import Address, FileRecord, Stat, Storage, Url
 from pivot.storage.base import Fill
 from pivot.tests.storage.faults import Fate
 
@@ -91,10 +91,10 @@ class MemoryStorage(Storage):
         return "unknown" if self._writer.locked() else None
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Address]:
         if not self._writer.acquire(blocking=False):
             raise StoreError(f"{self.address()} is being written by another run")
         try:
-            yield
+            yield Url("memory://store")
         finally:
             self._writer.release()
