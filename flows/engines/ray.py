@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,8 +84,7 @@ def _options() -> dict[str, Any]:
 @contextlib.contextmanager
 def _cluster_here(ray: Any, settings: RaySettings) -> Iterator[None]:
     """Start a cluster of one node for this run, on loopback."""
-    folder = tempfile.mkdtemp(prefix="pivot-ray-", dir=_short_folder())
-    try:
+    with tempfile.TemporaryDirectory(prefix="pivot-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as folder:
         ray.init(
             address="local",
             num_cpus=settings.workers or available_cores(),
@@ -101,13 +99,11 @@ def _cluster_here(ray: Any, settings: RaySettings) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _short_folder() -> str:
     usual = tempfile.gettempdir()
-    return usual if len(usual) <= _SHORT else "/tmp"  # noqa: S108 - mkdtemp makes a folder of our own in it
+    return usual if len(usual) <= _SHORT else "/tmp"  # noqa: S108 - it becomes a folder of our own in it
 
 
 @contextlib.contextmanager
@@ -117,7 +113,7 @@ def _cluster_at(ray: Any, address: str) -> Iterator[None]:
     try:
         ray.init(address=address, **_options())
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
-        first = " ".join(str(error).split())[:400]
+        first = " ".join(str(error).split())[:400] or type(error).__name__
         raise ConfigError(
             f"no Ray cluster can be used at {address}: {first}; give HOST:PORT from a machine that is a node of it "
             "(`ray start --address=HOST:PORT` makes it one), or ray://HOST:10001 from elsewhere"

@@ -6,7 +6,6 @@ Two raylets are two nodes, and two processes two workers of Dask; both share thi
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,7 +33,7 @@ distributed = pytest.importorskip("distributed", reason="needs distributed; make
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
 
 CONFIG = config_of(12)
-NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
 pytestmark = pytest.mark.xdist_group("engines")
@@ -54,12 +53,8 @@ def two_nodes() -> Iterator[Any]:
     os.environ |= TOKEN | {"RAY_USAGE_STATS_ENABLED": "0"}  # read once, when it is imported
     from ray import cluster_utils
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    head = NODE | {"include_dashboard": False, "ray_client_server_port": port}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
     cluster.add_node(**NODE)
-    cluster.from_elsewhere = f"ray://127.0.0.1:{port}"
     yield cluster
     cluster.shutdown()
 
@@ -75,7 +70,7 @@ def two_workers() -> Iterator[Any]:
 def cluster(request: pytest.FixtureRequest) -> tuple[str, str]:
     """An engine and the address of a cluster that is there."""
     if request.param == "ray":
-        return "ray", request.getfixturevalue("two_nodes").from_elsewhere
+        return "ray", request.getfixturevalue("two_nodes").address
     return "dask", request.getfixturevalue("two_workers").scheduler_address
 
 
