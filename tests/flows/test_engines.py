@@ -130,7 +130,6 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
 
     with open_pool(Workers("ray", two_nodes.address), ["sokoban"], tmp_path / "store") as pool:
         _build(pool, tmp_path / "store", AfterShards(3, kill))
-        assert pool.workers == 1
     two_nodes.add_node(**NODE)
     _assert_equal_and_kept(tmp_path / "store", whole, before)
 
@@ -154,7 +153,8 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
     after = _finished(root)
     again = {name for name, mark in before.items() if after[name] != mark}
     # Those of shards in work, whose receipts were still to come, may have been made twice: two nodes, AHEAD each.
-    assert len(before) >= 3 and len({Path(name).stem for name in again}) <= 2 * AHEAD
+    assert 3 <= len(before) < len(after) / 2, "the kill came in the middle"
+    assert len({Path(name).stem for name in again}) <= 2 * AHEAD
 
 
 # What is refused
