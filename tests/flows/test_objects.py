@@ -30,6 +30,7 @@ from pivot.tests.storage.object_server import Line, ObjectServer, environment
 from pivot.training.sources import find_files
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
+SMALL = config_of(2)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,14 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(local: Path) -> dict[str, str]:
     """Its promised bytes."""
     return fingerprint(local)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Promised bytes of the store that is killed and cut off."""
+    root = tmp_path_factory.mktemp("small") / "store"
+    pivot.build(SMALL, root)
+    return fingerprint(root)
 
 
 def promised(root: Address) -> dict[str, str]:
@@ -169,19 +178,19 @@ def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> Non
 
 @pytest.mark.xdist_group("kill")
 def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
-    s3: ObjectServer, victim: Victim, expected: dict[str, str]
+    s3: ObjectServer, victim: Victim, small: dict[str, str]
 ) -> None:
     root = s3.store()
-    undisturbed = victim.run("build", root, CONFIG, env=s3.environment)
-    assert promised(root) == expected
+    undisturbed = victim.run("build", root, SMALL, env=s3.environment)
+    assert promised(root) == small
     count = len(undisturbed)
     for number, moment in enumerate((3, count // 3, 2 * count // 3, count - 2, count)):
         root = s3.store()
-        victim.run("build", root, CONFIG, moment, workers=1 + number % 2, env=s3.environment)
+        victim.run("build", root, SMALL, moment, workers=1 + number % 2, env=s3.environment)
         assert not [name for name in open_storage(root).listing() if name == "manifest.json"] or moment > count - 2
         # The lease of a process of this machine that is no more is nobody's: nothing has to be waited for.
-        result = pivot.build(CONFIG, root)
-        assert promised(root) == expected, moment
+        result = pivot.build(SMALL, root)
+        assert promised(root) == small, moment
         assert not result.already_complete
     assert verify_store(root, Silent()).problems == []
 
@@ -198,34 +207,34 @@ def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 
 
 def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
-    line: Line, s3: ObjectServer, expected: dict[str, str]
+    line: Line, s3: ObjectServer, small: dict[str, str]
 ) -> None:
     root = s3.store()
-    line.break_at = 150_000
-    pivot.build(CONFIG, root)
+    line.break_at = 100_000
+    pivot.build(SMALL, root)
     assert line.breaks == 1
-    assert promised(root) == expected
+    assert promised(root) == small
 
 
-@pytest.mark.parametrize("place", [60_000, 300_000, 700_000])
+@pytest.mark.parametrize("place", [60_000, 200_000, 400_000])
 def test_a_line_that_stays_cut_ends_the_run_and_the_next_makes_the_same_bytes(
-    line: Line, s3: ObjectServer, expected: dict[str, str], place: int
+    line: Line, s3: ObjectServer, small: dict[str, str], place: int
 ) -> None:
     root = s3.store()
     line.break_at, line.stays_broken = place, True
     with pytest.raises(StoreError, match=rf"cannot .* s3://.*{line.url} cannot be reached .*shards are kept"):
-        pivot.build(CONFIG, root)
+        pivot.build(SMALL, root)
     line.break_at, line.stays_broken = None, False
     assert open_storage(root).stat("manifest.json") is None
     # What holds the lock is this very process, which did not get through to give it back.
     storage = open_storage(root)
     holding = json.loads(storage.read_bytes(LOCK))
     objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())
-    pivot.build(CONFIG, root)
-    assert promised(root) == expected
+    pivot.build(SMALL, root)
+    assert promised(root) == small
 
 
-def test_two_writers_at_once_one_is_refused(s3: ObjectServer, expected: dict[str, str]) -> None:
+def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, str]) -> None:
     root = s3.store()
     ready, refused = threading.Event(), []
 
@@ -234,14 +243,14 @@ def test_two_writers_at_once_one_is_refused(s3: ObjectServer, expected: dict[str
             if stage == "label":
                 ready.set()
                 with pytest.raises(StoreError, match=r"is being written by another run \(process \d+ on "):
-                    pivot.build(CONFIG, root)
+                    pivot.build(SMALL, root)
                 with pytest.raises(StoreError, match="there is nothing to verify yet"):
                     refuse_while_written(root)
                 refused.append(run_elsewhere(root))
 
-    pivot.build(CONFIG, root, reporter=Slow())
+    pivot.build(SMALL, root, reporter=Slow())
     assert refused == ["refused"]
-    assert promised(root) == expected
+    assert promised(root) == small
 
 
 def run_elsewhere(root: Url) -> str:
@@ -253,12 +262,12 @@ try:
 except pivot.errors.StoreError as error:
     print("refused" if "is being written by another run" in str(error) else error)
 """
-    command = [sys.executable, "-c", code, str(root), json.dumps(CONFIG)]
+    command = [sys.executable, "-c", code, str(root), json.dumps(SMALL)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_writer_that_lost_its_lease_writes_no_more(
-    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, expected: dict[str, str]
+    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]
 ) -> None:
     monkeypatch.setenv(VARIABLE, "0.3")
     root = s3.store()
@@ -274,12 +283,12 @@ def test_a_writer_that_lost_its_lease_writes_no_more(
 
     robbed = Robbed()
     with pytest.raises(StoreError, match=r"is lost to process \d+ on elsewhere; nothing more was written"):
-        pivot.build(CONFIG, root, reporter=robbed)
+        pivot.build(SMALL, root, reporter=robbed)
     storage = open_storage(root)
     assert storage.listing() == robbed.before
     threading.Event().wait(3.0)  # until the other's lease is over, which nobody renews
-    pivot.build(CONFIG, root)
-    assert promised(root) == expected
+    pivot.build(SMALL, root)
+    assert promised(root) == small
 
 
 def test_the_store_knows_its_config_anywhere(stored: Url) -> None:
