@@ -90,7 +90,8 @@ class Hub:
         name = f"{asked.get('organization') or 'me'}/{asked['name']}"
         if name in self.repositories:
             return 409, {"error": "You already created this dataset repo", "url": f"{self.url}/datasets/{name}"}, {}
-        made = self.repositories[name] = Repository(bool(asked.get("private")))
+        private = asked.get("private") is True or asked.get("visibility") == "private"
+        made = self.repositories[name] = Repository(private)
         made.commit("main", {".gitattributes": ("regular", b"*.parquet filter=lfs\n")})
         return 200, {"url": f"{self.url}/datasets/{name}"}, {}
 
