@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
 from huggingface_hub.errors import (
     HfHubHTTPError,
-    HTTPError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -36,6 +35,9 @@ AT_ONCE = 64
 _OURS = re.compile(rf"[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)}")
 _BESIDE = re.compile(r"\.gitattributes|\.gitignore|LICENSE[\w.-]*")
 """Files of a repository that a version leaves as they are."""
+
+_TRANSPORT = tuple(each for each in HfHubHTTPError.__mro__ if each.__name__ == "HTTPError")
+"""What the library's own HTTP client raises where no answer comes; which client that is changes with its versions."""
 
 Say = Callable[[str], None]
 
@@ -174,7 +176,8 @@ class _Remote:
         except RepositoryNotFoundError:
             return None
         tree = api.list_repo_tree(repo, recursive=True, revision=info.sha, repo_type="dataset")
-        files = {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in tree if hasattr(each, "blob_id")}
+        listed = [each for each in tree if isinstance(each, RepoFile)]
+        files = {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in listed}
         return cls(info.sha if there else None, bool(info.private), files)
 
 
@@ -253,6 +256,6 @@ def _explained(repo: str) -> Iterator[None]:
         raise HubError(f"{what}; {fix}, {again}") from error
     except OfflineModeIsEnabled as error:
         raise HubError("the hub is not to be reached, as HF_HUB_OFFLINE says; unset it to publish") from error
-    except (HTTPError, OSError, ValueError) as error:
+    except (*_TRANSPORT, OSError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise HubError(f"{PREFIX}{repo} cannot be written ({reason[0][:200]}); see to the network, {again}") from error

@@ -82,8 +82,8 @@ class Hub:
             (rf"/api/datasets/{name}/branch/{one}", self._branch),
             (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, asked["files"])),
             (rf"/api/datasets/{name}/commit/{one}", lambda repo, at: self._committed(repo, at, body)),
-            (rf"/api/datasets/{name}/tree/{one}()", lambda *found: self._tree(*found, query)),
-            (rf"/api/datasets/{name}/tree/{one}/(.+)", lambda *found: self._tree(*found, query)),
+            (rf"/api/datasets/{name}/tree/{one}", lambda repo, at: self._tree(repo, at, "", query)),
+            (rf"/api/datasets/{name}/tree/{one}/(.+)", lambda repo, at, below: self._tree(repo, at, below, query)),
         ]
 
     def _create(self, asked: Mapping[str, Any]) -> Answer:

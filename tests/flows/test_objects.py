@@ -154,12 +154,12 @@ def test_the_datasets_library_loads_it(stored: Url, s3: ObjectServer, local: Pat
 
 def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
     for command in (["stats"], ["stats", "--sql", "from modes"], ["peek"]):
-        shown = [run(command[0], root, *command[1:]).replace(str(root), "ROOT") for root in (stored, local)]
+        shown = [run(command[0], str(root), *command[1:]).replace(str(root), "ROOT") for root in (stored, local)]
         assert shown[0] == shown[1]
-    run("report", stored, "--out", tmp_path / "there", "--limit", "1")
+    run("report", str(stored), "--out", tmp_path / "there", "--limit", "1")
     run("report", local, "--out", tmp_path / "here", "--limit", "1")
     assert (tmp_path / "there/contents.json").read_bytes() == (tmp_path / "here/contents.json").read_bytes()
-    assert f"MB into {stored}" in run("build", "--config", stored / RUN, "--out", stored, "--dry-run")
+    assert f"MB into {stored}" in run("build", "--config", str(stored / RUN), "--out", str(stored), "--dry-run")
 
 
 def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> None:
