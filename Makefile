@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo lock lint kernels browser test test-long test-plants test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -38,6 +38,9 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
 
+serve: $(VENV)/.installed  ## run everything in prefect.yaml on schedule, with a Prefect server and a worker, until Ctrl-C
+	@exec $(BIN)/pivot deploy --serve
+
 lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
 	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
 
@@ -64,6 +67,9 @@ test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
 
 test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one at a time, for verify to find (half an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
+
+test-kill-points: $(VENV)/.dev  ## cut builds short at 200 places: kills, a full disk, a server that goes, a lost connection (six minutes)
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py
 
 test-docs: $(VENV)/.dev  ## run every command and snippet of README and docs with the wheel alone (about five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) tests/test_walk.py

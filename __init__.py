@@ -16,7 +16,8 @@ from .errors import PivotError
 
 if TYPE_CHECKING:
     from .datasets.config import RunConfig
-    from .datasets.store import StoreFrames, load_store
+    from .datasets.parts import load_store
+    from .datasets.store import StoreFrames
     from .flows.api import build
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
@@ -46,7 +47,7 @@ _HOMES = {
     "build": "flows.api",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
-    "load_store": "datasets.store",
+    "load_store": "datasets.parts",
 }
 
 

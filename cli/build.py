@@ -7,14 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from .. import plugins
-from ..datasets.store import RUN
+from ..datasets.config import RunConfig
+from ..datasets.parts import members_of
+from ..datasets.store import RUN, Store
 from ..errors import ConfigError
+from ..flows.append import reserve_part, take_up_parts
 from ..flows.engines.local import available_cores, worker_pool
 from ..flows.engines.server import start_server
-from ..flows.pipeline import finished_build
+from ..flows.pipeline import BuildResult, finished_build
 from ..storage import Address, open_storage
 from . import model_flags as flags
-from .console import ProgressBars, err
+from .console import ProgressBars, err, out
 from .options import StoreAddress, address_option, option
 from .results import show_plan, show_result
 from .settings import resolve_config
@@ -88,7 +91,12 @@ def build(
     workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
     shard_size: Annotated[
         int | None,
-        option("Levels a shard: a file of every table, and the unit of resuming (default 16).", "--shard-size", min=1),
+        option(
+            "Levels a shard: a file of every table, and the unit of resuming (default 16; up to 128 in a new store "
+            "with more than 4,096 levels).",
+            "--shard-size",
+            min=1,
+        ),
     ] = None,
     config: Annotated[
         StoreAddress | None,
@@ -96,6 +104,14 @@ def build(
     ] = None,
     dry_run: Annotated[bool, option("Show the plan and a disk estimate, and do nothing.", "--dry-run")] = False,
     refresh: Annotated[bool, option("Throw away what the folder holds and make it anew.", "--refresh")] = False,
+    append: Annotated[
+        bool,
+        option(
+            "Add it to the store as a part of its own: more levels, another policy, other environments. What the store "
+            "holds already is left out.",
+            "--append",
+        ),
+    ] = False,
 ) -> None:
     """Roll out environments, label every failure with a proof, and write a dataset that a trainer can load.
 
@@ -115,6 +131,8 @@ def build(
     pivot build --config runs/first/run.json --out runs/copy
 
     pivot build --out runs/first --tasks 300
+
+    pivot build sokoban --out runs/first --append --tasks 50 --seed 1
 
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
@@ -145,15 +163,34 @@ def build(
     resolved = resolve_config(file, envs or [], tasks, [*(settings or []), *flags_of], changes, solver or [], flags_of)
     if out_dir is None:
         raise ConfigError("no folder given; say where the store goes with --out DIR")
+    if file is None and shard_size is None:
+        resolved = _with_shards(resolved, out_dir)
     workers = workers or available_cores()
     if dry_run:
         show_plan(resolved, out_dir, workers)
         return
-    done = finished_build(out_dir, resolved, refresh=refresh)
-    if done is not None:
-        show_result(done)
+    if not append:
+        show_result(_build(resolved, out_dir, workers, refresh=refresh))
         return
-    with worker_pool(workers, list(resolved.environments)) as pool, ProgressBars() as bars:
+    part = reserve_part(out_dir, resolved)
+    if part is None:
+        take_up_parts(out_dir)
+        parts = len(members_of(Store.open(out_dir)))
+        out.print(f"{out_dir} holds all of it already, in {parts} parts", soft_wrap=True)
+        return
+    for env, levels in part.left_out.items():
+        if levels:
+            err.print(f"{env}: {levels} levels are left out, which {out_dir} holds already", soft_wrap=True)
+    show_result(_build(part.config, part.root, workers, refresh=refresh))
+    take_up_parts(out_dir, [part.number])
+    out.print(f"part {part.number} of {out_dir}; all parts: pivot stats {out_dir}", soft_wrap=True)
+
+
+def _build(config: RunConfig, root: Address, workers: int, *, refresh: bool) -> BuildResult:
+    done = finished_build(root, config, refresh=refresh)
+    if done is not None:
+        return done
+    with worker_pool(workers, list(config.environments)) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
             soft_wrap=True,
@@ -163,8 +200,7 @@ def build(
         from ..flows.deployments import run_in_process  # noqa: PLC0415
 
         server.wait()
-        result = run_in_process(resolved, out_dir, pool, bars, refresh=refresh)
-    show_result(result)
+        return run_in_process(config, root, pool, bars, refresh=refresh)
 
 
 def _begun(out_dir: Address | None, envs: list[str] | None) -> Address | None:
@@ -172,6 +208,14 @@ def _begun(out_dir: Address | None, envs: list[str] | None) -> Address | None:
     if out_dir is None or envs or open_storage(out_dir).stat(RUN) is None:
         return None
     return out_dir / RUN
+
+
+def _with_shards(config: RunConfig, out_dir: Address) -> RunConfig:
+    """Return the config with the shards of the store that is there, or with those that fit its size."""
+    if open_storage(out_dir).stat(RUN) is None:
+        return config.with_fitting_shards()
+    held = Store.open(out_dir, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": held.tasks_per_shard})
 
 
 def _backend_setting(backend: str | None, envs: list[str] | None) -> str:

@@ -1,36 +1,69 @@
-"""``pivot deploy``: the file from which Prefect schedules a nightly build."""
+"""``pivot deploy``: the file from which Prefect schedules builds, and a server and worker for it on this machine."""
 
+import signal
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from ..errors import ConfigError
+from ..flows.serve import serving
+from ..models.service import Service
 from ..storage import write_file
-from .console import out
+from .console import err, out
 from .options import option
 
 FILE = "prefect.yaml"
 HEAD = "#   "
 """What begins a line of the file's head that is a command."""
+SLOTS: int = Service.model_fields["max_concurrency"].default
+"""Requests in flight that a model server is trusted with: those of one run with the default settings."""
 
 
 def deploy(
     target: Annotated[Path, option("Where to write it.", "--to")] = Path(FILE),
+    serve: Annotated[
+        bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
+    ] = False,
+    port: Annotated[int, option("Port of that server.", "--port", min=1, max=65535)] = 4200,
 ) -> None:
-    """Write prefect.yaml, which holds a nightly build, and say how Prefect is told about it.
+    """Write prefect.yaml, which holds nightly builds and more, and say how Prefect is told about it.
 
-    Folder and seed of a night come from the scheduled date; every store is verified. Edit the file before it is
-    deployed: what is built, where to, when.
+    Five nightly builds, one an environment, whose folder and seed come from the scheduled date; a weekly review that
+    proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
+    file before it is deployed: what is built, where to, when.
 
-    [bold]Example[/]
+    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it.
+
+    [bold]Examples[/]
 
     pivot deploy
+
+    pivot deploy --serve
     """
-    if target.exists():
-        raise ConfigError(f"{target} exists; remove it, or name another file with --to")
     text = files(__name__.partition(".")[0]).joinpath(FILE).read_text(encoding="utf-8")
-    write_file(target, text.encode())
-    out.print(f"wrote {target}; edit it, then, on the machine that shall work:")
+    if not target.exists():
+        write_file(target, text.encode())
+        written = f"wrote {target}"
+    elif serve:
+        written = f"{target} is there"
+    else:
+        raise ConfigError(f"{target} exists; remove it, or name another file with --to")
+    if serve:
+        err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
+        _serve(target, port)
+        return
+    out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():
         if line.startswith(HEAD):
             out.print(f"  {line.removeprefix(HEAD)}", soft_wrap=True)
+
+
+def _serve(target: Path, port: int) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
+        signal.signal(each, signal.default_int_handler)
+    try:
+        with serving(target, port, SLOTS) as running:
+            out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
+            running.wait()
+    except KeyboardInterrupt:
+        err.print("server and worker are ended; runs that were at work go on when they are started again")

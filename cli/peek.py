@@ -1,17 +1,18 @@
 """``pivot peek``: one episode with its label."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..datasets.config import environment
-from ..datasets.describe import EpisodeView, find_episode
-from ..datasets.schema import LABELS
+from ..datasets.describe import EpisodeView, any_failure, find_episode
+from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..errors import StoreError
 from ..images import encode_png
-from ..storage import write_file
+from ..storage import Address, write_file
 from .console import out, styled
 from .options import StorePath
 
@@ -32,8 +33,7 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    store = Store.open(root)
-    view = find_episode(store, episode) if episode else _any_failure(store, env)
+    view = _found(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -53,18 +53,14 @@ def peek(
         out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
 
 
-def _any_failure(store: Store, env: str | None) -> EpisodeView:
-    """The first accepted failure of the store, preferring one whose pivot is not its first step."""
-    first: EpisodeView | None = None
-    for shard in store.config.shards():
-        if env is not None and shard.env != env:
-            continue
-        for row in store.read(LABELS, shard, ["episode_id", "accepted", "pivot_step"]).to_pylist():
-            if row["accepted"] and row["pivot_step"] > 0:
-                return EpisodeView(store, shard, row["episode_id"])
-            if first is None:
-                first = EpisodeView(store, shard, row["episode_id"])
-    if first is None:
-        known = ", ".join(store.config.environments)
-        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {known}")
-    return first
+def _found(root: Address, episode: str | None, env: str | None) -> EpisodeView:
+    """Find an episode in all parts of a store."""
+
+    def seen_in(part: Store) -> EpisodeView:
+        return find_episode(part, episode) if episode else any_failure(part, env)
+
+    parts = [*members_of(Store.open(root)).values()]
+    for part in parts:
+        with contextlib.suppress(StoreError):
+            return seen_in(part)
+    return seen_in(parts[0])

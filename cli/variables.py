@@ -30,7 +30,8 @@ VARIABLES = (
         "XDG_CACHE_HOME", "~/.cache", "Folder of those records, and of pivot/calls.sqlite, the answers of models."
     ),
     Variable("NUMBA_CACHE_DIR", "beside the package", "Compiled solvers."),
-    Variable("PIVOT_ON_FAILURE", "none", "Program that is started when a scheduled run has failed for good."),
+    Variable("PIVOT_ON_FAILURE", "none", "Program that is started when a run of a deployment has failed for good."),
+    Variable("PIVOT_METRICS_DIR", "none", "Folder for metrics of flow runs, which Prometheus' node_exporter picks up."),
     Variable("PIVOT_TRACEBACK", "none", "1: an error inside a plugin shows in full."),
     Variable("PIVOT_SVG_WORKERS", "one a core", "Processes that draw untrusted SVG documents."),
     Variable("PIVOT_THOR_EXECUTABLE", "downloaded", "Unity build of AI2-THOR to use."),

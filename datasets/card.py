@@ -18,13 +18,15 @@ from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
 from .describe import find_episode
 from .licence import terms_of
-from .predictability import Reach, predictors_reach
-from .schema import DATASET, DATASET_EPISODES
-from .split import SIDES
+from .predictability import AT_MOST, Reach, predictors_reach
+from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
+from .split import SIDES, TRAIN
 from .store import Store
 from .usage import USAGE_HEADER, left_out, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
+TITLE = "PIVOT failure labels"
+TAGS = ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"]
 TEMPLATE = Path(__file__).with_name("card_template.md")
 
 RowCounts = Mapping[str, Mapping[str, int]]
@@ -91,15 +93,16 @@ def card_text(
     rows, terms = row_counts(store, folder), terms_of(store.run)
     head = DatasetCardData(
         license=terms.licence,
-        pretty_name="PIVOT failure labels",
+        pretty_name=TITLE,
         task_categories=["image-text-to-text", "reinforcement-learning"],
-        tags=["vision-language", "agents", "credit-assignment", "pivot", "synthetic"],
+        tags=TAGS,
         size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
         configs=card_configs(environments, rows, contents(folder, files)),
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    usage, reached = usage_rows(store), [[each.env, *each.cells] for each in predictors_reach(store, folder)]
+    usage, reach = usage_rows(store), predictors_reach(store, folder)
+    reached = [[each.env, *each.cells] for each in reach]
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
@@ -107,6 +110,7 @@ def card_text(
         picture=PICTURE if with_picture else None,
         modes=_modes(store),
         predictors=_table(("environment", *Reach.CELLS), reached) if reached else None,
+        predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
         config=config,
         solvers=_solvers(store),
@@ -159,19 +163,19 @@ def _size_category(rows: int) -> str:
 
 def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
     """Return the tables of counts: of everything, of unproved labels, of reject reasons; None for an empty one."""
-    frames = store.lazy()
-    episodes = frames.episodes.group_by("env").agg(
-        pl.col("task_id").n_unique().alias("tasks"),
-        pl.len().alias("episodes"),
-        (pl.col("failed").eq(False)).sum().alias("succeeded"),
-        pl.col("failed").sum().alias("failed"),
-    )
-    labels = (
-        frames.labels.join(frames.episodes.select("episode_id", "env"), on="episode_id")
+    labels = _labels(store)
+    episodes = (
+        store.scan(EPISODES)
         .group_by("env")
-        .agg(pl.col("accepted").sum(), pl.col("accepted").not_().sum().alias("rejected"))
+        .agg(
+            pl.col("task_id").n_unique().alias("tasks"),
+            pl.len().alias("episodes"),
+            (pl.col("failed").eq(False)).sum().alias("succeeded"),
+            pl.col("failed").sum().alias("failed"),
+        )
     )
-    joined = episodes.join(labels, on="env", how="left").collect()
+    judged = labels.group_by("env").agg(pl.col("accepted").sum(), pl.col("accepted").not_().sum().alias("rejected"))
+    joined = episodes.join(judged, on="env", how="left").collect()
     counts = {row["env"]: row for row in joined.to_dicts()}
     rows = []
     for env in store.config.environments:
@@ -183,7 +187,7 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
         )
     header = ["environment", "tasks", "episodes", "success", "failed", "accepted", "rejected", *SIDES]
     rejects = (
-        frames.labels.filter(pl.col("accepted").not_())
+        labels.filter(pl.col("accepted").not_())
         .select(pl.col("reject_reasons").list.eval(pl.element().struct.field("name")).alias("rule"))
         .explode("rule")
         .group_by("rule")
@@ -192,8 +196,7 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
         .collect()
     )
     unproved = (
-        frames.labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null())
-        .join(frames.episodes.select("episode_id", "env"), on="episode_id")
+        labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null())
         .group_by("env")
         .len()
         .sort("env")
@@ -206,11 +209,19 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
     }
 
 
+def _labels(store: Store) -> pl.LazyFrame:
+    """The labels of a store, with the environment of each; told by their files, which a join of millions would cost."""
+    shards = store.config.shards()
+    return pl.concat(
+        store.scan(LABELS, [shard for shard in shards if shard.env == env]).with_columns(env=pl.lit(env))
+        for env in store.config.environments
+    )
+
+
 def _modes(store: Store) -> str:
-    frames = store.lazy()
     modes = (
-        frames.labels.filter("accepted")
-        .join(frames.episodes.select("episode_id", "env"), on="episode_id")
+        _labels(store)
+        .filter("accepted")
         .group_by("env", "failure_mode")
         .agg(pl.len().alias("records"), pl.col("pivot_step").mean().alias("mean_pivot"))
         .sort("env", "failure_mode")
@@ -266,13 +277,18 @@ def _stand_ins(store: Store) -> list[str]:
     return [*stand_ins, *(text for env in store.run.envs.values() for text in env.config.stand_ins)]
 
 
+DRAWN_FROM = 4_096
+"""Episodes of every environment, the first ones, among which the example is chosen: more hold no livelier one."""
+
+
 def example_picture(store: Store) -> bytes | None:
     """Draw a labelled failure that shows well: much happens in it, and its pivot has a before and an after."""
-    frames = store.lazy()
+    shards = [shard for shard in store.config.shards() if shard.first * store.config.rollouts < DRAWN_FROM]
+    labels, steps = (store.scan(schema, shards) for schema in (LABELS, STEPS))
     usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
-    liveliness = frames.steps.group_by("episode_id").agg(pl.col("frame_id").n_unique().alias("distinct"), pl.len())
+    liveliness = steps.group_by("episode_id").agg(pl.col("frame_id").n_unique().alias("distinct"), pl.len())
     best = (
-        frames.labels.filter(usable)
+        labels.filter(usable)
         .join(liveliness, on="episode_id")
         .with_columns((pl.col("pivot_step") - (pl.col("len") - 1) / 2).abs().alias("off_centre"))
         .sort(pl.col("failure_mode").eq("deadlock"), "distinct", -pl.col("off_centre"), "episode_id", descending=True)
@@ -280,4 +296,4 @@ def example_picture(store: Store) -> bytes | None:
         .head(1)
         .collect()
     )
-    return None if best.is_empty() else encode_png(find_episode(store, best.item()).figure())
+    return None if best.is_empty() else encode_png(find_episode(store, best.item(), shards).figure())

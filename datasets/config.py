@@ -75,7 +75,7 @@ class EnvRun(BaseModel):
 
     tasks: int = Field(gt=0, le=10_000_000)
     """Levels."""
-    settings: dict[str, Any]
+    settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
     """Which levels of the plan the tasks are, by place, where they are not its first ones: a training run draws some
@@ -93,6 +93,10 @@ class EnvRun(BaseModel):
         """Say nothing about levels that are simply the first ones."""
         data: dict[str, Any] = serialise(self)
         return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
+
+
+MANY_SHARDS, LARGEST_FITTING = 256, 128
+"""Shards of an environment above which larger ones are chosen, and the levels of the largest."""
 
 
 class RunConfig(BaseModel):
@@ -131,6 +135,9 @@ class RunConfig(BaseModel):
     """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
     label_version: int = Field(default=1, gt=0)
     """Counted up by `pivot relabel`."""
+    part: int = Field(default=0, ge=0, le=9999)
+    """Number of the part of a store that this is; 0 for a store of its own, or the first part. See `pivot build
+    --append`."""
 
     @field_validator("environments")
     @classmethod
@@ -155,6 +162,22 @@ class RunConfig(BaseModel):
         return {
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
+
+    @model_serializer(mode="wrap")
+    def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Say nothing about parts where there is one."""
+        data: dict[str, Any] = serialise(self)
+        return data if self.part else {key: value for key, value in data.items() if key != "part"}
+
+    def with_fitting_shards(self) -> "RunConfig":
+        """Return the config with larger shards where the usual ones would be many small files.
+
+        256 shards at most, but no more than 128 levels in one: a worker holds the rows and pictures of a shard.
+        """
+        size, most = self.tasks_per_shard, max(run.tasks for run in self.environments.values())
+        while size < LARGEST_FITTING and most > MANY_SHARDS * size:
+            size *= 2
+        return self.model_copy(update={"tasks_per_shard": size})
 
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""

@@ -1,6 +1,7 @@
 """A labelled episode in words and as a figure, for ``pivot peek``, the card and the README."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -157,14 +158,14 @@ def _counted(amount: float, unit: str) -> str:
     return f"{amount:g} {unit[:-1] if amount == 1 and unit.endswith('s') else unit}"
 
 
-def find_episode(store: Store, episode_id: str) -> EpisodeView:
-    """Find an episode by its id or an unambiguous beginning of it.
+def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None = None) -> EpisodeView:
+    """Find an episode by its id or an unambiguous beginning of it, in some shards or in all.
 
     Raises:
         StoreError: there is none, or there are several.
     """
     found: list[tuple[Shard, str]] = []
-    for shard in store.config.shards():
+    for shard in store.config.shards() if shards is None else shards:
         ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
         found += [(shard, each) for each in ids if each.startswith(episode_id)]
     if len(found) == 1 or any(each == episode_id for _, each in found):
@@ -172,3 +173,24 @@ def find_episode(store: Store, episode_id: str) -> EpisodeView:
         return EpisodeView(store, shard, exact)
     problem = "no episode" if not found else f"{len(found)} episodes"
     raise StoreError(f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}")
+
+
+def any_failure(store: Store, env: str | None = None) -> EpisodeView:
+    """Return the first accepted failure of the store, preferring one whose pivot is not its first step.
+
+    Raises:
+        StoreError: the store, or that environment of it, holds none.
+    """
+    first: EpisodeView | None = None
+    for shard in store.config.shards():
+        if env is not None and shard.env != env:
+            continue
+        for row in store.read(LABELS, shard, ["episode_id", "accepted", "pivot_step"]).to_pylist():
+            if row["accepted"] and row["pivot_step"] > 0:
+                return EpisodeView(store, shard, row["episode_id"])
+            if first is None:
+                first = EpisodeView(store, shard, row["episode_id"])
+    if first is None:
+        known = ", ".join(store.config.environments)
+        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {known}")
+    return first

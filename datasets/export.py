@@ -7,6 +7,7 @@ schema, so that their configs concatenate; a shard has a file on a side where it
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..messages import bare_messages
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
 from .schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
-from .split import SIDES, TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
+from .split import SIDES, TRAIN, VALIDATION, moved_level, side_by_hash, split_by_episode
 from .store import Store
 from .tables import Rows, steps_by_episode
 
@@ -30,45 +31,87 @@ def trainable(label: dict[str, Any], config: RunConfig) -> bool:
     return label["accepted"] and (config.include_infeasible or not label["infeasible_at_start"])
 
 
-def assign_sides(store: Store) -> dict[str, dict[str, str]]:
-    """Return the side of every episode, by environment: the split of spec section 4.
+@dataclass(frozen=True, slots=True)
+class ShardSplit:
+    """What decides the sides of a shard's episodes beside its own rows (spec section 4): nearly always nothing."""
+
+    moved: str | None = None
+    """The level that changes its side, split by task: all of its environment would be on one side without that."""
+    held_out: frozenset[int] | None = None
+    """Split by episode: the places of the validation records among those of the shard."""
+
+
+def plan_split(store: Store) -> dict[Shard, ShardSplit]:
+    """Return what every labelled shard has to know of the others to split its rows.
+
+    By task a level's side is a hash of it, so some shards tell that both sides have a record; a whole environment is
+    read only where they are all on one; not for a later part, whose store has both. By episode the number of records
+    of every shard decides.
+    """
+    plan: dict[Shard, ShardSplit] = {}
+    for env in store.config.environments:
+        shards = [shard for shard in store.config.shards() if shard.env == env]
+        if store.config.split == "episode":
+            plan |= _drawn_places(store, env, shards)
+        else:
+            moved = None if store.config.part else moved_level_of(store, shards)
+            plan |= dict.fromkeys(shards, ShardSplit(moved=moved))
+    return plan
+
+
+def _drawn_places(store: Store, env: str, shards: Sequence[Shard]) -> dict[Shard, ShardSplit]:
+    counts = [len(_records(store, shard)) for shard in shards]
+    drawn = iter(split_by_episode(sum(counts), store.config.validation_fraction, store.config.seed, env))
+    return {
+        shard: ShardSplit(held_out=frozenset(place for place in range(count) if next(drawn) == VALIDATION))
+        for shard, count in zip(shards, counts, strict=True)
+    }
+
+
+def moved_level_of(store: Store, shards: Sequence[Shard]) -> str | None:
+    """Return the level of an environment, whose shards are given, that is not on the side of its hash; or None."""
+    levels: set[str] = set()
+    for shard in shards:
+        records = _records(store, shard)
+        levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
+        if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
+            return None
+    return moved_level(levels, store.config.validation_fraction)
+
+
+def _records(store: Store, shard: Shard) -> list[str]:
+    """Ids of the episodes of a shard whose labels belong to the training set, in order."""
+    labels = store.read(LABELS, shard, ["episode_id", "accepted", "infeasible_at_start"]).to_pylist()
+    return [label["episode_id"] for label in labels if trainable(label, store.config)]
+
+
+def _levels(store: Store, shard: Shard) -> dict[str, str]:
+    """The canonical level of every episode of a shard, in order."""
+    canonical: dict[str, str] = {}
+    levels: dict[str, str] = {}
+    for row in store.read(EPISODES, shard, ["episode_id", "initial_state"]).to_pylist():
+        state = row["initial_state"]
+        if state not in canonical:
+            canonical[state] = environment(shard.env).canonical_state(state)
+        levels[row["episode_id"]] = canonical[state]
+    return levels
+
+
+def shard_sides(store: Store, shard: Shard, split: ShardSplit) -> dict[str, str]:
+    """Return the side of every episode of a shard.
 
     Trainable failures are split as the config asks; the other episodes, which only the whole-episode configs hold,
     follow their level.
     """
-    sides: dict[str, dict[str, str]] = {}
-    for env in store.config.environments:
-        shards = [shard for shard in store.config.shards() if shard.env == env]
-        chosen = set()
-        for shard in shards:
-            labels = store.read(LABELS, shard, ["episode_id", "accepted", "infeasible_at_start"]).to_pylist()
-            chosen |= {label["episode_id"] for label in labels if trainable(label, store.config)}
-        level_of: dict[str, str] = {}
-        canonical: dict[str, str] = {}
-        for shard in shards:
-            for row in store.read(EPISODES, shard, ["episode_id", "initial_state"]).to_pylist():
-                state = row["initial_state"]
-                if state not in canonical:
-                    canonical[state] = environment(env).canonical_state(state)
-                level_of[row["episode_id"]] = canonical[state]
-        sides[env] = _sides(store.config, env, level_of, [episode for episode in level_of if episode in chosen])
+    fraction = store.config.validation_fraction
+    sides = {
+        episode: side_by_hash(level, fraction, moved=level == split.moved)
+        for episode, level in _levels(store, shard).items()
+    }
+    if split.held_out is not None:
+        records = _records(store, shard)
+        sides |= {each: VALIDATION if place in split.held_out else TRAIN for place, each in enumerate(records)}
     return sides
-
-
-def _sides(config: RunConfig, env: str, level_of: dict[str, str], records: Sequence[str]) -> dict[str, str]:
-    fraction = config.validation_fraction
-    if config.split == "episode":
-        drawn = split_by_episode(len(records), fraction, config.seed, env)
-    else:
-        drawn = split_by_task([level_of[episode] for episode in records], fraction)
-    record_side = dict(zip(records, drawn, strict=True))
-    level_side = {level_of[episode]: side for episode, side in record_side.items()} if config.split == "task" else {}
-
-    def side_of(episode: str, level: str) -> str:
-        by_hash = VALIDATION if level_position(level) < fraction else TRAIN
-        return record_side.get(episode) or level_side.get(level, by_hash)
-
-    return {episode: side_of(episode, level) for episode, level in level_of.items()}
 
 
 KEPT_FRAMES = 256

@@ -15,6 +15,9 @@ from .schema import DATASET
 from .split import TRAIN, VALIDATION
 from .store import DATASET_FOLDER, Store
 
+AT_MOST = 50_000
+"""Records of a side that are read, the first ones: more would move no share by a visible digit, and fill the memory."""
+
 _COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mode"]
 
 
@@ -44,16 +47,18 @@ class Reach:
 
 
 def dataset_failures(store: Store, env: str, side: str, folder: str = DATASET_FOLDER) -> list[LoggedFailure]:
-    """Read the records of one environment on one side of the split, without their pictures.
+    """Read the first ``AT_MOST`` records of one environment on one side of the split, without their pictures.
 
     Raises:
         StoreError: a file of the dataset is missing or cannot be read.
     """
-    shards = (shard for shard in store.config.shards() if shard.env == env)
-    tables = (
-        read_sparse(store.storage, dataset_file(folder, DATASET, shard, side), DATASET, _COLUMNS) for shard in shards
-    )
-    return [LoggedFailure.of_record(record) for table in tables for record in table.to_pylist()]
+    failures: list[LoggedFailure] = []
+    for shard in store.config.shards():
+        if shard.env == env and len(failures) < AT_MOST:
+            name = dataset_file(folder, DATASET, shard, side)
+            rows = read_sparse(store.storage, name, DATASET, _COLUMNS).slice(0, AT_MOST - len(failures)).to_pylist()
+            failures += map(LoggedFailure.of_record, rows)
+    return failures
 
 
 def predictors_reach(store: Store, folder: str = DATASET_FOLDER) -> list[Reach]:

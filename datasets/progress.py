@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Reporter(Protocol):
@@ -19,6 +19,15 @@ class Reporter(Protocol):
 
     def finish(self, stage: str) -> None:
         """The stage is over."""
+        ...
+
+
+@runtime_checkable
+class ShardReporter(Reporter, Protocol):
+    """Is also told of every shard."""
+
+    def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
+        """A stage of a shard is on disk: ``size`` bytes after ``seconds``; ``reused`` where it was there already."""
         ...
 
 

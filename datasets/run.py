@@ -109,6 +109,11 @@ class Run:
         """Whether guidance waits for a model: its requests are then stored."""
         return self._parts["teacher"].served
 
+    def services(self, *roles: Role) -> list[Settings]:
+        """Return how the models in these roles are reached, or loaded; nothing for a part that is no model."""
+        services = (self._parts[role].service for role in roles)
+        return [each for each in services if each is not None]
+
     def policy(self) -> Policy:
         """Make the policy."""
         return self._parts["student"].make()
@@ -176,12 +181,12 @@ class _Part:
         self.served: bool = self.is_model or self._kind.served
         where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
         self._options = read_settings(self._kind.config_type, part.options, where)
-        self._service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
-        if home and self._service is not None and "payer" in type(self._service).model_fields:
-            self._service = self._service.model_copy(update={"payer": home})
+        self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
+        if home and self.service is not None and "payer" in type(self.service).model_fields:
+            self.service = self.service.model_copy(update={"payer": home})
 
     def make(self) -> Any:
         if not self.is_model:
             return self._kind(self._options)
-        backend = self._kind(self._options, self._service, self._role)
+        backend = self._kind(self._options, self.service, self._role)
         return ModelPolicy(backend) if self._role == "student" else ModelWriter(backend)

@@ -6,7 +6,7 @@ level is on both sides even under two task ids. ``by="episode"``: a seeded draw 
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..identity import derive_seed, sample_below
 
@@ -21,18 +21,26 @@ def level_position(canonical_level: str) -> float:
     return int.from_bytes(head, "big") / _BUCKETS
 
 
+def side_by_hash(level: str, fraction: float, *, moved: bool = False) -> str:
+    """Return the side of a canonical level; ``moved`` puts it on the other one."""
+    return VALIDATION if (level_position(level) < fraction) != moved else TRAIN
+
+
+def moved_level(levels: Collection[str], fraction: float) -> str | None:
+    """Return the level that has to change its side so that both have one: the nearest to the boundary, or None."""
+    if len({*levels}) < 2 or len({side_by_hash(level, fraction) for level in levels}) == len(SIDES):
+        return None
+    nearest = max if side_by_hash(next(iter(levels)), fraction) == VALIDATION else min
+    return nearest(levels, key=lambda level: (level_position(level), level))
+
+
 def split_by_task(levels: Sequence[str], fraction: float) -> list[str]:
     """Return the side of each record, given its canonical level.
 
     At least one record lands on each side when there are two levels or more: the level nearest the boundary is moved.
     """
-    positions = {level: level_position(level) for level in levels}
-    held_out = {level for level, position in positions.items() if position < fraction}
-    if len(positions) > 1 and not held_out:
-        held_out = {min(positions, key=lambda level: (positions[level], level))}
-    elif len(positions) > 1 and len(held_out) == len(positions):
-        held_out.discard(max(positions, key=lambda level: (positions[level], level)))
-    return [VALIDATION if level in held_out else TRAIN for level in levels]
+    moved = moved_level(levels, fraction)
+    return [side_by_hash(level, fraction, moved=level == moved) for level in levels]
 
 
 def split_by_episode(count: int, fraction: float, seed: int, env: str) -> list[str]:

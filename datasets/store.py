@@ -7,7 +7,7 @@ proof that the store is whole; ``DIR/.receipts`` lets an interrupted build go on
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
 from ..plugins import STORED
-from ..storage import Address, FileRecord, Storage, open_storage, parse_address
+from ..storage import Address, FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .parquet import check_file, read_sparse, read_table
@@ -182,12 +182,12 @@ class Store:
         """Read all shards of a table, in order."""
         return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
 
-    def files(self, schema: TableSchema) -> list[str]:
-        """Relative paths of all files of a table, in order; of labels, those of the current version.
+    def files(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> list[str]:
+        """Relative paths of the files of a table, in order, by default of all shards; of labels the current version's.
 
         A shard without labels has no file of them, so those are named that are there, or that the manifest lists.
         """
-        shards = self.config.shards()
+        shards = self.config.shards() if shards is None else shards
         files = [self.table_file(schema, shard) for shard in shards]
         if schema is PROMPTS:
             files += [self.label_prompts_file(shard) for shard in shards]
@@ -238,20 +238,20 @@ class Store:
 
     def lazy(self) -> StoreFrames:
         """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
-
-        def scan(schema: TableSchema) -> pl.LazyFrame:
-            files = [self.storage.address(name) for name in self.files(schema)]
-            return pl.scan_parquet(files, glob=False) if files else pl.DataFrame(schema.arrow.empty_table()).lazy()
-
         self.check_presence((*STORE_TABLES, LABELS))
         return StoreFrames(
-            episodes=scan(EPISODES),
-            steps=scan(STEPS),
-            frames=scan(FRAMES),
-            prompts=scan(PROMPTS),
-            calls=scan(CALLS),
-            labels=scan(LABELS),
+            episodes=self.scan(EPISODES),
+            steps=self.scan(STEPS),
+            frames=self.scan(FRAMES),
+            prompts=self.scan(PROMPTS),
+            calls=self.scan(CALLS),
+            labels=self.scan(LABELS),
         )
+
+    def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
+        """A lazy polars frame over a table, or over some shards of it."""
+        files = [self.storage.address(name) for name in self.files(schema, shards)]
+        return pl.scan_parquet(files, glob=False) if files else pl.DataFrame(schema.arrow.empty_table()).lazy()
 
     # The manifest
 
@@ -280,18 +280,6 @@ def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
     """Return the encoded pictures of a shard by frame id."""
     table = store.read(FRAMES, shard, ["frame_id", "image"])
     return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
-
-
-def load_store(root: str | Address) -> StoreFrames:
-    """Open a finished store as lazy polars frames.
-
-    Raises:
-        StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
-        ConfigError, PluginError: its config cannot be used here.
-    """
-    store = Store.open(parse_address(root))
-    store.check_files()
-    return store.lazy()
 
 
 def data_files(store: Store) -> Iterable[str]:

@@ -26,6 +26,7 @@ from ..storage import Address, Storage
 from ..storage.base import storage_error
 from ..storage.files import StorageFiles, parquet_files
 from .derived_views import DERIVED
+from .parts import Members, members_of
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
 
@@ -59,20 +60,26 @@ _MEMORY = "512MiB"
 
 
 def _sources(store: Store) -> dict[str, str]:
+    members = members_of(store)
+    return {
+        name: _parquet(
+            schema, [each for prefix, member in members.items() for each in _patterns(member, schema, prefix)]
+        )
+        for name, schema in _BASE.items()
+    }
+
+
+def _patterns(store: Store, schema: TableSchema, prefix: str) -> list[str]:
+    """Return what fits the files of a table of one part."""
     # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
     of_labels = f"?????-labels-v{store.config.label_version}.parquet"
-
-    def table(schema: TableSchema) -> str:
-        folder = store.table_folder(schema)
-        names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
-        if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
-            names.append(of_labels)
-        present = [PurePosixPath(name) for name in store.storage.listing(folder)]
-        # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
-        patterns = [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
-        return _parquet(schema, list(map(store.storage.address, patterns)) if store.storage.remote else patterns)
-
-    return {name: table(schema) for name, schema in _BASE.items()}
+    folder = store.table_folder(schema)
+    names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
+    if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
+        names.append(of_labels)
+    present = [PurePosixPath(name) for name in store.storage.listing(folder)]
+    # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
+    return [f"{prefix}{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
 
 
 def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
@@ -185,16 +192,18 @@ def connect(
         StoreError: there is no finished store, or one of its files is missing, torn or has other columns.
     """
     store = Store.open(root)
-    store.check_presence(_BASE.values())
-    needed = _needed(queries)
-    # Files of views that are read beforehand are checked by reading them.
-    store.check_files([schema for name, schema in _BASE.items() if name in needed])
+    members, needed = members_of(store), _needed(queries)
+    for member in members.values():
+        member.check_presence(_BASE.values())
+        # Files of views that are read beforehand are checked by reading them.
+        member.check_files([schema for name, schema in _BASE.items() if name in needed])
     with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
-        _read_by_shard(store, connection, needed)
+        _read_by_shard(members, connection, needed)
         for name, schema in _BASE.items():
-            connection.register(f"{name}_files", parquet_files(store.storage, store.files(schema), schema.arrow))
+            files = [f"{prefix}{file}" for prefix, member in members.items() for file in member.files(schema)]
+            connection.register(f"{name}_files", parquet_files(store.storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
         _derive_views(connection, shown)
@@ -229,7 +238,7 @@ def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
     return needed
 
 
-def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]) -> None:
+def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]) -> None:
     """Make tables of views, from some shards after the other.
 
     Raises:
@@ -238,24 +247,36 @@ def _read_by_shard(store: Store, connection: duckdb.DuckDBPyConnection, needed: 
     names = [name for name in DERIVED if name in needed and DERIVED[name].by_shard]
     if not names:
         return
-    config, shards = store.config, store.config.shards()
-    present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
-    at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
+    store, made = members[""], False
     with _explained(store.root), _relative_to(store.storage) as root:
-        for first in range(0, len(shards), at_once):
+        for batch in _batches(members):
             for base in (EPISODES, LABELS):
-                files = [store.table_file(base, shard) for shard in shards[first : first + at_once]]
-                files = [file for file in files if file in present]
+                files = batch[base]
                 if root is None:
                     connection.register(f"{base.name}_batch", parquet_files(store.storage, files, base.arrow))
                 source = f"{base.name}_batch" if root is None else _parquet(base, [f"{root}/{file}" for file in files])
                 connection.execute(f"CREATE OR REPLACE VIEW {base.name} AS SELECT * FROM {source}")
             _derive_views(connection, ["failures"])
             for name in names:
-                make = f"INSERT INTO {name}" if first else f"CREATE TABLE {name} AS"
+                make = f"INSERT INTO {name}" if made else f"CREATE TABLE {name} AS"
                 columns = [each for each in DERIVED[name].columns if each in needed[name]] or ["*"]
                 connection.execute(f"{make} SELECT {', '.join(columns)} FROM ({DERIVED[name].sql})")
+            made = True
         connection.execute(f"DROP VIEW {EPISODES.name}; DROP VIEW {LABELS.name}")
+
+
+def _batches(members: Members) -> Iterator[dict[TableSchema, list[str]]]:
+    """Yield the files of episodes and labels of some shards after the other, those of one part at a time."""
+    for prefix, member in members.items():
+        config, shards = member.config, member.config.shards()
+        at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
+        present = {file for base in (EPISODES, LABELS) for file in member.files(base)}
+        for first in range(0, len(shards), at_once):
+            files = {
+                base: [member.table_file(base, shard) for shard in shards[first : first + at_once]]
+                for base in (EPISODES, LABELS)
+            }
+            yield {base: [f"{prefix}{file}" for file in names if file in present] for base, names in files.items()}
 
 
 def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -1,28 +1,48 @@
-"""The pipeline as Prefect flows: one definition, run in process by ``pivot build`` or by a worker on a schedule."""
+"""The pipeline as Prefect flows: one definition, run in process by ``pivot build`` or by a worker on a schedule.
+
+``prefect.yaml`` deploys them. Their parameters are the typed models of the rest of PIVOT, so Prefect's pages show forms
+for them (:mod:`.forms`), and what is filled in is checked before a run begins.
+"""
 
 import atexit
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
-from prefect import flow
-from prefect.artifacts import create_table_artifact
+import httpx
+from prefect import flow, get_client
+from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
+from pydantic import NonNegativeInt, PositiveInt
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
+from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..identity import derive_seed
-from ..storage import Address, parse_address
-from .engines.local import WorkerPool, available_cores, worker_pool
-from .engines.prefect import execute_as_tasks, flow_log, noted_run
+from ..insight.probe.proof import probe_problems
+from ..insight.probe.rates import arm_rates
+from ..insight.probe.records import ProbeSettings
+from ..insight.probe.run import checked_store, probe_store
+from ..insight.report.contents import Selection
+from ..insight.report.site import write_report
+from ..storage import Address, Storage, Url, parse_address
+from .artifacts import file_address, show_store
+from .engines.local import WorkerPool, available_cores, execute_with, worker_pool
+from .engines.prefect import execute_as_tasks, noted_run
+from .forms import ConfigForm, LabelChanges, LabelChangesForm
+from .limits import model_slots
 from .pipeline import BuildResult, build_store
+from .relabel import relabel_store
+from .review import review_stores
+from .watch import Watch, watched
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 """Set by a caller in the same process that shows progress; a scheduled run logs instead."""
@@ -46,32 +66,200 @@ def _end_quietly() -> None:
 atexit.register(_end_quietly)
 
 
-@flow(name="build-dataset", flow_run_name="build {out}", persist_result=False, validate_parameters=False)
-def build_dataset(config: dict[str, Any], out: str, workers: int = 0, refresh: bool = False) -> dict[str, Any]:
+DATE = "{date}"
+"""In the folder of a build: the day that it was scheduled for."""
+ON_FAILURE = "PIVOT_ON_FAILURE"
+"""Environment variable of a worker: a program that is started when a run of a deployment has failed for good, with the
+run's name and what went wrong."""
+HALF_A_DAY = 12 * 3600.0
+"""Seconds after which a run counts as hanging."""
+
+
+def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
+    """Start the operator's program for a run of a deployment that failed or crashed."""
+    del flow
+    program = os.environ.get(ON_FAILURE)
+    if program and flow_run.deployment_id is not None:  # whoever types `pivot build` sees the error
+        name = flow_run.name
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            name = client.read_flow_run(flow_run.id).name  # a worker knows the run as it was before it had begun
+        subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
+
+
+def _dated(out: str, seed: int) -> tuple[Address, int]:
+    """Return folder and seed of a build: other ones for every scheduled day where the folder says so.
+
+    A retry, or another run that is scheduled for the same day, goes on with the same store.
+    """
+    if DATE not in out or _pool.get() is not None:  # a folder that was typed is meant as it stands
+        return parse_address(out), seed
+    day: datetime = flow_run.scheduled_start_time
+    date = day.date().isoformat()
+    return parse_address(out.replace(DATE, date)), (derive_seed("nightly", date) + seed) % 2**32
+
+
+def _build_name() -> str:
+    config: RunConfig = flow_run.parameters["config"]
+    return f"build {'+'.join(config.environments)} in {_dated(flow_run.parameters['out'], config.seed)[0]}"
+
+
+_DEPLOYED: dict[str, Any] = {
+    "persist_result": False,
+    "retries": 2,
+    "retry_delay_seconds": 60,
+    "timeout_seconds": HALF_A_DAY,
+    "on_failure": [tell_failure],
+    "on_crashed": [tell_failure],
+}
+"""Of every flow: it is tried again when it fails, is given up when it hangs, and tells its operator."""
+
+
+_NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
+
+
+@flow(name="build-dataset", flow_run_name=_build_name, **_DEPLOYED)
+def build_dataset(
+    config: ConfigForm,
+    out: str,
+    workers: NonNegativeInt = 0,
+    refresh: bool = False,
+    verify: bool = False,
+    report: bool = False,
+) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
     Args:
-        config: a resolved run config, as in ``run.json``.
-        out: folder of the store.
-        workers: worker processes; 0 for one a core.
-        refresh: make everything anew.
+        config: What is built, as in `run.json`.
+        out: Folder of the store, or an address such as `s3://bucket/folder`. `{date}` in it becomes the day that the
+            run was scheduled for, and the seed is then derived from that day, too.
+        workers: Worker processes; 0 for one a core.
+        refresh: Throw away what the folder holds and make it anew.
+        verify: Prove the store again when it is finished.
+        report: Write a site to look at, into the folder `OUT-report`.
+
+    Raises:
+        StoreError: verification found problems.
+        PivotError: as :func:`.build_store`.
     """
-    return _build(make_config(config), parse_address(out), workers or available_cores(), refresh)
+    root, seed = _dated(out, config.seed)
+    if report and isinstance(root, Url):
+        raise ConfigError(
+            f"report: found the store {root}, expected a folder that the site can lie beside; leave it off"
+        )
+    config = config.model_copy(update={"seed": seed})
+    with _at_work(config, workers) as (watch, pool):
 
+        @contextmanager
+        def around(storage: Storage) -> Iterator[None]:
+            with noted_run(storage), model_slots(Run(config), watch.log, "student", "teacher"):
+                yield
 
-def _build(config: RunConfig, out: Address, workers: int, refresh: bool) -> dict[str, Any]:
-    shown, ready = _reporter.get(), _pool.get()
-    with (
-        nullcontext(shown) if shown else flow_log() as reporter,
-        nullcontext(ready) if ready else worker_pool(workers, list(config.environments)) as pool,
-    ):
+        met = _pool.get() is not None
         execute = execute_as_tasks(pool)
-        result = build_store(out, config, execute, reporter, refresh=refresh, meet=ready is None, around=noted_run)
-    create_table_artifact(
-        key="pivot-build",
-        table=[{"environment": name, **counts} for name, counts in result.environments.items()],
-        description=f"Store at {result.root}",
-    )
+        result = build_store(root, config, execute, watch, refresh=refresh, meet=not met, around=around)
+        _show(watch, result, report=report)
+        verified = _verified(root, watch, pool) if verify else None
+    return _plain(result) | {"verified": verified}
+
+
+@flow(name="relabel-dataset", flow_run_name="relabel {root}", **_DEPLOYED)
+def relabel_dataset(
+    root: str,
+    changes: LabelChangesForm = _NO_CHANGES,
+    keep_old: bool = False,
+    refresh: bool = False,
+    workers: NonNegativeInt = 0,
+) -> dict[str, Any]:
+    """Label a finished store again, without new rollouts, as its next label version.
+
+    Args:
+        root: Folder of the store.
+        changes: What differs from now on.
+        keep_old: Keep the replaced labels beside the new ones.
+        refresh: Ask the teacher for all guidance anew, whatever store and call cache hold.
+        workers: Worker processes; 0 for one a core.
+
+    Raises:
+        PivotError: as :func:`.relabel_store`.
+    """
+    old = Store.open(parse_address(root), complete=False).config
+    made = changes.model_dump(mode="json", exclude_none=True)
+    config = make_config(old.model_dump(mode="json") | made)
+    with _at_work(config, workers) as (watch, pool), model_slots(Run(config), watch.log, "teacher"):
+        execute = execute_with(pool)
+        result = relabel_store(parse_address(root), made, execute, watch, keep_old=keep_old, refresh=refresh)
+        _show(watch, result)
+    return _plain(result)
+
+
+@flow(name="probe-dataset", flow_run_name="probe {root}", **_DEPLOYED)
+def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
+    """Play the failures of a finished store again from the pivot and from the steps beside it.
+
+    Args:
+        root: Folder of the store; its own policy plays.
+        settings: Arms, retries of a failure, discount.
+        workers: Worker processes; 0 for one a core.
+
+    Raises:
+        PivotError: as :func:`.probe_store`.
+    """
+    store = checked_store(parse_address(root), settings)
+    with _at_work(store.config, workers) as (watch, pool), model_slots(store.run, watch.log, "student"):
+        result = probe_store(store.root, settings, watch, pool.stream)
+        with watch.artifacts.unharmed("arms"):
+            rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
+            watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
+    return {"root": root, "retries": result.retries, "played": result.played}
+
+
+@flow(name="review-stores", flow_run_name="review {folder}", **_DEPLOYED)
+def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
+    """Prove the newest stores below a folder again, and show the statistics of each.
+
+    Args:
+        folder: Where stores lie, directly or a folder deeper.
+        newest: How many of each environment's folder, the last ones by name.
+        workers: Worker processes; 0 for one a core.
+
+    Raises:
+        StoreError: there is no store, or verification found problems.
+    """
+    with watched(folder) as watch:
+        return review_stores(parse_address(folder), newest, watch, workers or available_cores())
+
+
+@contextmanager
+def _at_work(config: RunConfig, workers: int) -> Iterator[tuple[Watch, WorkerPool]]:
+    """Watch a flow run on this config, and give it worker processes."""
+    environments, ready = list(config.environments), _pool.get()
+    with (
+        watched("-".join(environments), _reporter.get()) as watch,
+        nullcontext(ready) if ready else worker_pool(workers or available_cores(), environments) as pool,
+    ):
+        yield watch, pool
+
+
+def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
+    watch.metrics.counts = result.environments
+    show_store(watch.artifacts, result)
+    if report:
+        target = result.root.parent / f"{result.root.name}-report"
+        assert not isinstance(target, Url)
+        write_report(result.root, target, Selection(), watch)
+        address = file_address(target / "index.html")
+        watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
+
+
+def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
+    report = verify_store(root, watch, pool.stream)
+    report.problems += probe_problems(Store.open(root))
+    if report.problems:
+        raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
+    return report.checked
+
+
+def _plain(result: BuildResult) -> dict[str, Any]:
     return {
         "root": str(result.root),
         "already_complete": result.already_complete,
@@ -81,70 +269,17 @@ def _build(config: RunConfig, out: Address, workers: int, refresh: bool) -> dict
     }
 
 
-ON_FAILURE = "PIVOT_ON_FAILURE"
-"""Environment variable of a worker: a program that is started when a nightly build has failed for good, with the run's
-name and what went wrong."""
-HALF_A_DAY = 12 * 3600.0
-"""Seconds after which a nightly build counts as hanging."""
-
-
-def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
-    """Start the operator's program for a run that failed or crashed."""
-    del flow
-    program = os.environ.get(ON_FAILURE)
-    if program:
-        subprocess.run([program, str(flow_run.name), str(state.message)], check=False, timeout=60)
-
-
-@flow(
-    name="nightly-build",
-    flow_run_name="nightly {out}",
-    persist_result=False,
-    validate_parameters=False,
-    retries=2,
-    retry_delay_seconds=60,
-    timeout_seconds=HALF_A_DAY,
-    on_failure=[tell_failure],
-    on_crashed=[tell_failure],
-)
-def nightly(out: str, config: dict[str, Any], workers: int = 0, verify: bool = True) -> dict[str, Any]:
-    """Build one dataset a night: folder and seed come from the scheduled date, so a retry goes on with the same one.
-
-    Args:
-        out: parent folder; the store is ``OUT/YYYY-MM-DD``.
-        config: a run config without seed.
-        workers: worker processes; 0 for one a core.
-        verify: prove the store again when it is finished.
-
-    Raises:
-        StoreError: verification found problems.
-        PivotError: as :func:`.build_store`.
-    """
-    scheduled: datetime = flow_run.scheduled_start_time
-    date = scheduled.date().isoformat()
-    seeded = config | {"seed": derive_seed("nightly", date) % 2**32}
-    root, processes = parse_address(out) / date, workers or available_cores()
-    built = _build(make_config(seeded), root, processes, refresh=False)
-    return built | {"verified": _verify(root, processes) if verify else None}
-
-
-def _verify(root: Address, workers: int) -> dict[str, int]:
-    with flow_log() as reporter, worker_pool(workers, list(Store.open(root).config.environments)) as pool:
-        report = verify_store(root, reporter, pool.stream)
-    if report.problems:
-        raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
-    return report.checked
-
-
 def run_in_process(
     config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
-    """Run the flow here and now on ``pool``, showing progress through ``reporter``."""
+    """Run the flow here and now on ``pool``, showing progress through ``reporter``; a failure is not tried again."""
     tokens = _reporter.set(reporter), _pool.set(pool)
+    here = build_dataset.with_options(retries=0, timeout_seconds=0)
     try:
-        raw: dict[str, Any] = build_dataset(config.model_dump(mode="json"), str(out), pool.workers, refresh)
+        raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
     finally:
         _reporter.reset(tokens[0])
         _pool.reset(tokens[1])
+    del raw["verified"]
     raw["root"] = parse_address(raw["root"])
     return BuildResult(**raw)

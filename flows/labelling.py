@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
+from time import perf_counter
 from typing import Any, TypeVar
 
 from ..datasets.config import Shard
@@ -26,7 +27,7 @@ from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.steady import run_steadily
 from ..storage import Address
 from .engines.local import WorkerPool, worker_deaths
-from .stages import LabelJob, ShardResult, label_job, store_labels
+from .stages import LabelJob, ShardResult, label_job, store_labels, tell_stored
 
 Result = TypeVar("Result")
 
@@ -85,6 +86,7 @@ def label_served(
 
     def receive(result: ShardResult) -> None:
         results.append(result)
+        tell_stored(reporter, result)
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
     begun = beforehand.jobs if beforehand else {}
@@ -113,6 +115,7 @@ class _Labelling:
         self._waiting_bytes = 0
         self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
         self._open: dict[Shard, LabelJob] = {}
+        self._since: dict[Shard, float] = {}  # when its first request could be sent
         self._asking: set[asyncio.Task[None]] = set()
         self._certifying: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Task[None]] = set()
@@ -158,7 +161,7 @@ class _Labelling:
         if isinstance(job, ShardResult):
             self._receive(job)
             return
-        self._open[shard], self._left[shard] = job, len(job.prepared)
+        self._open[shard], self._left[shard], self._since[shard] = job, len(job.prepared), perf_counter()
         for place, prepared in job.prepared.items():
             self._waiting.append((job, place, prepared))
             self._waiting_bytes += prepared.picture.byte_size
@@ -176,7 +179,8 @@ class _Labelling:
 
     async def _store(self, job: LabelJob) -> None:
         done = replace(job, prepared={})
-        self._receive(await self._ended(self._pool.beside(store_labels, self._root, self._run, done)))
+        stored = await self._ended(self._pool.beside(store_labels, self._root, self._run, done))
+        self._receive(replace(stored, seconds=perf_counter() - self._since[job.shard]))
 
     async def _ended(self, work: "Future[Result]") -> Result:
         with worker_deaths():

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
-from ..datasets.export import assign_sides
+from ..datasets.export import plan_split
 from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
+from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -28,7 +29,7 @@ from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
 from .meeting import meet_for
 from .served import roll_out_served
-from .stages import ShardResult, export_shard, label_shard, roll_out_shard
+from .stages import ShardResult, export_shard, label_shard, roll_out_shard, tell_stored
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -218,18 +219,8 @@ def label_and_export(
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
         results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
-    sides = assign_sides(store)
-
-    def shard_sides(shard: Shard) -> tuple[dict[str, str], str]:
-        episodes = _episode_ids(store, shard)
-        return {episode: sides[shard.env][episode] for episode in episodes}, folder
-
-    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, shard_sides)
-
-
-def _episode_ids(store: Store, shard: Shard) -> list[str]:
-    episodes = STORE_TABLES[0]
-    return store.read(episodes, shard, ["episode_id"])["episode_id"].to_pylist()
+    split = plan_split(store)
+    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
@@ -261,6 +252,7 @@ def _run_stage(
     results: list[ShardResult] = []
     for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
         results.append(result)
+        tell_stored(reporter, result)
         reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
     reporter.finish(stage)
     return _in_order(config, results)
@@ -291,7 +283,7 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name not in ("environments", "license") and _deciding(getattr(config, name)) != _deciding(getattr(old, name))
+        if name not in ("environments", "license") and deciding(getattr(config, name)) != deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -301,11 +293,18 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif asked.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
+    grown = any(
+        run.tasks != old.environments[name].tasks
+        for name, run in config.environments.items()
+        if name in old.environments
+    )
+    if (grown or config.environments.keys() - old.environments.keys()) and open_storage(root).stat(PARTS) is not None:
+        raise StoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, split, target words or log differ, or build it "
-            "anew with --refresh"
+            "anew with --refresh, or add it as a part of its own with --append"
         )
     return config
 
@@ -316,7 +315,7 @@ def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> lis
     return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
-def _deciding(value: Any) -> Any:
+def deciding(value: Any) -> Any:
     """Return what of a config field decides bytes: the service of a part does not."""
     return value.answers_like if isinstance(value, PartConfig) else value
 
@@ -326,7 +325,7 @@ def _complete_result(store: Store) -> BuildResult | None:
     storage = store.storage
     old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config
     if old is None or any(
-        _deciding(getattr(old, name)) != _deciding(getattr(store.config, name)) for name in RunConfig.model_fields
+        deciding(getattr(old, name)) != deciding(getattr(store.config, name)) for name in RunConfig.model_fields
     ):
         return None
     try:

@@ -6,6 +6,8 @@ by the same functions and with the same receipts as in a pool, so resume and kil
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
 
 from ..datasets.config import Shard
 from ..datasets.inputs import ROLLOUT
@@ -16,7 +18,7 @@ from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
 from ..rollouts.steady import run_steadily
 from ..storage import Address
-from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts
+from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts, tell_stored
 
 
 def roll_out_served(
@@ -35,6 +37,7 @@ def roll_out_served(
     """
     policy, rollouts_a_task = run.policy(), run.config.rollouts
     results: list[ShardResult] = []
+    began: dict[Shard, float] = {}
     episodes = {shard: (shard.stop - shard.first) * rollouts_a_task for shard in tasks}
     reporter.start(ROLLOUT, sum(episodes.values()))
 
@@ -43,18 +46,22 @@ def roll_out_served(
             job = rollout_job(root, run, shard, levels)
             if isinstance(job, ShardResult):
                 results.append(job)
+                tell_stored(reporter, job)
                 reporter.advance(ROLLOUT, episodes[shard])
                 continue
             if job.owed is not None:
                 reporter.advance(ROLLOUT, episodes[shard] - len(job.owed))
             env = run.env(shard.env)
+            began[shard] = perf_counter()
             yield Batch(
                 env.type, env.config, levels, rollouts_a_task, job.owed, run.run_id, prompt=env.prompt, work=job
             )
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
-        results.append(store_rollouts(root, run, job, rollouts))
+        stored = store_rollouts(root, run, job, rollouts)
+        results.append(replace(stored, seconds=perf_counter() - began[job.shard]))
+        tell_stored(reporter, results[-1])
         if on_shard is not None:
             on_shard(job.shard)
 

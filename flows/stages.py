@@ -5,14 +5,16 @@ digest of everything that decided their bytes. A shard whose receipt still holds
 resume, and it works the same with Prefect, in a process pool, or called by hand.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from time import perf_counter
+from typing import Any, ParamSpec
 
 import pyarrow as pa
 
 from ..datasets.config import Shard
-from ..datasets.export import dataset_file, dataset_tables
+from ..datasets.export import ShardSplit, dataset_file, dataset_tables, shard_sides
 from ..datasets.inputs import (
     ROLLOUT,
     export_inputs,
@@ -24,6 +26,7 @@ from ..datasets.inputs import (
     rollout_inputs,
 )
 from ..datasets.parquet import write_tables
+from ..datasets.progress import Reporter, ShardReporter
 from ..datasets.proof.replay import KeptGuidance, guidance_of_version, stored_guidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STEPS, STORE_TABLES
@@ -65,6 +68,30 @@ class ShardResult:
     """True when the receipt of an earlier run still held."""
     files: dict[str, FileRecord]
     facts: dict[str, Any] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
+    """What the stage took of the clock."""
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def timed(stage: Callable[Arguments, ShardResult]) -> Callable[Arguments, ShardResult]:
+    """Make a stage say what it took."""
+
+    @wraps(stage)
+    def call(*arguments: Arguments.args, **more: Arguments.kwargs) -> ShardResult:
+        began = perf_counter()
+        return replace(stage(*arguments, **more), seconds=perf_counter() - began)
+
+    return call
+
+
+def tell_stored(reporter: Reporter, result: ShardResult) -> None:
+    """Tell of a shard whose stage is on disk, where somebody wants to know of each."""
+    if isinstance(reporter, ShardReporter):
+        size = sum(record.bytes for record in result.files.values())
+        stage = result.stage.partition("-")[0]  # without the label version
+        reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)
 
 
 # Roll out
@@ -82,6 +109,7 @@ class RolloutJob:
     """Ids of the episodes that an earlier run left broken; None when the shard has to be made whole."""
 
 
+@timed
 def roll_out_shard(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> ShardResult:
     """Roll out one shard's tasks, or only those episodes of it that an earlier run still owes.
 
@@ -154,6 +182,7 @@ class LabelJob:
     """What is to be asked."""
 
 
+@timed
 def label_shard(root: Address, run: Run, shard: Shard, like: int | None = None) -> ShardResult:
     """Label the failed episodes of one shard; keep the guidance of label version ``like`` where it still answers.
 
@@ -273,15 +302,17 @@ def _answered(store: Store, shard: Shard, unanswered: Sequence[str]) -> dict[str
 # Export
 
 
-def export_shard(root: Address, run: Run, shard: Shard, sides: dict[str, str], folder: str) -> ShardResult:
+@timed
+def export_shard(root: Address, run: Run, shard: Shard, split: ShardSplit, folder: str) -> ShardResult:
     """Write one shard's part of the Hugging Face dataset under ``folder``.
 
-    ``sides`` maps the episode ids of the shard to their side of the split.
+    ``split`` is what the shard has to know of others.
 
     Raises:
         StoreError: the shard cannot be read or written.
     """
     config, store = run.config, Store(root, run.config)
+    sides = shard_sides(store, shard, split)
     inputs = export_inputs(store, run, shard, sides, folder)
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
     receipt = store.receipt(stage, shard)

@@ -29,7 +29,7 @@ ELSEWHERE = {
     r" --backend ": "needs a simulator",
     r"serve-command .*\|": "starts a server",
     r"corridor|sleepwalk": "needs the example of a plugin, which test_external.py takes that way",
-    r"^pivot view ": "serves until it is ended",
+    r"^pivot (view|deploy --serve)": "serves until it is ended",
     r"runs/sokoban-mp": "needs a run of Stage II",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""

@@ -1,5 +1,6 @@
 """What a verification finds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...storage.receipts import Receipt
@@ -34,3 +35,15 @@ class Report:
     def holds(self) -> bool:
         """Whether nothing was found."""
         return not self.problems
+
+    def count(self, checked: Mapping[str, int]) -> None:
+        """Add what else was checked."""
+        for name, number in checked.items():
+            self.checked[name] = self.checked.get(name, 0) + number
+
+    def add(self, part: str, report: "Report") -> None:
+        """Add what was found in a part of the store."""
+        self.problems += [f"{part}: {problem}" for problem in report.problems]
+        self.notes += [f"{part}: {note}" for note in report.notes]
+        self.unproved += report.unproved
+        self.count(report.checked)

@@ -21,7 +21,7 @@ from ...rollouts.loop import roll_out_tasks
 from ...storage import Address
 from ...storage.receipts import Receipt
 from ..config import RunConfig, Shard
-from ..export import dataset_file, dataset_tables
+from ..export import ShardSplit, dataset_file, dataset_tables, shard_sides
 from ..inputs import (
     ROLLOUT,
     export_inputs,
@@ -48,7 +48,7 @@ def verify_shard(
     config: RunConfig,
     shard: Shard,
     tasks: Sequence[Task] | None,
-    sides: dict[str, str] | None,
+    split: ShardSplit | None,
     follow: bool = False,
 ) -> ShardReport:
     """Verify one shard of a store; every problem found is described, none raises.
@@ -58,7 +58,7 @@ def verify_shard(
         config: its run config.
         shard: what to verify.
         tasks: the levels of the shard, planned anew from the config; None to take the stored ones.
-        sides: the side of the split of each episode; None where it cannot be told.
+        split: what the shard has to know of others to split its rows; None where that cannot be told.
         follow: whether settings that name places on this machine are followed.
     """
     report = ShardReport(shard)
@@ -67,10 +67,12 @@ def verify_shard(
         stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
         tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
         _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
-        if _settings_are_the_runs(store, shard, stored[EPISODES], report):
+        as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
+        if as_configured:
             verify_labels(store, shard, report, stored)
-            if sides is not None:
-                _verify_dataset(store, shard, sides, report)
+        sides = None if split is None else shard_sides(store, shard, split)
+        if as_configured and sides is not None:
+            _verify_dataset(store, shard, sides, report)
         _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
     except StoreError as error:
         report.problems.append(str(error))

@@ -13,7 +13,9 @@ from ...environments.base import Task
 from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import Shard
-from ..export import assign_sides
+from ..export import ShardSplit, plan_split
+from ..parts import listed_parts, part_folder
+from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
@@ -26,7 +28,7 @@ STAGE = "verify"
 
 
 def verify_store(root: Address, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
-    """Verify a finished store; ``stream`` runs the shards, by default one after the other in this process.
+    """Verify a finished store with all its parts; ``stream`` runs the shards, by default one by one in this process.
 
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
 
@@ -41,6 +43,10 @@ def verify_store(root: Address, progress: Reporter, stream: Stream | None = None
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
+    for number in listed_parts(store.storage):
+        folder = part_folder(number)
+        report.add(folder, verify_store(root / folder, progress, stream, follow=follow))
+    report.problems += _described(part_problems, store)
     return report
 
 
@@ -65,18 +71,16 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     for check in (file_problems, _run_problems):
         report.problems += _described(check, store)
     tasks = _planned(store, report, follow=follow)
-    sides: dict[str, dict[str, str]] | None = None
+    split: dict[Shard, ShardSplit] = {}
     try:
-        sides = assign_sides(store)
+        split = plan_split(store)
     except StoreError as error:
         report.problems.append(str(error))
     except Exception as error:  # noqa: BLE001 - a stranger's rows break it in any way
         report.problems.append(f"the split cannot be derived ({type(error).__name__}: {error})")
     shards, rollouts = store.config.shards(), store.config.rollouts
     progress.start(STAGE, sum(shard.stop - shard.first for shard in shards) * rollouts)
-    arguments = [
-        (store.root, store.config, shard, tasks[shard], _sides_of(store, shard, sides), follow) for shard in shards
-    ]
+    arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
     found: dict[Shard, ShardReport] = {}
     for part in stream(verify_shard, arguments):
         found[part.shard] = part
@@ -85,8 +89,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     for shard in shards:
         report.problems += found[shard].problems
         report.unproved += found[shard].unproved
-        for name, number in found[shard].checked.items():
-            report.checked[name] = report.checked.get(name, 0) + number
+        report.count(found[shard].checked)
     expected = {shard: found[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store)
     report.problems += _described(card_problems, store)
@@ -161,10 +164,3 @@ def _count_problems(store: Store, env: str) -> list[str]:
         return []
     expected = f"{levels} levels in {run.tasks * rollouts} episodes"
     return [f"episodes of {env}: {len(set(keys))} levels in {len(keys)} episodes; expected {expected}"]
-
-
-def _sides_of(store: Store, shard: Shard, sides: dict[str, dict[str, str]] | None) -> dict[str, str] | None:
-    if sides is None:
-        return None
-    ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
-    return {episode: sides[shard.env][episode] for episode in ids}

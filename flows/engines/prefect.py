@@ -13,25 +13,17 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-from prefect import get_client, get_run_logger, task
+from prefect import get_client, task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 from prefect.futures import as_completed
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
-from ...datasets.progress import STAGE_NAMES, Lines
 from ...errors import StoreError
 from ...storage import Storage
 from ..stages import ShardResult
 from .local import Call, Execute, WorkerPool, finished
-
-
-def flow_log() -> Lines:
-    """Return what reports to the flow run's log."""
-    log = get_run_logger()
-    return Lines(lambda line: log.info("%s", line), STAGE_NAMES)
-
 
 NOTE = ".flow-run.json"
 """In a store that is being built: which flow run does it. One that was killed leaves it there."""

@@ -27,6 +27,12 @@ START_SECONDS = 120.0
 """Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""
 
 _LOOPBACK = "127.0.0.1"
+_private = False
+
+
+def is_private() -> bool:
+    """Whether runs of this process are reported to a server that only lives for them, so that nobody looks at it."""
+    return _private
 
 
 def quiet_prefect() -> None:
@@ -95,6 +101,7 @@ def start_server() -> FlowServer:
     its last events while the interpreter shuts down, and the server ends right after that.
     """
     # Imported here: Prefect takes a second to import, and only a build needs it.
+    global _private  # noqa: PLW0603 - one server a process, as Prefect's own settings
     from prefect.context import refresh_global_settings_context  # noqa: PLC0415
     from prefect.settings import PREFECT_API_URL  # noqa: PLC0415
 
@@ -109,6 +116,7 @@ def start_server() -> FlowServer:
     os.dup(process.requests)
     listener.close()
     os.environ["PREFECT_API_URL"] = url
+    _private = True
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
     refresh_global_settings_context()

@@ -18,9 +18,10 @@ import pytest
 from PIL import Image
 from pivot import plugins
 from pivot.cli import app
+from pivot.datasets.parts import load_store
 from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.insight.stats import SUMMARY

@@ -129,3 +129,13 @@ def test_every_error_of_a_config_is_one_line() -> None:
     with pytest.raises(PivotError) as raised:
         make_config({"environments": {"sokoban": {"tasks": "x" * 50, "settings": {}}}})
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("levels", "size"), [(1, 16), (4096, 16), (4097, 32), (16_000, 64), (125_000, 128), (10**7, 128)]
+)
+def test_large_stores_get_larger_shards(levels: int, size: int) -> None:
+    config = make_config(
+        {"environments": {"frozenlake": {"tasks": levels, "settings": {}}, "sokoban": {"tasks": 1, "settings": {}}}}
+    )
+    assert config.with_fitting_shards().tasks_per_shard == size

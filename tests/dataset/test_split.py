@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pivot.datasets.config import make_config
-from pivot.datasets.export import assign_sides
+from pivot.datasets.export import plan_split, shard_sides
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS
 from pivot.datasets.split import TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
@@ -120,13 +120,20 @@ def test_no_level_of_a_store_is_on_both_sides(small_store: Path, env: str) -> No
     assert rows["dataset", VALIDATION]
 
 
+def _sides(store: Store, env: str) -> dict[str, str]:
+    """The side of every episode of an environment, in order."""
+    split = plan_split(store)
+    shards = [shard for shard in store.config.shards() if shard.env == env]
+    return {episode: side for shard in shards for episode, side in shard_sides(store, shard, split[shard]).items()}
+
+
 def test_one_level_under_two_task_ids_is_on_one_side(small_store: Path, tmp_path: Path) -> None:
     root = copy_store(small_store, tmp_path / "store")
     names = [name for name in table_files(root, "frozenlake") if name.startswith("episodes/")]
     level = read_rows(root, names[0])[0]["initial_state"]
     other = read_rows(root, names[1])[0]["task_id"]
     change_rows(root, names[1], lambda rows: [row | {"initial_state": level} for row in rows])
-    sides = assign_sides(Store.open(root))["frozenlake"]
+    sides = _sides(Store.open(root), "frozenlake")
     by_task = {}
     for name in names:
         for row in read_rows(root, name):
@@ -163,7 +170,7 @@ def test_whole_episodes_follow_their_level(tmp_path: Path, split: str) -> None:
     ]
     tables = {EPISODES: EPISODES.table(episodes), LABELS: LABELS.table(labels)}
     write_tables(store.storage, [(store.table_file(schema, shard), schema, table) for schema, table in tables.items()])
-    sides = assign_sides(store)["frozenlake"]
+    sides = _sides(store, "frozenlake")
     assert list(sides) == [row["episode_id"] for row in episodes]
     records = [side for episode, side in sides.items() if "record" in episode]
     assert records.count(VALIDATION) == 1

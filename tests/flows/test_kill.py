@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: no torn file under a final name, nothing finished is made again, the same bytes in the end.
+"""SIGKILL again and again, as a user meets it, and two runs at once; single moments are in `test_kill_points`.
 
 Runs are killed in forked children just before a chosen change on disk (see `victim`), which costs no start; one run is
 the command as a user starts it, with workers that are spawned.
@@ -17,7 +17,6 @@ import psutil
 import pytest
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
 from pivot.errors import StoreError
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import (
@@ -61,27 +60,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _receipts(root: Path, stage: str = "*") -> int:
     return len(list(root.glob(f".receipts/{stage}/**/*.json")))
-
-
-# Just before any change on disk
-
-
-def test_killed_before_any_change_and_started_again(
-    victim: Victim, undisturbed: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    whole, changes = undisturbed
-    assert len(changes) > 25
-    moments = {1, 2, len(changes) - 1, len(changes), *random.Random(3).sample(range(3, len(changes) - 1), 6)}
-    for moment in sorted(moments):
-        root = tmp_path / str(moment)
-        victim.run("build", root, SMALL, die_at=moment)
-        assert_nothing_is_torn(root)
-        if moment < len(changes):
-            with pytest.raises(StoreError, match=r"did not finish|holds no run\.json"):
-                Store.open(root)
-        victim.run("build", root, SMALL)
-        assert fingerprint(root) == fingerprint(whole), f"killed before: {changes[moment - 1]}"
-        assert_whole(root)
 
 
 def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, many: Path, tmp_path: Path) -> None:
@@ -158,3 +136,12 @@ def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
     assert moments == []
     assert fingerprint(root) == fingerprint(undisturbed[0])
     assert_whole(root)
+
+
+@pytest.mark.parametrize("tasks", [[4] * 8, [1, 2, 3, 4, 1, 2, 3, 4]], ids=["of one config", "of growing ones"])
+def test_eight_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Path, tasks: list[int]) -> None:
+    configs = [config_of({"sokoban": number, "frozenlake": number}) for number in tasks]
+    victim.run("builds at once", tmp_path / "store", {"configs": configs})
+    assert fingerprint(tmp_path / "store") == fingerprint(many)
+    assert_whole(tmp_path / "store")
+    assert verify_store(tmp_path / "store", Silent()).problems == []

@@ -11,7 +11,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot import plugins
-from pivot.datasets.store import load_store
+from pivot.datasets.parts import load_store
 from pivot.errors import CacheError, ConfigError, PivotError, ServerGoneError
 from pivot.labeling.writers.example import ENDS, VERDICT, example_request
 from pivot.models import address, cache

@@ -8,9 +8,9 @@ import pivot
 import polars as pl
 import pytest
 from pivot import plugins
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import load_store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PolicyError
 from pivot.rollouts.base import GROUP_SIZE, Reply, Turn

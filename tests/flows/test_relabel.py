@@ -9,9 +9,10 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.engines.local import InProcess, execute_with

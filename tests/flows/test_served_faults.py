@@ -10,9 +10,10 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.datasets.usage import left_out, model_usage
 from pivot.errors import ServerGoneError
 from pivot.models.cache import CallCache

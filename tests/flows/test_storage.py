@@ -7,7 +7,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.datasets.config import make_config
-from pivot.datasets.export import assign_sides
+from pivot.datasets.export import plan_split
 from pivot.datasets.progress import Silent
 from pivot.datasets.run import Run
 from pivot.datasets.store import DATASET_FOLDER, RUN, Store
@@ -57,8 +57,8 @@ def test_a_stage_needs_no_file(undisturbed: tuple[Path, list[str]], monkeypatch:
     tasks = plan(run, Silent())[shard]
     for reused in (False, True):
         results = [roll_out_shard(nowhere, run, shard, tasks), label_shard(nowhere, run, shard)]
-        sides = assign_sides(Store(nowhere, run.config))[shard.env]
-        results.append(export_shard(nowhere, run, shard, sides, DATASET_FOLDER))
+        split = plan_split(Store(nowhere, run.config))[shard]
+        results.append(export_shard(nowhere, run, shard, split, DATASET_FOLDER))
         assert [result.reused for result in results] == [reused] * 3
     assert not nowhere.parent.exists()
     store, _ = undisturbed

@@ -8,9 +8,10 @@ import pivot
 import polars as pl
 import pytest
 from pivot.cli import app
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
 from pivot.tests.models.coaching import asked, guidance_fields

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from pivot import plugins
 from pivot.collage import collage
 from pivot.datasets.config import env_config, environment
 from pivot.datasets.progress import Silent
+from pivot.errors import StoreError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
@@ -37,6 +39,10 @@ from pivot.storage.lease import LOCK
 NEVER = 1_000_000
 KILLED = "killed"
 INTERRUPTED = "interrupted"
+FAILED = "failed"
+"""Its own error ended the run, which then could clean up."""
+GROUP, PARENT, CHILD = "group", "parent", "child"
+"""Who dies: the run with all its workers, the run alone, or the worker that is about to make the change."""
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -60,28 +66,33 @@ class Victim:
         *,
         workers: int = 1,
         how: signal.Signals = signal.SIGKILL,
+        who: str = GROUP,
         env: dict[str, str] | None = None,
     ) -> list[str]:
         """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
 
         Args:
-            action: "build", "probe", or one of the kinds of relabelling in :func:`_carry_out`.
+            action: "build", "builds at once", "probe", or one of the kinds of relabelling in :func:`_carry_out`.
             root: the store.
-            given: the config of a build, the settings of a probe, the changes of a relabelling.
+            given: the config of a build or the configs of several, the settings of a probe, the changes of a
+                relabelling.
             die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
                 the end of its path.
-            workers: processes of a build; all of them die together.
-            how: what the run dies of: a kill of all its processes, or Ctrl-C.
+            workers: processes of a build.
+            how: what the run dies of: a kill, or Ctrl-C.
+            who: what of the run a kill meets.
             env: further variables of its environment.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         order = {"action": action, "root": str(root), "given": given, "workers": workers, "env": env or {}}
-        self._process.stdin.write(json.dumps(order | {"die_at": die_at, "how": int(how)}) + "\n")
+        self._process.stdin.write(json.dumps(order | {"die_at": die_at, "how": int(how), "who": who}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         died = KILLED if how == signal.SIGKILL else INTERRUPTED
         reached = any(_is_it(change, number, die_at) for number, change in enumerate(answer["changes"], 1))
-        assert answer["end"] == (died if reached else "0"), answer
+        # A run that lost a worker fails, unless that one had nothing left to do.
+        ends = {FAILED, "0"} if who == CHILD else {died}
+        assert answer["end"] in (ends if reached else {"0"}), answer
         return answer["changes"]
 
 
@@ -123,9 +134,9 @@ def _requested(before: Callable[[str], None], name: str, change: Callable[..., A
 # The victim's side
 
 
-def _die_at(moment: int | str, how: signal.Signals, report: int) -> None:
+def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> None:
     """Report every change of this process and its workers before it is made, and die instead of one."""
-    made = _FORK.Value("q", 0)
+    made, run = _FORK.Value("q", 0), os.getpid()
 
     def before(change: str) -> None:
         with made.get_lock():
@@ -133,9 +144,13 @@ def _die_at(moment: int | str, how: signal.Signals, report: int) -> None:
             os.write(report, f"{change}\n".encode())
             if not _is_it(change, made.value, moment):
                 return
-            if how == signal.SIGKILL:
-                os.killpg(0, how)
-        os.kill(os.getpid(), how)
+            if who != CHILD and how == signal.SIGKILL:  # nobody else may make a change meanwhile
+                os.killpg(0, how) if who == GROUP else os.kill(run, how)
+                time.sleep(60)  # a worker ends as soon as it sees that the run is gone
+        if who == CHILD and os.getpid() == run:
+            multiprocessing.active_children()[0].kill()
+        else:
+            os.kill(os.getpid(), how)
 
     watch_changes(before)
 
@@ -145,12 +160,32 @@ def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) 
         # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
         multiprocessing.get_context = lambda method=None: _FORK
         pivot.build(given, root, workers=workers)
+    elif action == "builds at once":
+        builders = [_FORK.Process(target=_build_in_turn, args=(root, config)) for config in given["configs"]]
+        for builder in builders:
+            builder.start()
+        for builder in builders:
+            builder.join()
+            assert builder.exitcode == 0
     elif action == "probe":
         probe_store(root, ProbeSettings(**given), Silent())
     else:
         if action == "relabel without exchange":
             local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
+
+
+def _build_in_turn(root: Path, config: dict[str, Any]) -> None:
+    """Build until nobody else does, or until the store has grown beyond what is asked for."""
+    while True:
+        try:
+            pivot.build(config, root)
+            return
+        except StoreError as error:
+            if "it holds" in str(error):
+                return
+            assert "is being written by another run" in str(error), error
+            time.sleep(0.01)
 
 
 def _get_ready() -> None:
@@ -175,11 +210,14 @@ def _child(order: dict[str, Any], report: int) -> int:
     os.setpgid(0, 0)
     os.environ.update(order["env"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _die_at(order["die_at"], signal.Signals(order["how"]), report)
+    _die_at(order["die_at"], signal.Signals(order["how"]), order["who"], report)
     try:
         _carry_out(order["action"], parse_address(order["root"]), order["given"], order["workers"])
     except KeyboardInterrupt:
         return 130
+    except StoreError as error:
+        assert "a worker process died" in str(error), error
+        return 75
     return 0
 
 
@@ -202,7 +240,7 @@ def _serve() -> None:
             changes = report.read().splitlines()
         _, wait_status = os.waitpid(child, 0)
         end = KILLED if os.WIFSIGNALED(wait_status) else str(os.WEXITSTATUS(wait_status))
-        end = INTERRUPTED if end == "130" else end
+        end = {"130": INTERRUPTED, "75": FAILED}.get(end, end)
         sys.stdout.write(json.dumps({"changes": changes, "end": end}) + "\n")
         sys.stdout.flush()
     os._exit(0)  # without the seconds that the libraries take to close down

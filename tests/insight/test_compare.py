@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pivot
 import pytest
-from pivot.datasets.store import load_store
+from pivot.datasets.parts import load_store
 from pivot.errors import ConfigError
 from pivot.insight.compare import MEASURES, compare_stores
 from pivot.intervals import middle, resampled_means, sums_by_level

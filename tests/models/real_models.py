@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from pivot import plugins
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import load_store
 from pivot.images import decode, encode_png, frame_id
 from pivot.messages import EncodedFrame
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling, image_ids

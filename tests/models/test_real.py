@@ -9,7 +9,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.store import load_store
+from pivot.datasets.parts import load_store
 from pivot.errors import ConfigError, PolicyError
 from pivot.models.base import CUT, ChatAnswer
 from pivot.models.transformers.model import Engine, TransformersModel

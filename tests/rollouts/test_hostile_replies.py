@@ -9,9 +9,9 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import load_store
 from pivot.environments.base import ParsedAction
 from pivot.errors import PolicyError
 from pivot.messages import cut_reply

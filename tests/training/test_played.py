@@ -7,10 +7,11 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.schema import EPISODES
-from pivot.datasets.store import Store, load_store
+from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store

@@ -1,0 +1,89 @@
+"""Stores that grow: further whole stores under ``DIR/parts``, and a root over them.
+
+The first part of a store is the store itself. Each later one lies in ``DIR/parts/<number>`` with its own ``run.json``,
+tables, manifest and card, so everything that works on a store works on a part. ``DIR/parts.json`` names the finished
+ones by the digests of their manifests: it stays small however many shards there are. Readers of ``DIR`` see all parts
+that it names; one in the making is seen by nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import polars as pl
+
+from ..errors import StoreError
+from ..storage import Address, FileRecord, Storage, parse_address
+from .store import RUN, Store, StoreFrames
+
+PARTS, PARTS_FOLDER = "parts.json", "parts"
+
+Members = Mapping[str, Store]
+"""The stores of all parts by the beginning of their files' names, from ``""`` of the first."""
+
+
+def part_folder(number: int) -> str:
+    """Relative folder of a later part."""
+    return f"{PARTS_FOLDER}/{number:04d}"
+
+
+def listed_parts(storage: Storage) -> dict[int, FileRecord]:
+    """Return the records of the manifests of all later parts that are finished, by their numbers.
+
+    Raises:
+        StoreError: ``parts.json`` cannot be read.
+    """
+    if storage.stat(PARTS) is None:
+        return {}
+    raw = storage.read_json(PARTS)
+    try:
+        return {int(number): FileRecord(**record) for number, record in sorted(raw["parts"].items())}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{storage.address(PARTS)} is no list of parts (expected {{'parts': {{number: {{'sha256', 'bytes'}}}}}}); "
+            "the next `pivot build --append` of the same part writes it anew once it is removed"
+        ) from error
+
+
+def write_parts(storage: Storage, parts: Mapping[int, FileRecord]) -> None:
+    """Write ``parts.json``: from now on readers see these parts."""
+    storage.write_json(PARTS, {"parts": {f"{number:04d}": asdict(parts[number]) for number in sorted(parts)}})
+
+
+def members_of(store: Store) -> Members:
+    """Return the stores of all parts of a store, itself first.
+
+    Raises:
+        StoreError: a part is missing or unfinished.
+    """
+    members = {"": store}
+    for number in listed_parts(store.storage):
+        folder = part_folder(number)
+        members[f"{folder}/"] = Store.open(store.root / folder)
+    return members
+
+
+def load_store(root: str | Address) -> StoreFrames:
+    """Open a finished store with all its parts as lazy polars frames.
+
+    Raises:
+        StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
+        ConfigError, PluginError: its config cannot be used here.
+    """
+    frames: list[StoreFrames] = []
+    for member in members_of(Store.open(parse_address(root))).values():
+        member.check_files()
+        frames.append(member.lazy())
+    if len(frames) == 1:
+        return frames[0]
+    return StoreFrames(**{name: pl.concat([getattr(each, name) for each in frames]) for name in vars(frames[0])})
+
+
+def begun_parts(store: Store) -> dict[int, Store]:
+    """Return the later parts of a store that are not finished, or that nothing names yet, by their numbers."""
+    begun: dict[int, Store] = {}
+    listed, number = listed_parts(store.storage), 1
+    while number in listed or store.storage.stat(f"{part_folder(number)}/{RUN}") is not None:
+        if number not in listed:
+            begun[number] = Store.open(store.root / part_folder(number), complete=False)
+        number += 1
+    return begun

@@ -1,0 +1,172 @@
+"""Append to a store: more levels, other policies or environments, as a part of its own beside what is there.
+
+A part is reserved under the lock of the store, built like any store under a lock of its own, and taken up under the
+first lock again. Several parts may be in the making at once; readers see one when it is whole. After a kill the same
+command goes on with the same part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..datasets.config import EnvRun, RunConfig
+from ..datasets.export import moved_level_of
+from ..datasets.parts import (
+    Members,
+    begun_parts,
+    listed_parts,
+    members_of,
+    part_folder,
+    write_parts,
+)
+from ..datasets.parts_card import write_parts_card
+from ..datasets.run import Run, RunEnv
+from ..datasets.schema import EPISODES
+from ..datasets.store import MANIFEST, Store
+from ..datasets.views import write_database
+from ..environments.base import Task
+from ..errors import StoreError
+from ..rollouts.ids import group_id
+from ..storage import Address, open_storage
+from .pipeline import deciding
+
+SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
+"""Fields of the config that all parts have in common: their rows are read as one dataset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The part that a config becomes."""
+
+    number: int
+    root: Address
+    config: RunConfig
+    left_out: dict[str, int]
+    """Levels that the store holds already, by environment."""
+
+
+def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
+    """Give a config a part of the store at ``root``; None when the store holds all of it already.
+
+    Levels that a part holds with the same policy, settings and seed are left out: no episode is in a store twice. A
+    part that was begun with this config and never finished is gone on with.
+
+    Raises:
+        StoreError: there is no finished store, it is being written, or the config does not fit the other parts.
+        ConfigError, GenerationError, PluginError: the config cannot be carried out.
+    """
+    storage = open_storage(root)
+    Store.open(root)
+    with storage.lock() as held:
+        store = Store.open(held)
+        begun = begun_parts(store)
+        number = max([0, *listed_parts(storage), *begun]) + 1
+        members = members_of(store)
+        _check_shared(store, config)
+        run = Run(config)
+        _check_class_names(store, run)
+        rest = {name: _new_levels(env, run, members, config.seed) for name, env in run.envs.items()}
+        left_out = {name: run.env(name).tasks - len(places) for name, places in rest.items()}
+        environments = {
+            name: EnvRun(
+                tasks=len(places),
+                settings=config.environments[name].settings,
+                drawn=places if left_out[name] else config.environments[name].drawn,
+            )
+            for name, places in rest.items()
+            if places
+        }
+        if not environments:
+            return None
+        changes = {"environments": environments, "label_version": 1}
+        for other, part in begun.items():
+            if _is_same(part.config, config.model_copy(update=changes | {"part": other})):
+                return Reservation(other, root / part_folder(other), part.config, left_out)
+        fresh = config.model_copy(update=changes | {"part": number})
+        Store(store.root / part_folder(number), fresh).write_run()
+        return Reservation(number, root / part_folder(number), fresh, left_out)
+
+
+def _is_same(one: RunConfig, other: RunConfig) -> bool:
+    return all(deciding(getattr(one, name)) == deciding(getattr(other, name)) for name in RunConfig.model_fields)
+
+
+def _check_shared(store: Store, config: RunConfig) -> None:
+    different = [name for name in SHARED if getattr(config, name) != getattr(store.config, name)]
+    if different:
+        said = ", ".join(f"{name} is {getattr(store.config, name)!r}" for name in different)
+        raise StoreError(
+            f"{store.root} holds a dataset whose {said}; a part that differs there would not be read as one dataset "
+            "with it: give the same, or another --out"
+        )
+
+
+def _check_class_names(store: Store, run: Run) -> None:
+    if run.failure_modes != store.run.failure_modes:
+        odd = ", ".join(sorted({*run.failure_modes} ^ {*store.run.failure_modes}))
+        raise StoreError(
+            f"the part would name other classes of failure_mode_id than {store.root} ({odd}); build it with another "
+            "--out"
+        )
+
+
+def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[int, ...]:
+    """Return the places of the levels in the plan of an environment that no part holds."""
+    tasks, places = env.plan(seed), run.config.environments[env.name].drawn
+    held, moved = _held_groups(members, env.name), _moved_levels(members, env.name)
+    policy = run.policy()
+    policy_config = policy.config_for(env.name)
+
+    def is_new(task: Task) -> bool:
+        name = group_id(env.type.profile, env.config, task, policy_name=policy.name, policy_config=policy_config)
+        return name not in held and env.type.canonical_state(task.initial_state) not in moved
+
+    return tuple(place for place, task in zip(places or range(len(tasks)), tasks, strict=True) if is_new(task))
+
+
+def _held_groups(members: Members, env: str) -> set[str]:
+    held: set[str] = set()
+    for member in members.values():
+        for shard in member.config.shards():
+            if shard.env == env:
+                held.update(member.read(EPISODES, shard, ["group_id"])["group_id"].unique().to_pylist())
+    return held
+
+
+def _moved_levels(members: Members, env: str) -> set[str]:
+    """The level that the first part holds on the other side than its hash says: no part may hold it on that one."""
+    first = members[""]
+    shards = [shard for shard in first.config.shards() if shard.env == env]
+    moved = moved_level_of(first, shards) if shards and first.config.split == "task" else None
+    return set() if moved is None else {moved}
+
+
+def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
+    """Let readers of a store see finished parts, and those that they see already as they are now.
+
+    Raises:
+        StoreError: the store is being written, a part is not finished, or two parts hold the same levels, because they
+            were in the making at once.
+    """
+    storage = open_storage(root)
+    with storage.lock() as held:
+        store = Store.open(held)
+        parts = listed_parts(storage)
+        for number in numbers:
+            if number not in parts:
+                _refuse_doubles(store, Store.open(held / part_folder(number)))
+        for number in {*parts, *numbers}:
+            parts[number] = storage.record(f"{part_folder(number)}/{MANIFEST}")
+        write_parts(storage, parts)
+        write_parts_card(store)
+        write_database(store)
+
+
+def _refuse_doubles(store: Store, part: Store) -> None:
+    members = members_of(store)
+    for env in part.config.environments:
+        doubles = _held_groups({"": part}, env) & _held_groups(members, env)
+        if doubles:
+            raise StoreError(
+                f"{part.root} holds {len(doubles)} groups of {env} that another part has taken up meanwhile; remove "
+                "that folder and run the same command again: it leaves them out"
+            )

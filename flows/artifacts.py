@@ -1,0 +1,125 @@
+"""What an operator sees of a flow run on Prefect's pages: tables, a picture, links, and how far a long stage is.
+
+Artifacts of one deployment share their keys, so that a page lists those of all its runs. They are a courtesy: whatever
+goes wrong with one is a line in the log, never the end of a run.
+"""
+
+import base64
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from logging import Logger, LoggerAdapter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from prefect import get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+
+from ..datasets.describe import any_failure
+from ..datasets.store import DATASET_FOLDER, Store
+from ..datasets.views import query
+from ..insight.stats import SUMMARY, json_ready
+from ..storage import Address
+from .pipeline import BuildResult
+
+WIDTH = 960
+"""Pixels of a picture; a page shows no more, and the server's database keeps every one."""
+COLOURS = 64
+"""Of a picture with few of them; a photograph becomes a JPEG."""
+
+Log = Logger | LoggerAdapter[Any]
+Row = dict[str, Any]
+
+
+class Artifacts:
+    """Puts artifacts on the pages of one flow run."""
+
+    def __init__(self, log: Log, run: str | None, name: str) -> None:
+        """Put them on the pages of flow run ``run``, none at all for None; ``name`` ends their keys."""
+        self._log, self._run = log, run
+        self._end = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+    def table(self, what: str, rows: Sequence[Row], description: str) -> None:
+        """Show rows of equal columns."""
+        self._put(what, "table", json.dumps([json_ready(row) for row in rows]), description)
+
+    def markdown(self, what: str, text: str, description: str) -> None:
+        """Show a text."""
+        self._put(what, "markdown", text, description)
+
+    def link(self, what: str, address: str, text: str, description: str) -> None:
+        """Show a link."""
+        self._put(what, "markdown", f"[{text}]({address})", description)
+
+    def progress(self, what: str, percent: float, description: str, shown: UUID | None) -> UUID | None:
+        """Show how far a stage is, on the bar that is ``shown`` already or on a new one; return which."""
+        if shown is None:
+            return self._put(what, "progress", percent, description)
+        with self.unharmed(what), get_client(sync_client=True) as client:
+            client.update_artifact(shown, ArtifactUpdate(data=percent, description=description))
+        return shown
+
+    @contextlib.contextmanager
+    def unharmed(self, what: str) -> Iterator[None]:
+        """Let what goes wrong with an artifact be a line of the log."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a server may fail in any way, and the run goes on
+            self._log.warning("the artifact %s is not shown (%s: %s)", what, type(error).__name__, error)
+
+    def _put(self, what: str, kind: str, data: Any, description: str) -> UUID | None:
+        if self._run is None:
+            return None
+        key = f"pivot-{what}-{self._end}"
+        with self.unharmed(what), get_client(sync_client=True) as client:
+            made = client.create_artifact(
+                ArtifactCreate(key=key, type=kind, data=data, description=description, flow_run_id=UUID(self._run))
+            )
+            return made.id
+        return None
+
+
+def show_store(artifacts: Artifacts, result: BuildResult) -> None:
+    """Show what a build or a relabelling left: counts, modes, rejects, one labelled failure, and where the data is."""
+    root = result.root
+    counts = [{"environment": name, **each} for name, each in result.environments.items()]
+    artifacts.table("counts", counts, f"Store at {root}")
+    with artifacts.unharmed("modes"):
+        for what, view in (("modes", "modes"), ("rejects", "reject_kinds")):
+            summary = next(each for each in SUMMARY if each.view == view)
+            artifacts.table(what, query_rows(root, summary.shown), f"{summary.title} of {root}")
+    if any(each["failed"] for each in result.environments.values()):
+        with artifacts.unharmed("failure"):
+            failure = any_failure(Store.open(root))
+            text = f"![{failure.title}]({data_uri(failure.figure())})\n\n`{failure.episode['episode_id']}`"
+            artifacts.markdown("failure", text, f"{failure.title}, of {root}")
+    address = file_address(root / DATASET_FOLDER)
+    artifacts.link("dataset", address, address, f'load_dataset("{root / DATASET_FOLDER}", ENVIRONMENT)')
+
+
+def query_rows(root: Address, sql: str) -> list[Row]:
+    """Return the rows of a query over the views of a store."""
+    names, rows = query(root, sql)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def file_address(place: Address) -> str:
+    """Return the address of a file or folder, for a link."""
+    return place.resolve().as_uri() if isinstance(place, Path) else str(place)
+
+
+def data_uri(picture: NDArray[np.uint8]) -> str:
+    """Return a picture, shape (height, width, 3), as an address that holds it: some ten kilobytes."""
+    image = Image.fromarray(picture)
+    image.thumbnail((WIDTH, 4 * WIDTH), Image.Resampling.LANCZOS)
+    drawn, photographed = io.BytesIO(), io.BytesIO()
+    image.quantize(COLOURS).save(drawn, "PNG", optimize=True)
+    image.save(photographed, "JPEG", quality=75, optimize=True)
+    kind, smallest = min((("png", drawn.getvalue()), ("jpeg", photographed.getvalue())), key=lambda each: len(each[1]))
+    return f"data:image/{kind};base64,{base64.b64encode(smallest).decode()}"

@@ -1,0 +1,137 @@
+"""What a person may fill in: the parameters of flows as JSON schemas that Prefect's pages turn into forms.
+
+The one config model stays the type of a parameter. Where it holds what a plugin declares (settings of an environment,
+options of a policy), its own schema can only say "an object"; :class:`PluginFields` puts the plugin's typed fields
+there, so that a form has a field for every setting, with its text, its default and its range. A form sends all that it
+shows, also of environments that nobody asked for: those are taken out, and the config model validates the rest as ever.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from .. import plugins
+from ..datasets.config import PartConfig, RunConfig
+from ..errors import PluginError
+from ..labeling.action_log import LogDetail
+from ..labeling.vocabulary import Vocabulary
+
+
+class PluginFields:
+    """An annotation that completes the schema of a config: every plugin that is installed brings its typed settings."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of the annotated model, completed."""
+        schema = handler(core)
+        fields = handler.resolve_ref_schema(schema)["properties"]
+        complete = {"environments": _environments, "policy": _policy, "teacher": _writer, "solvers": _solvers}
+        for name in complete.keys() & fields.keys():
+            fields[name] = _about(fields[name]) | complete[name](fields[name], handler)
+        return schema
+
+
+class LabelChanges(BaseModel):
+    """What of a run config differs from now on, each as described there; what is left out stays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    teacher: PartConfig | None = None
+    split: Literal["task", "episode"] | None = None
+    target_vocabulary: Vocabulary | None = None
+    include_infeasible: bool | None = None
+    solvers: dict[str, dict[str, Any]] | None = None
+    log: LogDetail | None = None
+
+
+def _without_what_is_unused(sent: Any) -> Any:
+    """Take out of a form's answer the environments without levels, and solvers that are not asked or left as they are.
+
+    Anything else than a form's answer is for the model to refuse.
+    """
+    if not isinstance(sent, dict) or not isinstance(sent.get("environments"), dict):
+        return sent
+    runs = {name: run for name, run in sent["environments"].items() if not isinstance(run, dict) or run.get("tasks", 1)}
+    solvers = sent.get("solvers")
+    if isinstance(solvers, dict):
+        usual = {name: kind().model_dump(mode="json") for name, kind in _settings("solvers").items()}
+        solvers = {name: each for name, each in solvers.items() if name in runs and each != usual.get(name)}
+        sent = sent | {"solvers": solvers}
+    return sent | {"environments": runs}
+
+
+ConfigForm = Annotated[RunConfig, BeforeValidator(_without_what_is_unused), PluginFields()]
+"""A run config, with a form for it."""
+LabelChangesForm = Annotated[LabelChanges, PluginFields()]
+"""Changes of labels, with a form for them."""
+
+
+def _about(field: JsonSchemaValue) -> JsonSchemaValue:
+    return {key: field[key] for key in ("description", "default", "title") if key in field}
+
+
+def _environments(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    """Give every environment a field of its own: how many levels, and its settings."""
+    run = handler.resolve_ref_schema(field["additionalProperties"])["properties"]
+    levels = {"type": "integer", "minimum": 0, "maximum": run["tasks"]["maximum"], "default": 0, "title": "tasks"}
+    tasks = levels | {"description": "Levels; 0 leaves the environment out."}
+    entries: dict[str, JsonSchemaValue] = {}
+    for name, kind in _settings("environments").items():
+        settings = _whole(kind, handler) | _about(run["settings"])
+        about = {"title": name, "description": f"How much of {name} is rolled out, and with which settings."}
+        entries[name] = about | _object({"tasks": tasks, "settings": settings})
+    return _object(entries) | {"minProperties": field["minProperties"]}
+
+
+def _policy(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    return {"anyOf": [*_parts("policies", handler), *_parts("models", handler), *_nothing(field)]}
+
+
+def _writer(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    return {"anyOf": [*_parts("writers", handler), *_parts("models", handler), *_nothing(field)]}
+
+
+def _parts(group: str, handler: GetJsonSchemaHandler) -> list[JsonSchemaValue]:
+    """Offer every part of a group with its own options, and a model with its service."""
+    choices: list[JsonSchemaValue] = []
+    for name, kind in _settings(group).items():
+        fields = {"name": {"const": name, "default": name, "type": "string", "title": "name"}}
+        fields["options"] = _whole(kind, handler) | {"title": "options"}
+        if group == "models":
+            fields["service"] = _whole(plugins.load(group, name).service_type, handler) | {"title": "service"}
+        choices.append({"title": name} | _object(fields, "name"))
+    return choices
+
+
+def _solvers(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    kinds = {name: kind for name, kind in _settings("solvers").items() if kind.model_fields}
+    entries = _object({name: _whole(kind, handler) | {"title": name} for name, kind in kinds.items()})
+    nothing = _nothing(field)
+    return {"anyOf": [entries | {"title": "solvers"}, *nothing]} if nothing else entries
+
+
+def _nothing(field: JsonSchemaValue) -> list[JsonSchemaValue]:
+    """Return the choice to leave a field out, where there is one."""
+    return [each for each in field.get("anyOf", ()) if each.get("type") == "null"]
+
+
+def _object(fields: dict[str, Any], *required: str) -> JsonSchemaValue:
+    """Return an object that has no other fields."""
+    return {"type": "object", "properties": fields, "required": list(required), "additionalProperties": False}
+
+
+def _whole(kind: type[BaseModel], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    """Return the schema of a plugin's settings; what others share with it is referred to."""
+    return dict(handler.resolve_ref_schema(handler(kind.__pydantic_core_schema__)))
+
+
+def _settings(group: str) -> dict[str, type[BaseModel]]:
+    """Return the settings of every plugin of a group that can be loaded; `pivot doctor` tells of the others."""
+    kinds: dict[str, type[BaseModel]] = {}
+    for name in plugins.names(group):
+        try:
+            kinds[name] = plugins.load(group, name).config_type
+        except PluginError:
+            kinds.pop(name, None)  # a broken package of somebody's takes no form with it
+    return kinds

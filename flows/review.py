@@ -1,0 +1,87 @@
+"""The weekly look at what the nights left: every new store is proved again, and its statistics stand in one table."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..datasets.proof.verify import verify_store
+from ..datasets.store import MANIFEST, RUN, Store
+from ..errors import PivotError, StoreError
+from ..insight.probe.proof import probe_problems
+from ..insight.stats import SUMMARY
+from ..storage import Address, open_storage, parse_address
+from .artifacts import Row, query_rows
+from .engines.local import worker_pool
+from .pipeline import result_of
+from .watch import Watch
+
+SHOWN = ("group_rates", "modes", "reject_kinds")
+"""Tables of ``pivot stats`` that are shown of all stores together."""
+
+
+def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> dict[str, Any]:
+    """Prove the newest stores below ``folder`` and show what is in them.
+
+    Args:
+        folder: holds stores, or folders of stores.
+        newest: how many of each such folder, the last ones by name.
+        watch: is told how far the work has come, and shows the tables.
+        workers: worker processes.
+
+    Raises:
+        StoreError: there is no store, or one has problems; the tables then name all of them.
+    """
+    rows: list[Row] = []
+    problems: list[str] = []
+    stores = [root for series in _series(folder) for root in series[-newest:]]
+    if not stores:
+        raise StoreError(f"{folder} holds no store, nor does a folder in it; name the folder of a build's `out`")
+    for root in stores:
+        more, wrong = _proved(root, watch, workers)
+        rows += more
+        problems += wrong
+    watch.artifacts.table("stores", rows, f"The newest stores below {folder}, proved again")
+    with watch.artifacts.unharmed("statistics"):
+        for summary in (each for each in SUMMARY if each.view in SHOWN):
+            table: list[Row] = []
+            for root in {row["store"]: None for row in rows if row["state"] == "proved"}:
+                table += [{"store": root, **row} for row in query_rows(parse_address(root), summary.shown)]
+            watch.artifacts.table(summary.view.replace("_", "-"), table, f"{summary.title}, below {folder}")
+    if problems:
+        raise StoreError(f"{len(problems)} problems found in stores below {folder}, the first: {problems[0]}")
+    return {"folder": str(folder), "stores": [str(root) for root in stores]}
+
+
+def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
+    """Verify one store; return a row for each of its environments, and its problems."""
+    if open_storage(root).stat(MANIFEST) is None:
+        return [{"store": str(root), "state": "not finished"}], []  # a run is at work on it, or will go on with it
+    try:
+        store = Store.open(root)
+        with worker_pool(workers, list(store.config.environments)) as pool:
+            problems = verify_store(root, watch, pool.stream).problems
+        problems += probe_problems(store)
+        result = result_of(store)
+    except PivotError as error:
+        return [{"store": str(root), "state": str(error)}], [str(error)]
+    for problem in problems:
+        watch.log.error("%s: %s", root, problem)
+    state = f"{len(problems)} problems" if problems else "proved"
+    counts = {} if result is None else result.environments
+    names = list(store.config.environments)
+    rows = [{"store": str(root), "state": state, "environment": name, **counts.get(name, {})} for name in names]
+    return rows, problems
+
+
+def _series(folder: Address) -> Iterator[list[Address]]:
+    """Yield the stores of a folder, and those of every folder in it, sorted."""
+    storage = open_storage(folder)
+    folders = [folder / name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None]
+    yield [each for each in folders if _is_store(each)]
+    for each in folders:
+        if not _is_store(each):
+            names = open_storage(each).entries()
+            yield [each / name for name in names if not name.startswith(".") and _is_store(each / name)]
+
+
+def _is_store(root: Address) -> bool:
+    return open_storage(root).stat(RUN) is not None

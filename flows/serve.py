@@ -1,0 +1,199 @@
+"""A Prefect server and a worker on this machine, with the deployments of a file, until somebody ends them.
+
+Both are children in sessions of their own, so that Ctrl-C is for this process alone: it ends first the worker with the
+flow runs that it has started, then the server. A flow run that is ended so goes on with the next run of its store. They
+end by themselves when this process is killed.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..processes import Child
+from ..storage import open_storage
+from .engines.server import FlowServer
+
+POOL = "pivot"
+"""The work pool of ``prefect.yaml``."""
+LOOPBACK = "127.0.0.1"
+DEPLOY_SECONDS = 180.0
+"""Longest time that deploying a file may take; ten seconds on an idle machine."""
+_LEAVE_SECONDS = 5.0
+"""How long the worker may take to say goodbye."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What runs."""
+
+    address: str
+    """Of the pages."""
+    server: Child
+    worker: Child
+
+    def wait(self) -> None:
+        """Return never, but by an error or Ctrl-C.
+
+        Raises:
+            ConfigError: one of the two has ended.
+        """
+        while True:
+            for child, name in ((self.server, "server"), (self.worker, "worker")):
+                if child.status(1.0) is not None:
+                    raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
+
+
+@contextlib.contextmanager
+def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
+    """Run server and worker with the deployments of ``file``; flows start in the folder that holds it.
+
+    Args:
+        file: a ``prefect.yaml``.
+        port: of the server, on loopback.
+        slots: of the limit on model servers, where there is none yet.
+
+    Raises:
+        ConfigError: the port is taken, the server does not start, or Prefect refuses the file.
+    """
+    url = f"http://{LOOPBACK}:{port}/api"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another one with --port"
+            ) from error
+    # Settings of a library's server would send runs there; its log level is that of a person who looks on.
+    os.environ["PREFECT_API_URL"] = url
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
+    folder = file.resolve().parent
+    server = _prefect("server", folder, "server", "start", "--host", LOOPBACK, "--port", str(port))
+    worker: Child | None = None
+    try:
+        FlowServer(url, server).wait()
+        _deploy(file.resolve(), slots)
+        worker = _prefect("worker", folder, "worker", "start", "--pool", POOL, "--type", "process")
+        yield Serving(url.removesuffix("/api"), server, worker)
+    finally:
+        with _undisturbed():
+            if worker is not None:
+                _end(worker)
+            server.end()
+
+
+def _prefect(name: str, folder: Path, *arguments: str) -> Child:
+    command = [sys.executable, "-P", "-m", __name__, *arguments]
+    env = os.environ | {"PREFECT_LOGGING_LEVEL": "INFO"}
+    return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=folder, env=env)
+
+
+def _deploy(file: Path, slots: int) -> None:
+    """Make work pool and limit where they are not there, and deploy every deployment of the file."""
+    command = [sys.executable, "-P", "-m", __name__, "deploy", str(file), str(slots)]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=file.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEPLOY_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{file} was not deployed within {DEPLOY_SECONDS:.0f} s; try again") from None
+    if done.returncode:
+        said = " ".join((done.stdout + done.stderr).split())[-600:]
+        raise ConfigError(f"Prefect does not take {file}: {said or 'it left no message'}")
+
+
+def _end(worker: Child) -> None:
+    """End a worker and the flow runs that it started, some of which have sessions of their own."""
+    runs = _descendants(worker.pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker.pid, signal.SIGINT)
+    worker.status(_LEAVE_SECONDS)
+    worker.end()
+    for pid in runs:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that ``pid`` has started, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # none where there is no such folder
+        with contextlib.suppress(OSError), Path(f"/proc/{name}/stat").open() as status:
+            parent = status.read().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(name))
+    below = [pid]
+    for each in below:
+        below += children.get(each, [])
+    return below[1:]
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let a second Ctrl-C of the impatient leave no process behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# The children's side
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _make_room(slots: int) -> None:
+    """Make the work pool and the limit on model servers; what is there stays as it is."""
+    from prefect import get_client  # noqa: PLC0415 - takes seconds, and only this process needs it
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: PLC0415
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: PLC0415
+
+    from .limits import MODEL_SERVER  # noqa: PLC0415
+
+    with get_client(sync_client=True) as client:
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
+        try:
+            client.read_global_concurrency_limit_by_name(MODEL_SERVER)
+        except ObjectNotFound:
+            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=MODEL_SERVER, limit=slots))
+
+
+def _run_prefect(arguments: list[str]) -> None:
+    """Run Prefect's command line, which ends the process that it runs in."""
+    from prefect.cli import app  # noqa: PLC0415
+
+    sys.argv = ["prefect", "--no-prompt", *arguments]
+    app()
+
+
+def _main(what: str, *arguments: str) -> None:
+    if what == "deploy":
+        file, slots = arguments
+        _make_room(int(slots))
+        _run_prefect(["deploy", "--all", "--prefect-file", file])
+    else:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        _run_prefect([what, *arguments])
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

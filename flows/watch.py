@@ -1,0 +1,110 @@
+"""How a flow run tells what it does while it does it: its log, bars on Prefect's pages, and metrics.
+
+A line a shard with its seconds and bytes, a line every 5 % or minute, a bar for every stage that takes long, and a file
+for Prometheus where the operator wants one. All of it hears of the work as any other :class:`.Reporter` does.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from prefect import get_run_logger
+from prefect.runtime import deployment, flow_run
+
+from ..datasets.progress import STAGE_NAMES, Lines, Reporter, Silent
+from ..errors import StoreError
+from .artifacts import Artifacts, Log
+from .engines.server import is_private
+from .metrics import RunMetrics, StageTotals
+
+LONG, OFTEN = 3.0, 5.0
+"""Seconds of a stage before it gets a bar, and between two changes of the bar: each asks the server, 10 ms."""
+
+
+class Watch(Lines):
+    """Reports of one flow run."""
+
+    def __init__(
+        self,
+        log: Log,
+        artifacts: Artifacts,
+        metrics: RunMetrics,
+        beside: Reporter | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Write lines to ``log`` and bars through ``artifacts``, and tell ``beside`` everything, too."""
+        super().__init__(lambda line: log.info("%s", line), STAGE_NAMES, clock)
+        self.log, self.artifacts, self.metrics = log, artifacts, metrics
+        self._beside = beside or Silent()
+        self._bar: UUID | None = None
+        self._moved = 0.0
+
+    def start(self, stage: str, total: int) -> None:
+        """Begin a stage."""
+        self._beside.start(stage, total)
+        self._bar, self._moved = None, 0.0
+        super().start(stage, total)
+
+    def advance(self, stage: str, amount: int) -> None:
+        """Count."""
+        self._beside.advance(stage, amount)
+        super().advance(stage, amount)
+
+    def finish(self, stage: str) -> None:
+        """End a stage: fill its bar, and let Prometheus know."""
+        self._beside.finish(stage)
+        super().finish(stage)
+        if self._bar is not None:
+            self._move(stage, 100.0, "over")
+        self.write_metrics()
+
+    def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
+        """Write a line for a shard, and add it up."""
+        totals = self.metrics.stages.setdefault(stage, StageTotals())
+        totals.size += size
+        if reused:
+            totals.reused += 1
+            self.log.info("%s %s: was there, %d bytes", stage, shard, size)
+            return
+        totals.made += 1
+        totals.seconds += seconds
+        self.log.info("%s %s: %.2f s, %d bytes", stage, shard, seconds, size)
+
+    def tick(self) -> None:
+        """Once a second, in a thread of its own: say that a long stage is at work, and move its bar."""
+        super().tick()
+        with self._lock:
+            stage, total, done, now = self._stage, self._total, self._done, self._clock()
+            due = stage and now - self._began >= LONG and now - self._moved >= OFTEN
+        if due:
+            self._moved = now
+            self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
+
+    def write_metrics(self) -> None:
+        """Write what is known for Prometheus; a folder that cannot be written ends no run."""
+        try:
+            self.metrics.write()
+        except StoreError as error:
+            self.log.warning("%s", error)
+
+    def _move(self, stage: str, percent: float, done: str) -> None:
+        text = f"{STAGE_NAMES.get(stage, stage)}: {done}"
+        self._bar = self.artifacts.progress(stage, percent, text, self._bar)
+
+
+@contextlib.contextmanager
+def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
+    """Watch the flow run that this is called in; ``name`` is what it works on, for runs of no deployment."""
+    log = get_run_logger()
+    name = deployment.name or name
+    # Nobody ever sees the pages of a server that ends with the run.
+    artifacts = Artifacts(log, None if is_private() else flow_run.id, name)
+    watch = Watch(log, artifacts, RunMetrics(name, time.time()), beside)
+    try:
+        with watch:
+            yield watch
+        watch.metrics.succeeded = True
+    finally:
+        watch.metrics.finished = time.time()
+        watch.write_metrics()

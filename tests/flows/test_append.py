@@ -1,0 +1,193 @@
+"""Stores that grow by parts: every reader sees all finished ones, none twice, and a kill leaves what was there."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.config import make_config
+from pivot.datasets.parts import load_store, members_of
+from pivot.datasets.parts_card import part_problems
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.run import Run
+from pivot.datasets.split import SIDES, TRAIN, side_by_hash
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
+from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.errors import StoreError
+from pivot.flows.append import reserve_part, take_up_parts
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.flow_runs import config_of, files_of, fingerprint
+
+import datasets
+
+BASE = config_of({"sokoban": 3, "frozenlake": 3})
+
+
+def append(root: Path, config: dict[str, Any]) -> int | None:
+    """Append a part as the command does; return its number, or None when there was nothing to add."""
+    part = reserve_part(root, make_config(config))
+    if part is None:
+        take_up_parts(root)
+        return None
+    pivot.build(part.config, part.root)
+    take_up_parts(root, [part.number])
+    return part.number
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with more levels of one environment, and another seed of both. Copy it before changing anything."""
+    root = tmp_path_factory.mktemp("grown") / "store"
+    pivot.build(BASE, root)
+    assert append(root, config_of({"sokoban": 5})) == 1
+    assert append(root, config_of({"sokoban": 2, "frozenlake": 4}, seed=9)) == 2
+    return root
+
+
+@pytest.fixture
+def store(grown: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(grown, tmp_path / "store"))
+
+
+def test_what_is_there_is_left_out(grown: Path) -> None:
+    parts = [*members_of(Store.open(grown)).values()]
+    assert [part.config.part for part in parts] == [0, 1, 2]
+    assert parts[1].config.environments["sokoban"].drawn == (3, 4)
+    assert append(grown, BASE) is None
+    assert append(grown, config_of({"sokoban": 5, "frozenlake": 2})) is None
+    ids = load_store(grown).episodes.collect()["episode_id"]
+    assert len(ids) == (6 + 2 + 6) * 4
+    assert ids.n_unique() == len(ids)
+
+
+def test_the_levels_of_a_part_are_those_of_one_run(grown: Path, tmp_path: Path) -> None:
+    """Two runs of 3 and 5 levels hold what one run of 5 does."""
+    pivot.build(config_of({"sokoban": 5}), tmp_path / "whole")
+    whole = load_store(tmp_path / "whole").labels.collect()
+    parts = load_store(grown).labels.collect()
+    kept = parts.filter(parts["episode_id"].is_in(whole["episode_id"].implode()))
+    assert kept.sort("episode_id").equals(whole.sort("episode_id"))
+
+
+def test_every_reader_sees_all_parts(grown: Path, tmp_path: Path) -> None:
+    frames = load_store(grown)
+    episodes, labels = frames.episodes.collect().height, frames.labels.collect().height
+    assert query(grown, "SELECT count(*) FROM episodes")[1] == [(episodes,)]
+    assert query(grown, "SELECT sum(failures)::INT FROM modes")[1] == [(labels,)]
+    with duckdb.connect(str(grown / "pivot.duckdb"), read_only=True) as connection:
+        connection.execute(f"SET file_search_path = '{grown}'")
+        assert connection.execute("SELECT count(*) FROM labels").fetchall() == [(labels,)]
+    report = verify_store(grown, Silent())
+    assert report.problems == []
+    assert report.checked["episodes"] == episodes
+    last = frames.episodes.collect()["episode_id"][-1]
+    assert last[:30] in run("peek", grown, last)
+    loaded = datasets.load_dataset(str(grown), "all", cache_dir=str(tmp_path / "cache"))
+    rows = {episode for side in loaded.values() for episode in side.data["episode_id"].to_pylist()}
+    assert rows == set(frames.labels.filter("accepted").collect()["episode_id"])
+    whole = datasets.load_dataset(str(grown), "sokoban_episodes", cache_dir=str(tmp_path / "cache"))
+    assert sum(side.num_rows for side in whole.values()) == (5 + 2) * 4
+
+
+def test_no_level_is_on_both_sides(grown: Path) -> None:
+    sides: dict[str, set[str]] = {}
+    for name, side in itertools.product(files_of(grown), SIDES):
+        if f"_episodes/{side}-" in name and "frozenlake" in name:
+            episodes = pq.read_table(grown / name, columns=["episode_id"])["episode_id"].to_pylist()
+            states = load_store(grown).episodes.collect().rows_by_key("episode_id", named=True, unique=True)
+            for episode in episodes:
+                level = FrozenLakeEnv.canonical_state(states[episode]["initial_state"])
+                sides.setdefault(level, set()).add(side)
+    assert len(sides) >= 6
+    assert all(len(each) == 1 for each in sides.values())
+
+
+def test_a_level_on_the_other_side_is_no_part_of_a_later_one(tmp_path: Path) -> None:
+    """All three are on one side by their hashes, so the first part has moved one; the later one must not undo that."""
+    root, lakes = tmp_path / "store", config_of({"frozenlake": 3})
+    lakes["seed"] = next(seed for seed in itertools.count() if _sides_of_levels(lakes, seed) == {TRAIN})
+    pivot.build(lakes, root)
+    assert len([*(root / "dataset" / "frozenlake").glob("validation-*.parquet")]) == 1
+    policy = {"name": "scripted", "options": {"habits": {"frozenlake": {"skill": 0.5}}}}
+    part = reserve_part(root, make_config(lakes | {"policy": policy}))
+    assert part is not None
+    assert part.left_out == {"frozenlake": 1}
+
+
+def _sides_of_levels(config: dict[str, Any], seed: int) -> set[str]:
+    levels = Run(make_config(config)).env("frozenlake").plan(seed)
+    return {side_by_hash(FrozenLakeEnv.canonical_state(each.initial_state), 0.1) for each in levels}
+
+
+def test_a_part_in_the_making_is_seen_by_nobody_and_gone_on_with(store: Path) -> None:
+    before = load_store(store).episodes.collect()
+    config = make_config(config_of({"sokoban": 8}))
+    part = reserve_part(store, config)
+    assert part is not None and part.number == 3
+    pivot.build(part.config, part.root)  # and killed before it is taken up
+    assert load_store(store).episodes.collect().equals(before)
+    assert verify_store(store, Silent()).problems == []
+    again = reserve_part(store, config)
+    assert again is not None and again.number == 3
+    assert pivot.build(again.config, again.root).already_complete
+    take_up_parts(store, [3])
+    assert load_store(store).episodes.collect().height == before.height + 3 * 4
+
+
+def test_two_parts_that_were_made_at_once_do_not_hold_the_same(store: Path) -> None:
+    one, other = (reserve_part(store, make_config(config_of({"sokoban": tasks}))) for tasks in (6, 7))
+    assert one is not None and other is not None and (one.number, other.number) == (3, 4)
+    for part in (one, other):
+        pivot.build(part.config, part.root)
+    take_up_parts(store, [3])
+    with pytest.raises(StoreError, match="holds 1 groups of sokoban that another part has taken up meanwhile"):
+        take_up_parts(store, [4])
+    assert load_store(store).episodes.collect()["episode_id"].is_unique().all()
+
+
+def test_what_does_not_fit_is_refused(store: Path) -> None:
+    before = fingerprint(store)
+    with pytest.raises(StoreError, match="dataset whose log is 'full'; a part that differs"):
+        append(store, config_of({"sokoban": 9}, log="actions"))
+    with pytest.raises(StoreError, match="has later parts, so it grows by parts alone; give --append"):
+        pivot.build(config_of({"sokoban": 9, "frozenlake": 3}), store)
+    assert "does not exist" in str(error_of("build", "sokoban", "--out", store.parent / "none", "--append"))
+    assert fingerprint(store) == before
+
+
+@pytest.mark.parametrize("lie", ["manifest", "listed", "card", "removed"])
+def test_a_changed_part_is_found(store: Path, lie: str) -> None:
+    manifest = store / "parts/0002/manifest.json"
+    if lie == "manifest":
+        manifest.write_text(manifest.read_text() + "\n")
+    elif lie == "listed":
+        listed = json.loads((store / "parts.json").read_text())
+        listed["parts"]["0002"]["sha256"] = "0" * 64
+        (store / "parts.json").write_text(json.dumps(listed))
+    elif lie == "card":
+        (store / "README.md").write_text((store / "README.md").read_text().replace("sokoban", "frozenlake", 1))
+    else:
+        shutil.rmtree(store / "parts/0002")
+        with pytest.raises(StoreError, match=r"parts/0002 does not exist"):
+            load_store(store)
+        return
+    problems = part_problems(Store.open(store))
+    assert len(problems) == 1
+    assert ("README.md: it is not the card" if lie == "card" else "parts/0002/manifest.json: it is not") in problems[0]
+    take_up_parts(store)
+    assert part_problems(Store.open(store)) == []
+
+
+def test_a_relabelled_part_is_taken_up_again(store: Path) -> None:
+    run("relabel", store / "parts/0001", "--workers", "1")
+    assert any("parts/0001/manifest.json: it is not" in each for each in verify_store(store, Silent()).problems)
+    assert "holds all of it already, in 3 parts" in run("build", "--out", store, "--append")
+    assert verify_store(store, Silent()).problems == []
+    assert set(load_store(store).labels.collect()["label_version"]) == {"1", "2"}

@@ -1,0 +1,433 @@
+"""Everything in prefect.yaml, from the file to finished stores: a server and a worker, as an operator starts them."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pivot
+import psutil
+import pytest
+import yaml
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import Store
+from pivot.flows.deployments import ON_FAILURE
+from pivot.flows.engines.prefect import NOTE
+from pivot.flows.limits import MODEL_SERVER
+from pivot.flows.metrics import FOLDER
+from pivot.identity import derive_seed
+from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import pivot as command
+from pivot.tests.models.chat_server import MODEL, ChatServer, walker
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+WIDE = {"environments": {"sokoban": {"tasks": 30}}, "tasks_per_shard": 3}
+"""Long enough to be killed in the middle."""
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "nightly-frozenlake": {
+        "config": {"environments": {"frozenlake": {"tasks": 2}}, "rollouts": 4},
+        "out": "nights/frozenlake/{date}",
+        "workers": 1,
+        "verify": True,
+        "report": True,
+    },
+    "build": {"config": {"environments": {"frozenlake": {"tasks": 1}}, "rollouts": 2}, "out": "made", "workers": 1},
+}
+
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
+
+
+class Served:
+    """`pivot deploy --serve` with the deployments of the shipped file, made small."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/api"
+        self.folder = folder
+        told = folder / "tell"
+        told.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/told\n')
+        told.chmod(0o700)
+        self.env = clean_environment() | {
+            "PREFECT_HOME": str(home),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
+            "XDG_CACHE_HOME": str(home.parents[1]),
+            FOLDER: str(folder / "metrics"),
+            ON_FAILURE: str(told),
+        }
+        (folder / "metrics").mkdir()
+        deployments = [self._made_small(each) for each in SHIPPED["deployments"]]
+        file = folder / "prefect.yaml"
+        file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
+        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(file)]
+        self.process = subprocess.Popen(
+            [*CLI, *serve], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.env["PREFECT_API_URL"] = self.url
+
+    @staticmethod
+    def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
+        return deployment | {"parameters": PARAMETERS.get(deployment["name"], deployment["parameters"])}
+
+    def wait(self) -> None:
+        """Return when everything is deployed."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert f"http://127.0.0.1:{self.port}/deployments until Ctrl-C" in line, self.process.communicate()
+
+    def get(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """Ask the server's API; with a body, post it. While its database is busy it says 503, and is asked again."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
+        request.add_header("Content-Type", "application/json")
+        for pause in (0.2, 1.0, 5.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    text = response.read()
+                    return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or pause is None:
+                    raise AssertionError(error.read().decode()) from error
+                time.sleep(pause)
+        return None
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        """What the server knows of a deployment."""
+        (deployment,) = self.get("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        return deployment
+
+    def start(self, name: str, **parameters: Any) -> str:
+        """Trigger a run of a deployment, as the button of its page does; return its id."""
+        body = {"state": {"type": "SCHEDULED"}, "parameters": self.deployment(name)["parameters"] | parameters}
+        return self.get(f"deployments/{self.deployment(name)['id']}/create_flow_run", body)["id"]
+
+    def until(self, run: str, *states: str) -> dict[str, Any]:
+        """Return a flow run as soon as it is in one of the states, by default at its end."""
+        deadline = time.monotonic() + 180
+        read = self.get(f"flow_runs/{run}")
+        while read["state_type"] not in (states or FINAL):
+            assert time.monotonic() < deadline, f"{read['state']}\n{self.log(run)}"
+            time.sleep(0.3)
+            read = self.get(f"flow_runs/{run}")
+        return read
+
+    def completed(self, run: str) -> dict[str, Any]:
+        """Return a flow run that has to complete."""
+        read = self.until(run)
+        assert read["state_type"] == "COMPLETED", f"{read['state']}\n{self.log(run)}"
+        return read
+
+    def log(self, run: str) -> str:
+        """Return the log of a flow run."""
+        lines = self.get("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"})
+        return "\n".join(line["message"] for line in lines)
+
+    def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
+        """Return the artifacts of a flow run by key."""
+        shown = self.get("artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {each["key"]: each for each in shown}
+
+
+@pytest.fixture(scope="module")
+def served(prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Server and worker, with everything deployed."""
+    served = Served(prefect_home, tmp_path_factory.mktemp("operator"))
+    try:
+        served.wait()
+        yield served
+    finally:
+        served.process.send_signal(signal.SIGINT)
+        served.process.communicate(timeout=60)
+
+
+def test_everything_in_the_file_is_deployed(served: Served) -> None:
+    deployed = {each["name"]: each for each in served.get("deployments/filter", {})}
+    assert deployed.keys() == {each["name"] for each in SHIPPED["deployments"]}
+    for name, each in deployed.items():
+        assert (each["work_pool_name"], each["enforce_parameter_schema"]) == ("pivot", True)
+        assert "pivot" in each["tags"]
+        (shipped,) = (other for other in SHIPPED["deployments"] if other["name"] == name)
+        crons = [schedule["cron"] for schedule in shipped.get("schedules", ())]
+        assert [schedule["schedule"]["cron"] for schedule in each["schedules"] if schedule["active"]] == crons
+        assert bool(crons) == name.startswith(("nightly", "weekly"))
+        limit = each["global_concurrency_limit"]
+        assert (limit is not None and limit["limit"] == 1) == bool(each["schedules"])
+    assert served.get("work_pools/pivot")["type"] == "process"
+    assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["limit"] == 256
+
+
+def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
+    deployment = served.deployment("nightly-frozenlake")
+    (schedule,) = deployment["schedules"]
+    soon = {"interval": 10, "anchor_date": "2026-01-01T00:00:00Z"}  # in place of tonight
+    served.get(f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"schedule": soon}, "PATCH")
+    begun = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
+    begun["flow_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", *FINAL]}}}
+    _when(lambda: bool(served.get("flow_runs/filter", begun)))
+    served.get(f"deployments/{deployment['id']}", {"paused": True}, "PATCH")  # one is enough
+    (first,) = served.get("flow_runs/filter", begun)
+    assert first["auto_scheduled"]
+    run = served.completed(first["id"])
+    date = run["expected_start_time"][:10]
+    root = served.folder / "nights" / "frozenlake" / date
+    assert run["name"] == f"build frozenlake in nights/frozenlake/{date}"
+    assert Store.open(root).config.seed == derive_seed("nightly", date) % 2**32
+    assert_whole(root)
+    assert verify_store(root, Silent()).problems == []
+    assert (root.with_name(f"{date}-report") / "index.html").exists()
+
+    shown = served.artifacts(run["id"])
+    kinds = {key.removesuffix("-nightly-frozenlake"): each["type"] for key, each in shown.items()}
+    tables = dict.fromkeys(("pivot-counts", "pivot-modes", "pivot-rejects"), "table")
+    assert kinds == tables | dict.fromkeys(("pivot-failure", "pivot-dataset", "pivot-report"), "markdown")
+    (counts,) = json.loads(shown["pivot-counts-nightly-frozenlake"]["data"])
+    assert (counts["environment"], counts["episodes"]) == ("frozenlake", 8)
+    modes = json.loads(shown["pivot-modes-nightly-frozenlake"]["data"])
+    assert sum(row["failures"] for row in modes) == counts["failed"] > 0
+    picture = shown["pivot-failure-nightly-frozenlake"]["data"]
+    assert picture.startswith("![frozenlake: ") and "](data:image/png;base64," in picture
+    assert len(picture) < 100_000
+    assert f"]({(root / 'dataset').as_uri()})" in shown["pivot-dataset-nightly-frozenlake"]["data"]
+
+    log = served.log(run["id"])
+    for stage in ("rollout", "label", "export"):
+        assert re.search(rf"^{stage} frozenlake/00000: \d+\.\d\d s, \d+ bytes$", log, re.MULTILINE), log
+    text = (served.folder / "metrics" / "pivot-nightly-frozenlake.prom").read_text()
+    samples = {(each.name, *sorted(each.labels.items())): each.value for each in _samples(text)}
+    at = ("deployment", "nightly-frozenlake")
+    assert samples["pivot_run_succeeded", at] == 1
+    assert samples["pivot_stage_shards_made", at, ("stage", "rollout")] == 1
+    assert samples["pivot_store_count", at, ("environment", "frozenlake"), ("what", "episodes")] == 8
+
+
+def _samples(text: str) -> list[Any]:
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def test_a_killed_run_is_finished_by_the_next_one(served: Served, tmp_path: Path) -> None:
+    root = served.folder / "killed"
+    run = served.start("build", config=WIDE, out="killed", workers=2)
+    _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
+    writer = int((root / ".lock").read_text())
+    group = [psutil.Process(writer), *psutil.Process(writer).children(recursive=True)]
+    for process in group:
+        process.kill()
+    assert not (root / "manifest.json").exists()
+    assert served.until(run)["state_type"] == "CRASHED"
+    _when((served.folder / "told").exists)  # the worker starts the hook
+    assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
+    again = served.completed(served.start("build", config=WIDE, out="killed", workers=1))
+    assert again["name"] == "build sokoban in killed"
+    assert "was there" in served.log(again["id"])
+    assert_whole(root)
+    pivot.build(WIDE, tmp_path / "undisturbed", workers=2)
+    assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
+
+
+def test_a_triggered_run_completes_with_its_artifacts(served: Served) -> None:
+    run = served.completed(served.start("build"))
+    (counts,) = json.loads(served.artifacts(run["id"])["pivot-counts-build"]["data"])
+    assert (counts["environment"], counts["episodes"]) == ("frozenlake", 2)
+
+
+ASKING = """
+import json, sys
+from pivot.flows.deployments import build_dataset
+
+for out, config in json.loads(sys.argv[1]).items():
+    build_dataset.with_options(retries=0)(config, out, workers=1)
+"""
+
+
+def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served, tmp_path: Path) -> None:
+    with ChatServer(_walker, latency=0.1, slots=64) as server:
+        name = f"{MODEL_SERVER}:{server.url.split('/')[2]}"
+        served.get("v2/concurrency_limits/", {"name": name, "limit": 6})
+
+        def started(folder: str, top_k: int, slots: int) -> subprocess.Popen[str]:
+            policy = {
+                "name": "openai",
+                "options": {"model": MODEL, "logprobs": False, "top_k": top_k},
+                "service": {"base_url": server.url, "cache": "", "max_concurrency": slots},
+            }
+            config = {"environments": {"frozenlake": {"tasks": 4}}, "policy": policy}
+            asked = json.dumps({str(tmp_path / folder): config})
+            return subprocess.Popen(
+                [sys.executable, "-c", ASKING, asked], env=served.env, stderr=subprocess.PIPE, text=True
+            )
+
+        runs = [started("one", 1, 4), started("two", 2, 4), started("too much", 3, 7)]
+        told = [run.communicate(timeout=200)[1] for run in runs]
+        assert [run.returncode for run in runs] == [0, 0, 1], told
+        assert f"max_concurrency is 7 for the model server {name.partition(':')[2]}, expected at most the 6" in told[2]
+        asked = [body["top_k"] for body in server.log.bodies if "top_k" in body]
+        first = asked[0]
+        assert set(asked) == {1, 2}
+        assert first not in asked[asked.index(3 - first) :]  # one after the other, though both were started at once
+        assert server.log.most_in_flight <= 4
+        assert all(f"holding 4 slots of the limit {name}" in each for each in told[:2])
+        assert served.get(f"v2/concurrency_limits/{name}")["active_slots"] == 0
+
+
+def _walker(body: dict[str, Any]) -> dict[str, Any]:
+    return walker(body) | {"logprobs": None, "token_ids": None}
+
+
+def _when(happened: Callable[[], bool], pause: float = 0.3) -> None:
+    """Wait for what happens a moment later."""
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(pause)
+
+
+def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> None:
+    builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
+    before = {run["id"] for run in served.get("flow_runs/filter", builds)}
+    arguments = [
+        "build",
+        "frozenlake",
+        "--tasks",
+        "1",
+        "--rollouts",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        tmp_path / "store",
+    ]
+    done = command(*arguments, env={"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    runs = [run for run in served.get("flow_runs/filter", builds) if run["id"] not in before]
+    assert [run["state"]["type"] for run in runs] == ["COMPLETED"]
+    tasks: list[dict[str, Any]] = []
+    for _ in range(100):  # task runs reach the server's database a moment later
+        tasks = served.get("task_runs/filter", {"flow_runs": {"id": {"any_": [runs[0]["id"]]}}})
+        if len(tasks) == 3 and all(task["state_type"] == "COMPLETED" for task in tasks):
+            break
+        time.sleep(0.1)
+    assert sorted(task["name"] for task in tasks) == [
+        f"{stage} frozenlake/00000" for stage in ("export", "label", "rollout")
+    ]
+    of_this_run = {"key": {"any_": ["pivot-counts-frozenlake"]}, "flow_run_id": {"any_": [runs[0]["id"]]}}
+    (artifact,) = served.get("artifacts/filter", {"artifacts": of_this_run})
+    (row,) = json.loads(artifact["data"])
+    assert (row["environment"], row["episodes"]) == ("frozenlake", 2)
+
+
+def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [*CLI, *map(str, arguments)], env=clean_environment() | env, stderr=subprocess.PIPE, start_new_session=True
+    ) as run:
+        while not list((root / ".receipts").rglob("*.json")):
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.005)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(served: Served, tmp_path: Path) -> None:
+    root, env = tmp_path / "store", {"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
+    build = ["build", "sokoban", "--tasks", "40", "--shard-size", "4", "--workers", "1", "--out", root]
+    _kill_in_the_middle(build, root, env)
+    killed = json.loads((root / NOTE).read_text())["flow_run"]
+    assert served.get(f"flow_runs/{killed}")["state"]["type"] == "RUNNING"  # nobody has told the server
+    done = command(*build, env=env)
+    assert done.returncode == 0, done.stderr
+    assert not (root / NOTE).exists()
+    state = served.get(f"flow_runs/{killed}")["state"]
+    assert (state["type"], state["message"][:23]) == ("CRASHED", "its process was killed;")
+    of_both = {"flow_runs": {"name": {"any_": [f"build sokoban in {root}"]}}}
+    tasks: list[dict[str, Any]] = []
+    for _ in range(100):  # states of task runs reach the server's database a moment later
+        tasks = served.get("task_runs/filter", of_both)
+        if {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}:
+            break
+        time.sleep(0.1)
+    assert {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}
+    assert sorted(run["state_type"] for run in served.get("flow_runs/filter", of_both)) == ["COMPLETED", "CRASHED"]
+
+
+FLOWS = """
+import json, sys, threading
+from pivot.flows.engines import local
+from pivot.flows.engines.server import quiet_prefect, start_server
+
+quiet_prefect()
+start_server().wait()
+submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
+
+def counted(pool, call, *arguments):
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    done = submit(pool, call, *arguments)
+    with lock:
+        at_work -= 1
+    return done
+
+local.InProcess.submit = counted
+
+from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+config, root = json.loads(sys.argv[1]), sys.argv[2]
+result = build_dataset(config, root, workers=1)
+build_dataset(config, root + "/../plain", workers=1)
+relabel_dataset(root, {"log": "actions"}, workers=1)
+probe_dataset(root, {"arms": ["no_hint"]}, workers=1)
+weekly_review(root + "/..", workers=1)
+print(json.dumps([most, result["shards"], result["environments"]]))
+"""
+
+
+def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
+    """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
+    config = config_of({"frozenlake": 4}, rollouts=4)
+    program = [sys.executable, "-c", FLOWS, json.dumps(config), str(tmp_path / "flow")]
+    run = subprocess.run(program, env=served.env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    most, shards, environments = json.loads(run.stdout)
+    assert (most, shards) == (1, 4)  # one worker: a shard at a time
+    assert environments["frozenlake"]["rejected"] == 0
+    pivot.build(config, tmp_path / "same")
+    assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
+    assert Store.open(tmp_path / "flow").config.log == "actions"
+    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", {})}
+    relabelled = served.artifacts(flow_runs["relabel"])
+    assert {"pivot-counts-frozenlake", "pivot-failure-frozenlake"} <= relabelled.keys()
+    (arm,) = json.loads(served.artifacts(flow_runs["probe"])["pivot-arms-frozenlake"]["data"])
+    assert (arm["env"], arm["arm"]) == ("frozenlake", "no_hint")
+    reviewed = served.artifacts(flow_runs["review"]).values()
+    rows = next(json.loads(each["data"]) for each in reviewed if each["key"].startswith("pivot-stores-"))
+    assert {Path(row["store"]).name: row["state"] for row in rows} == {"flow": "proved", "plain": "proved"}
+
+
+def test_ctrl_c_leaves_no_process(served: Served) -> None:
+    """The last test of the file: it ends what the others use, with a run at work."""
+    run = served.start("build", config=WIDE, out="ended", workers=2)
+    served.until(run, "RUNNING")
+    processes = psutil.Process(served.process.pid).children(recursive=True)
+    assert len(processes) >= 3  # server, worker, the run
+    served.process.send_signal(signal.SIGINT)
+    _, errors = served.process.communicate(timeout=60)
+    assert served.process.returncode == 0
+    assert "server and worker are ended" in " ".join(errors.split())
+    assert psutil.wait_procs(processes, timeout=10)[1] == []
+    with socket.create_server(("127.0.0.1", served.port)):
+        pass

@@ -1,0 +1,124 @@
+"""Two hundred ways to be cut short: each restart ends with the bytes of a run that nobody disturbed.
+
+Points are spread evenly over the changes that a run makes. `make test` takes a few of every kind, `make
+test-kill-points` all of them.
+"""
+
+import os
+import random
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pivot
+import pytest
+from pivot.datasets.store import Store
+from pivot.errors import ServerGoneError, StoreError
+from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.flows.test_served_faults import config_at, tables_of
+from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim
+from pivot.tests.models.chat_server import ChatServer, served
+
+ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
+CONFIG = config_of({"sokoban": 2, "frozenlake": 3})
+
+pytestmark = pytest.mark.xdist_group("kill")
+
+
+def points(among: int, few: int, many: int) -> list[int]:
+    """Some of the numbers from 1 to ``among``, other ones every time that the number of changes is another."""
+    return sorted(random.Random(among).sample(range(1, among + 1), min(among, many if ALL else few)))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A store of ``CONFIG``, and how many changes made it."""
+    root = tmp_path_factory.mktemp("undisturbed") / "store"
+    return root, len(victim.run("build", root, CONFIG, workers=2))
+
+
+@pytest.mark.parametrize(("who", "few", "many"), [(GROUP, 5, 60), (PARENT, 3, 30), (CHILD, 3, 30)])
+def test_killed_at_any_change(
+    victim: Victim, undisturbed: tuple[Path, int], tmp_path: Path, who: str, few: int, many: int
+) -> None:
+    whole, changes = undisturbed
+    assert changes > 60
+    for moment in points(changes, few, many):
+        root = tmp_path / str(moment)
+        made = victim.run("build", root, CONFIG, moment, workers=2, who=who)
+        assert_nothing_is_torn(root)
+        if who != CHILD and moment < changes:
+            with pytest.raises(StoreError, match=r"did not finish|holds no run\.json"):
+                Store.open(root)
+        victim.run("build", root, CONFIG, workers=2)
+        assert fingerprint(root) == fingerprint(whole), f"{who} killed before {made[moment - 1]}"
+        assert_whole(root)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of its own, whose size can be changed."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"only root may mount a small disk: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_the_disk_is_full_at_any_size(undisturbed: tuple[Path, int], disk: Path) -> None:
+    """From a disk that takes the config alone to one that lacks a page for the manifest."""
+    whole, _ = undisturbed
+    pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
+    assert pages > 100
+    full = 0
+    for taken in points(pages, 3, 30):
+        root = disk / str(taken)
+        used = sum(-(-path.stat().st_size // 4096) for path in disk.rglob("*") if path.is_file())
+        subprocess.run(["mount", "-o", f"remount,size={(used + taken) * 4}k", str(disk)], check=True)
+        try:
+            pivot.build(CONFIG, root)
+        except StoreError as error:
+            full += 1
+            assert "No space left on device; free some space" in str(error)
+            assert_nothing_is_torn(root)
+        subprocess.run(["mount", "-o", "remount,size=1g", str(disk)], check=True)
+        pivot.build(CONFIG, root)
+        assert fingerprint(root) == fingerprint(whole), f"full after {taken} pages"
+        assert_whole(root)
+    assert full >= 2
+
+
+def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
+    with served(slots=4) as server:
+        config = config_at(server, {"sokoban": 3}, rollouts=3, patience_seconds=0.3, max_concurrency=4)
+        config |= {"tasks_per_shard": 1}
+        pivot.build(config, tmp_path / "whole")
+        steps = server.log.answered
+        for number in points(steps - 1, 2, 20):
+            root = tmp_path / str(number)
+            stopped = _stop_after(server, number)
+            with pytest.raises(ServerGoneError, match="finished episodes are kept"):
+                pivot.build(config, root)
+            stopped.join()
+            server.fault = lambda key, tried: None
+            server.start()
+            assert pivot.build(config, root).owed == 0
+            assert tables_of(root) == tables_of(tmp_path / "whole"), f"gone after {number} answers"
+            assert_whole(root)
+
+
+def _stop_after(server: ChatServer, answers: int) -> threading.Thread:
+    """Let a server go when it has given so many more answers; return what does it."""
+    last, stop = server.log.answered + answers, threading.Thread(target=server.stop)
+
+    def fault(key: str, tried: int) -> None:
+        if server.log.answered >= last and stop.ident is None:
+            stop.start()
+
+    server.fault = fault
+    return stop

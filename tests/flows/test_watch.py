@@ -1,0 +1,305 @@
+"""What an operator sees, without a server: bars, lines, metrics, tables, a hook, and what happens when it breaks."""
+
+import json
+import logging
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+import pivot
+import prefect
+import pytest
+import yaml
+from pivot.datasets.config import make_config
+from pivot.datasets.progress import ShardReporter
+from pivot.datasets.run import Run
+from pivot.errors import ConfigError, StoreError
+from pivot.flows import artifacts, deployments, limits
+from pivot.flows.artifacts import Artifacts, data_uri
+from pivot.flows.deployments import ON_FAILURE, tell_failure
+from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
+from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
+from pivot.flows.review import review_stores
+from pivot.flows.watch import Watch
+from pivot.tests.flow_runs import config_of
+from prefect.cli.deploy._models import PrefectYamlModel
+from prefect.exceptions import PrefectException
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[2]
+LOG = logging.getLogger("test of flows")
+
+
+class Shown(Artifacts):
+    """Keeps what would be shown."""
+
+    def __init__(self) -> None:
+        super().__init__(LOG, str(uuid4()), "Nightly: Frozen_Lake")
+        self.shown: list[tuple[str, str, Any, str]] = []
+        self.moved: list[float] = []
+
+    def _put(self, what: str, kind: str, data: Any, description: str) -> UUID | None:
+        self.shown.append((what, kind, data, description))
+        return uuid4()
+
+    def progress(self, what: str, percent: float, description: str, shown: UUID | None) -> UUID | None:
+        self.moved.append(percent)
+        return super().progress(what, percent, description, None) if shown is None else shown
+
+    def table_of(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table."""
+        return next(json.loads(data) for what, _, data, _ in self.shown if what == name)
+
+
+class Clock:
+    """Tells the time that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
+    """Something that watches, what it shows, and its clock."""
+    shown, clock = Shown(), Clock()
+    yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
+
+
+def test_a_long_stage_has_a_bar_that_moves_now_and_then(watched: tuple[Watch, Shown, Clock]) -> None:
+    watch, shown, clock = watched
+    watch.start("rollout", 200)
+    for second in range(60):
+        clock.now = 100.0 + second
+        watch.advance("rollout", 2)
+        watch.tick()
+    watch.finish("rollout")
+    watch.start("label", 200)
+    clock.now += 2
+    watch.tick()
+    watch.finish("label")
+    # After three seconds, then every five; a stage of two seconds has none.
+    assert shown.moved == [*range(4, 60, 5), 100.0]
+    ((what, kind, first, text),) = shown.shown
+    assert (what, kind, first, text) == ("rollout", "progress", 4.0, "rolling out: 8 of 200 episodes")
+
+
+def test_a_shard_is_a_line_and_is_added_up(
+    watched: tuple[Watch, Shown, Clock], caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, _, _ = watched
+    assert isinstance(watch, ShardReporter)
+    with caplog.at_level(logging.INFO, LOG.name):
+        watch.stored("rollout", "sokoban/00000", 1.25, 1000, reused=False)
+        watch.stored("rollout", "sokoban/00001", 0.01, 500, reused=True)
+    assert caplog.messages == [
+        "rollout sokoban/00000: 1.25 s, 1000 bytes",
+        "rollout sokoban/00001: was there, 500 bytes",
+    ]
+    assert watch.metrics.stages == {"rollout": StageTotals(1, 1, 1.25, 1500)}
+
+
+def test_a_build_tells_of_every_stage_of_every_shard(
+    watched: tuple[Watch, Shown, Clock], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, _, _ = watched
+    with caplog.at_level(logging.INFO, LOG.name):
+        pivot.build(config_of({"frozenlake": 2}), tmp_path / "store", reporter=watch)
+    told = [message.partition(":")[0] for message in caplog.messages if " bytes" in message]
+    assert told == [f"{stage} frozenlake/0000{shard}" for stage in ("rollout", "label", "export") for shard in (0, 1)]
+    files = list((tmp_path / "store").rglob("*.parquet"))
+    assert sum(each.size for each in watch.metrics.stages.values()) == sum(path.stat().st_size for path in files)
+    assert all(each.seconds > 0 and each.made == 2 for each in watch.metrics.stages.values())
+
+
+# Metrics
+
+
+def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = RunMetrics('odd "name"\n\\', 1.5, 2.5, True, {"rollout": StageTotals(2, 1, 0.5, 7)}, {"svg": {"rows": 3}})
+    families = list(text_string_to_metric_families(metrics.text()))
+    assert all(each.type == "gauge" and each.documentation for each in families)
+    samples = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    name = metrics.deployment
+    assert samples["pivot_run_started_timestamp_seconds", name] == 1.5
+    assert samples["pivot_run_succeeded", name] == 1
+    assert samples["pivot_stage_bytes", name, "rollout"] == 7
+    assert samples["pivot_store_count", name, "svg", "rows"] == 3
+    unfinished = RunMetrics("night", 1.5).text()
+    assert "succeeded" not in unfinished
+    RunMetrics("night", 1.5).write()  # nobody wants it
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    RunMetrics("night", 1.5).write()
+    assert [path.name for path in tmp_path.iterdir()] == ["pivot-night.prom"]
+    assert (tmp_path / "pivot-night.prom").read_text() == unfinished
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(
+    watched: tuple[Watch, Shown, Clock],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "missing"))
+    watched[0].write_metrics()
+    assert "cannot write" in caplog.text
+
+
+# Artifacts
+
+
+def test_a_server_that_refuses_an_artifact_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_server(**_: Any) -> Any:
+        raise OSError("no server")
+
+    monkeypatch.setattr(artifacts, "get_client", no_server)
+    broken = Artifacts(LOG, str(uuid4()), "night")
+    broken.table("counts", [{"a": 1}], "counts")
+    assert broken.progress("rollout", 1.0, "", None) is None
+    bar = uuid4()
+    assert broken.progress("rollout", 2.0, "", bar) == bar
+    assert caplog.text.count("is not shown (OSError: no server)") == 3
+
+
+def test_a_picture_is_small() -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (600, 1200, 3), dtype=np.uint8)
+    assert data_uri(noise).startswith("data:image/jpeg;base64,")
+    plain = np.full((600, 1200, 3), 255, dtype=np.uint8)
+    plain[100:300, 100:500] = (200, 30, 45)
+    assert data_uri(plain).startswith("data:image/png;base64,")
+    assert len(data_uri(plain)) < 4000
+
+
+# The weekly review
+
+
+def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
+    watched: tuple[Watch, Shown, Clock], tmp_path: Path
+) -> None:
+    watch, shown, _ = watched
+    for night in ("1", "2", "3"):
+        pivot.build(config_of({"frozenlake": 1}, rollouts=2), tmp_path / "frozenlake" / night)
+    pivot.build(config_of({"sokoban": 1}, rollouts=2), tmp_path / "single")
+    (tmp_path / "single-report").mkdir()
+    (tmp_path / "notes.txt").write_text("no store")
+    (tmp_path / "frozenlake" / "3" / "manifest.json").unlink()  # as of a build that is at work
+    (tmp_path / "frozenlake" / "1" / "run.json").unlink()  # too old to be looked at
+    done = review_stores(tmp_path, 2, watch, 1)
+    assert [Path(each).name for each in done["stores"]] == ["single", "2", "3"]
+    rows = {Path(row["store"]).name: row for row in shown.table_of("stores")}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "single": "proved",
+        "2": "proved",
+        "3": "not finished",
+    }
+    assert (rows["2"]["environment"], rows["2"]["episodes"]) == ("frozenlake", 2)
+    assert {Path(row["store"]).name for row in shown.table_of("group-rates")} == {"single", "2"}
+
+    (label,) = (tmp_path / "single" / "labels" / "v1").rglob("*.parquet")
+    label.write_bytes(label.read_bytes()[:-1] + b"x")
+    with pytest.raises(StoreError, match=r"problems found in stores below .*, the first: "):
+        review_stores(tmp_path, 2, watch, 1)
+    with pytest.raises(StoreError, match="holds no store"):
+        review_stores(tmp_path / "single-report", 2, watch, 1)
+
+
+# The hook
+
+
+def test_a_failure_of_a_deployment_starts_the_operators_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "tell"
+    program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {tmp_path}/told\n')
+    program.chmod(0o700)
+    monkeypatch.setenv(ON_FAILURE, str(program))
+
+    def read_flow_run(_: UUID) -> Any:
+        raise PrefectException("the server is gone")
+
+    client = nullcontext(SimpleNamespace(read_flow_run=read_flow_run))
+    monkeypatch.setattr(deployments, "get_client", lambda **_: client)
+    state = SimpleNamespace(message="2 problems found")
+    tell_failure(None, SimpleNamespace(name="build by hand", deployment_id=None), state)
+    assert not (tmp_path / "told").exists()
+    tell_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
+    assert (tmp_path / "told").read_text() == "build of a night: 2 problems found"
+
+
+# Slots of model servers
+
+
+def _served_run(policy: int, teacher: int) -> Run:
+    def part(slots: int) -> dict[str, Any]:
+        service = {"base_url": "http://gpu:8000/v1", "max_concurrency": slots}
+        return {"name": "openai", "options": {"model": "m"}, "service": service}
+
+    return Run(make_config(config_of({"frozenlake": 1}, policy=part(policy), teacher=part(teacher))))
+
+
+def test_a_run_takes_as_many_slots_as_it_may_have_requests_in_flight() -> None:
+    run = _served_run(4, 9)
+    assert slots_of(run, "student", "teacher") == {"gpu:8000": 9}
+    assert slots_of(run, "student") == {"gpu:8000": 4}
+    assert slots_of(Run(make_config(config_of({"frozenlake": 1}))), "student", "teacher") == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        ({}, []),
+        ({MODEL_SERVER: 20}, [(MODEL_SERVER, 9)]),
+        ({MODEL_SERVER: 20, f"{MODEL_SERVER}:gpu:8000": 12}, [(f"{MODEL_SERVER}:gpu:8000", 9)]),
+        ({MODEL_SERVER: 20, f"{MODEL_SERVER}:other:8000": 1}, [(MODEL_SERVER, 9)]),
+        ({MODEL_SERVER: 8}, None),
+    ],
+)
+def test_the_limit_of_a_server_goes_before_that_of_all(
+    there: dict[str, int], taken: list[tuple[str, int]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[str, int]] = []
+
+    def concurrency(name: str, slots: int, **_: Any) -> Any:
+        held.append((name, slots))
+        return nullcontext()
+
+    monkeypatch.setattr(limits, "concurrency", concurrency)
+    monkeypatch.setattr(limits, "_limit", lambda name: (name, there[name]) if name in there else None)
+    if taken is None:
+        with pytest.raises(ConfigError, match="9 for the model server gpu:8000, expected at most the 8 slots"):
+            model_slots(_served_run(4, 9), LOG, "student", "teacher").__enter__()
+        return
+    with model_slots(_served_run(4, 9), LOG, "student", "teacher"):
+        assert held == taken
+
+
+# The documentation
+
+
+def test_the_snippets_for_kubernetes_are_what_prefect_knows() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    file, manifest = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
+    read = PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert read == file
+    (deployment,) = file["deployments"]
+    assert make_config(deployment["parameters"]["config"]).environments["sokoban"].tasks == 180
+    views = Path(prefect.__file__).parent / "server/api/collections_data/views/aggregate-worker-metadata.json"
+    types = {kind: each for group in json.loads(views.read_text()).values() for kind, each in group.items()}
+    assert set(re.findall(r"--type (\S+)", page)) <= types.keys()
+    template = types["kubernetes"]["default_base_job_configuration"]
+    assert deployment["work_pool"]["job_variables"].keys() <= template["variables"]["properties"].keys()
+    job = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
+    assert manifest["spec"]["template"]["spec"]["containers"][0]["name"] == job["containers"][0]["name"]
+    script = re.search(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+    assert script is not None
+    subprocess.run(["bash", "-n"], input=script[1], text=True, check=True)
