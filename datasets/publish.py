@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from ..errors import ConfigError, HubError, StoreError
 from ..storage import Address, FileRecord
 from .card import CARD, PICTURE
+from .parts import members_of
 from .proof.verify import refuse_while_written
 from .split import SIDES
 from .store import DATASET_FOLDER, Store
@@ -32,12 +33,19 @@ MAIN = "main"
 AT_ONCE = 64
 """Files that are sent before it is told how far it is; of a store elsewhere, they are in memory meanwhile."""
 
-_OURS = re.compile(rf"[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)}")
+_OURS = re.compile(
+    rf"(?:(?:parts/\d+/)?{DATASET_FOLDER}/)?"
+    rf"(?:[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)})"
+)
 _BESIDE = re.compile(r"\.gitattributes|\.gitignore|LICENSE[\w.-]*")
 """Files of a repository that a version leaves as they are."""
 
-_TRANSPORT = tuple(each for each in HfHubHTTPError.__mro__ if each.__name__ == "HTTPError")
-"""What the library's own HTTP client raises where no answer comes; which client that is changes with its versions."""
+_TRANSPORT: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    *(each for each in HfHubHTTPError.__mro__ if each.__name__ == "HTTPError" and issubclass(each, Exception)),
+)
+"""Among them what the library's own HTTP client raises where no answer comes; which one that is changes."""
 
 Say = Callable[[str], None]
 
@@ -80,29 +88,53 @@ def parse_target(text: str) -> str:
     return match[1]
 
 
-def version_files(store: Store) -> dict[str, FileRecord]:
-    """Return the files of a store's dataset by their names in it, each of them hashed and as the manifest says.
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """A file of a version."""
+
+    stored: str
+    """Its name in the store."""
+    record: FileRecord
+
+
+def version_files(store: Store) -> dict[str, VersionFile]:
+    """Return the files of a store's dataset by their names on the hub, each of them hashed and as the manifest says.
+
+    A store of one part is published as its dataset folder; one of several with the datasets of all of them, where its
+    card names them.
 
     Raises:
         StoreError: a run writes the store, or a file is missing, changed, or not in the manifest.
     """
     refuse_while_written(store.root)
-    storage, beginning = store.storage, f"{DATASET_FOLDER}/"
-    listed = {name: record for name, record in store.manifest().items() if name.startswith(beginning)}
+    members = members_of(store)
+    files: dict[str, VersionFile] = {}
+    for prefix, member in members.items():
+        for name, record in _checked_files(store, member).items():
+            stored = f"{prefix}{DATASET_FOLDER}/{name}"
+            files[name if len(members) == 1 else stored] = VersionFile(stored, record)
+    if len(members) > 1:
+        files[CARD] = VersionFile(CARD, store.storage.record(CARD))
+    return dict(sorted(files.items()))
+
+
+def _checked_files(store: Store, member: Store) -> dict[str, FileRecord]:
+    storage, beginning = member.storage, f"{DATASET_FOLDER}/"
+    listed = {name: record for name, record in member.manifest().items() if name.startswith(beginning)}
     present = set(storage.listing(DATASET_FOLDER))
     problems = [f"{name} is missing" for name in listed.keys() - present]
     problems += [f"{name} is not in the manifest" for name in present - listed.keys()]
     if not problems:
         with ThreadPoolExecutor(8) as pool:
-            present_records = dict(zip(listed, pool.map(storage.record, listed), strict=True))
-        problems = [f"{name} was changed" for name, record in present_records.items() if record != listed[name]]
+            records = dict(zip(listed, pool.map(storage.record, listed), strict=True))
+        problems = [f"{name} was changed" for name, record in records.items() if record != listed[name]]
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise StoreError(
-            f"{store.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
+            f"{member.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
             f"with: pivot verify {store.root}"
         )
-    return {name.removeprefix(beginning): record for name, record in sorted(listed.items())}
+    return {name.removeprefix(beginning): record for name, record in listed.items()}
 
 
 def publish(
@@ -131,7 +163,8 @@ def publish(
     """
     store = Store.open(root)
     files = version_files(store)
-    config = next((name.split("/")[0] for name in files if "/" in name and "_episodes/" not in name), "all")
+    configs = [name.split("/")[-2] for name in files if name.endswith(".parquet")]
+    config = next((name for name in configs if not name.endswith("_episodes")), "all")
     api = HfApi()
     with _explained(repo):
         there = _Remote.of(api, repo, revision)
@@ -145,9 +178,9 @@ def publish(
         raise ConfigError(
             f"{PREFIX}{repo} holds {foreign[0]!r}, which no push left there; choose another name, or remove it"
         )
-    changed = {name: record for name, record in files.items() if not _is_same(store, name, record, shown.get(name))}
+    changed = {name: file for name, file in files.items() if not _is_same(store, file, shown.get(name))}
     gone = [name for name in shown if _OURS.fullmatch(name) and name not in files]
-    size, is_new = sum(record.bytes for record in changed.values()), there is None or there.commit is None
+    size, is_new = sum(file.record.bytes for file in changed.values()), there is None or there.commit is None
     commit = there.commit if there else None
     if not dry_run and (is_new or changed or gone):
         say(f"sending {len(changed)} of {len(files)} files, {size / 1e6:.1f} MB, to {PREFIX}{repo}")
@@ -181,13 +214,13 @@ class _Remote:
         return cls(info.sha if there else None, bool(info.private), files)
 
 
-def _is_same(store: Store, name: str, record: FileRecord, shown: str | None) -> bool:
+def _is_same(store: Store, file: VersionFile, shown: str | None) -> bool:
     """Whether the hub shows a file as it is; small ones it knows by git's number of them."""
-    if shown is None or shown == record.sha256:
+    if shown is None or shown == file.record.sha256:
         return shown is not None
     if len(shown) != 40:
         return False
-    content = store.storage.read_bytes(f"{DATASET_FOLDER}/{name}")
+    content = store.storage.read_bytes(file.stored)
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == shown
 
 
@@ -197,7 +230,7 @@ def _send(
     repo: str,
     revision: str,
     there: _Remote | None,
-    changed: Mapping[str, FileRecord],
+    changed: Mapping[str, VersionFile],
     gone: Sequence[str],
     private: bool,
     say: Say,
@@ -215,7 +248,7 @@ def _send(
         some = [_addition(store, name, changed[name]) for name in names[first : first + AT_ONCE]]
         api.preupload_lfs_files(repo, some, repo_type="dataset", revision=revision, free_memory=True)
         additions += some
-        size = sum(changed[each.path_in_repo].bytes for each in additions)
+        size = sum(changed[each.path_in_repo].record.bytes for each in additions)
         say(f"sent {len(additions)} of {len(changed)} files, {size / 1e6:.1f} MB")
     config = store.config
     info = api.create_commit(
@@ -229,11 +262,11 @@ def _send(
     return info.oid
 
 
-def _addition(store: Store, name: str, record: FileRecord) -> CommitOperationAdd:
-    stored = f"{DATASET_FOLDER}/{name}"
-    content: Any = store.storage.read_bytes(stored) if store.storage.remote else store.storage.local_path(stored)
+def _addition(store: Store, name: str, file: VersionFile) -> CommitOperationAdd:
+    storage, stored = store.storage, file.stored
+    content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
     addition = CommitOperationAdd(name, content)
-    addition.upload_info.sha256 = bytes.fromhex(record.sha256)  # it need not be read once more
+    addition.upload_info.sha256 = bytes.fromhex(file.record.sha256)  # it need not be read once more
     return addition
 
 
@@ -256,6 +289,6 @@ def _explained(repo: str) -> Iterator[None]:
         raise HubError(f"{what}; {fix}, {again}") from error
     except OfflineModeIsEnabled as error:
         raise HubError("the hub is not to be reached, as HF_HUB_OFFLINE says; unset it to publish") from error
-    except (*_TRANSPORT, OSError, ValueError) as error:
+    except _TRANSPORT as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise HubError(f"{PREFIX}{repo} cannot be written ({reason[0][:200]}); see to the network, {again}") from error

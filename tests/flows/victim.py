@@ -175,7 +175,7 @@ def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) 
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
-def _build_in_turn(root: Path, config: dict[str, Any]) -> None:
+def _build_in_turn(root: Address, config: dict[str, Any]) -> None:
     """Build until nobody else does, or until the store has grown beyond what is asked for."""
     while True:
         try:
