@@ -25,6 +25,7 @@ from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
+from .push import push
 from .relabel import relabel
 from .report import report
 from .serving import serve_command
@@ -53,7 +54,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(build)
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate):
+for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, push):
     app.command()(command)
 for command in (settings, doctor, cache, deploy):
     app.command()(command)
