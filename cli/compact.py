@@ -5,9 +5,11 @@ from typing import Annotated
 from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..flows.compact import compact_store
-from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.local import execute_with
 from ..flows.pipeline import BuildResult, result_of
 from .console import ProgressBars, err, out
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StoreAddress, StorePath, address_option, option
 
 
@@ -20,7 +22,9 @@ def compact(
         int | None,
         option("Levels a shard (default: what a new build of this size has, 16 to 128).", "--shard-size", min=1),
     ] = None,
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
 ) -> None:
     """Write a finished store once more in shards of another size: fewer, larger files to list, open and copy.
 
@@ -37,7 +41,8 @@ def compact(
     pivot compact runs/grown --out s3://bucket/grown
     """
     store = Store.open(root)
-    with ProgressBars() as bars, worker_pool(workers or available_cores(), list(store.config.environments)) as pool:
+    environments = list(store.config.environments)
+    with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, out_dir) as pool:
         result = compact_store(root, out_dir, execute_with(pool), bars, tasks_per_shard=shard_size)
     show_copy(store, result)
 

@@ -2,10 +2,12 @@
 
 from typing import Annotated
 
-from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.local import execute_with
 from ..flows.migrate import migrate_store, open_older
 from .compact import show_copy
 from .console import ProgressBars, err
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StoreAddress, StorePath, address_option, option
 
 
@@ -14,7 +16,9 @@ def migrate(
     out_dir: Annotated[
         StoreAddress, address_option("Folder of the new store, or its s3:// address; new, or begun before.", "--out")
     ],
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
 ) -> None:
     """Make a store of this version of one that an older version wrote: columns, ids, labels, dataset, card.
 
@@ -30,7 +34,8 @@ def migrate(
     pivot migrate runs/last-year --out runs/this-year
     """
     store, _ = open_older(root)
-    with ProgressBars() as bars, worker_pool(workers or available_cores(), list(store.config.environments)) as pool:
+    environments = list(store.config.environments)
+    with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, out_dir) as pool:
         migration = migrate_store(root, out_dir, execute_with(pool), bars)
     for setting in migration.left_out:
         err.print(f"left out, as this version has no such setting: {setting}", soft_wrap=True)
