@@ -54,7 +54,8 @@ def show_copy(old: Store, result: BuildResult) -> None:
     episodes = sum(run.tasks * each.config.rollouts for each in members for run in each.config.environments.values())
     shards, parts = sum(len(each.config.shards()) for each in members), len(members)
     size = max(each.config.tasks_per_shard for each in members)
-    where = f"{shards} shards of up to {size} levels" + (f" in {parts} parts" if parts > 1 else "")
+    where = f"{shards} shard{'s' * (shards > 1)} of up to {size} level{'s' * (size > 1)}"
+    where += f" in {parts} parts" if parts > 1 else ""
     done = "; that was done already" if result.already_complete else ""
     out.print(f"{new.root} holds the {episodes} episodes of {root} in {where}{done}", soft_wrap=True)
     counts = [counted for each in members if (counted := result_of(each)) is not None]

@@ -31,11 +31,11 @@ def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str, whol
     stored, here = run.get("formats", formats()), formats()
     for name in names or here:
         if stored.get(name) != here[name]:
-            held = f"{root} has format {stored.get(name)} of {name}, this version writes {here[name]}"
+            held = f"{root} has {name} format {stored.get(name)}, this version writes {here[name]}"
             unfinished = "it is not finished: do that with the version that began it, or make it anew with --refresh"
             raise StoreError(f"{held}; {migrate_hint(root) if whole else unfinished}")
 
 
 def migrate_hint(root: object) -> str:
     """Say how a store of another version becomes one of this version."""
-    return f"make a store of this version of it with: pivot migrate {root} --out NEW"
+    return f"bring it to this version with: pivot migrate {root} --out NEW"

@@ -119,7 +119,7 @@ def test_killed_at_any_change_the_old_store_is_whole_and_the_same_call_goes_on(
         compact(stores[2], tmp_path / "undisturbed", 3)
     assert len(fate.changes) > 30
     before, expected = fingerprint(stores[2]), fingerprint(stores[3])
-    for moment in sorted({len(fate.changes), *random.Random(4).sample(range(2, len(fate.changes)), 3)}):
+    for moment in sorted({len(fate.changes), *random.Random(4).sample(range(2, len(fate.changes)), 2)}):
         target = tmp_path / str(moment)
         with mortal(Fate(moment)), pytest.raises(Killed):
             compact(stores[2], target, 3)
@@ -181,7 +181,7 @@ def test_what_was_damaged_or_is_of_another_version_is_refused_by_name(stores: di
     store.storage.write_json(name, store.storage.read_json(name) | {"inputs": "0" * 64})
     refused(rf"{name} is of another version.*pivot migrate {root} --out NEW")
     store.storage.write_json("run.json", store.storage.read_json("run.json") | {"formats": {"store": 4, "labels": 5}})
-    refused(rf"has format 4 of store.*pivot migrate {root} --out NEW")
+    refused(rf"has store format 4.*pivot migrate {root} --out NEW")
     shutil.rmtree(root / ".receipts")  # as of a store that was published
     compact(root, target, 3)
     assert fingerprint(target) == fingerprint(stores[3])
@@ -208,11 +208,12 @@ def test_later_parts_are_taken_along_each_on_its_own(tmp_path: Path) -> None:
     with mortal(Fate()) as fate:
         compact(tmp_path / "1", tmp_path / "new", 2)
     manifests = [place for place, change in enumerate(fate.changes, 1) if change == "write manifest.json"]
-    for moment in (manifests[0], manifests[-1], len(fate.changes)):  # the part's, the store's, and the last of all
+    killed = (manifests[-1], len(fate.changes))  # when the parts are there, and when only what shows them is not
+    for moment in killed:
         with mortal(Fate(moment)), pytest.raises(Killed):
             compact(tmp_path / "1", tmp_path / f"killed {moment}", 2)
         compact(tmp_path / "1", tmp_path / f"killed {moment}", 2)
-    for made in ("new", *(f"killed {moment}" for moment in (manifests[0], manifests[-1], len(fate.changes)))):
+    for made in ("new", *(f"killed {moment}" for moment in killed)):
         for part in ("", "parts/0001"):
             expected, actual = (fingerprint(tmp_path / each / part) for each in ("2", made))
             if not part:  # the list of parts and the card over them name digests of manifests, and these of calls
