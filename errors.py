@@ -57,6 +57,10 @@ class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
 
 
+class HubError(PivotError):
+    """The Hugging Face hub refuses what is asked of it, or cannot be reached."""
+
+
 class CacheError(StoreError):
     """A call cache that cannot be read or written: the run stops, for answers that were paid for would be lost."""
 

@@ -23,6 +23,7 @@ from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
+from .push import push
 from .relabel import relabel
 from .report import report
 from .serving import serve_command
@@ -51,7 +52,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(build)
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, settings, doctor, cache, deploy):
+for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, push):
+    app.command()(command)
+for command in (settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command(cls=WithSettings)(rl)

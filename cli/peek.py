@@ -55,8 +55,12 @@ def peek(
 
 def _found(root: Address, episode: str | None, env: str | None) -> EpisodeView:
     """Find an episode in all parts of a store."""
-    first, *later = members_of(Store.open(root)).values()
-    for part in later:
+
+    def seen_in(part: Store) -> EpisodeView:
+        return find_episode(part, episode) if episode else any_failure(part, env)
+
+    parts = [*members_of(Store.open(root)).values()]
+    for part in parts:
         with contextlib.suppress(StoreError):
-            return find_episode(part, episode) if episode else any_failure(part, env)
-    return find_episode(first, episode) if episode else any_failure(first, env)
+            return seen_in(part)
+    return seen_in(parts[0])

@@ -53,6 +53,13 @@ def _show_usage(store: Store) -> None:
         out.print(line, soft_wrap=True)
 
 
+def _load_line(root: Address, config: str) -> str:
+    """Return the call that loads one config: the library knows folders and the hub by name, other stores by files."""
+    if isinstance(root, Path):
+        return f'load_dataset("{root}/dataset", "{config}")'
+    return f'load_dataset("parquet", data_files="{root}/dataset/{config}/train-*.parquet")'
+
+
 def _next_commands(result: BuildResult) -> dict[str, str]:
     """Return the commands that work on what a build left, with what each is for."""
     root, counts = result.root, result.environments
@@ -64,7 +71,7 @@ def _next_commands(result: BuildResult) -> dict[str, str]:
     records = [name for name, each in counts.items() if each["rows"]]
     whole = [f"{name}_episodes" for name, each in counts.items() if each["succeeded"] + each["failed"]]
     for config in (records or whole)[:1]:
-        hints[f'load_dataset("{root}/dataset", "{config}")'] = "in Python, with the datasets library"
+        hints[_load_line(root, config)] = "in Python, with the datasets library"
     return hints
 
 

@@ -19,6 +19,11 @@ VARIABLES = (
     Variable("OPENAI_BASE_URL", "https://api.openai.com/v1", "Its address, where --base-url gives none."),
     Variable("HF_HOME, HF_TOKEN", "of Hugging Face", "Where what comes from the hub is kept; who asks for it."),
     Variable("HF_HUB_OFFLINE", "0", "1: nothing is fetched from the hub, what is kept there has to do."),
+    Variable("AWS_ENDPOINT_URL", "Amazon S3", "Another server for s3:// addresses, such as MinIO."),
+    Variable("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION", "none", "Credentials and region for s3://."),
+    Variable("GOOGLE_APPLICATION_CREDENTIALS", "none", "Key file for gs:// addresses."),
+    Variable("AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY", "none", "Credentials for az:// addresses."),
+    Variable("PIVOT_LEASE_SECONDS", "60", "How long a killed writer keeps a store in an object store."),
     Variable("PREFECT_API_URL", "a private server", "Prefect server that runs are reported to."),
     Variable("PREFECT_HOME", "in the cache folder", "Records of the private Prefect server."),
     Variable(

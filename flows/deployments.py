@@ -190,6 +190,8 @@ def relabel_dataset(
     store = parse_address(root)
     old = Store.open(store, complete=False).config
     made = changes.model_dump(mode="json", exclude_none=True)
+    if "solvers" in made:  # a form sends those of all environments
+        made["solvers"] = {name: each for name, each in made["solvers"].items() if name in old.environments}
     config = make_config(old.model_dump(mode="json") | made)
     with (
         _at_work(config, store, Workers(count=workers)) as (watch, pool),

@@ -5,7 +5,7 @@ reporter. Everything that is done leaves receipts, so the same call again goes o
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -103,8 +103,9 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
         else:
             results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except Exception:
-        if fresh and not store.storage.listing(RECEIPTS):
-            store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
+        with suppress(StoreError):  # what fails here, too, is not what has to be told
+            if fresh and not store.storage.listing(RECEIPTS):
+                store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
         raise
     return _finish(store, execute, reporter, results, refresh=refresh, beforehand=beforehand)
 

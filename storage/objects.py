@@ -57,7 +57,7 @@ class ObjectStorage(Storage):
         """Use ``root``; nothing is asked of the server yet."""
         self.root = root
         self._lease = root.lease
-        self._listed = _LISTED.setdefault(root.lease, _Listed()) if root.lease else _Listed()
+        self._listed = _listed(root.text, root.lease) if root.lease else _Listed()
         self._ahead: dict[str, bytes] = {}
 
     @property
@@ -194,7 +194,8 @@ class ObjectStorage(Storage):
 
     def _fence(self) -> None:
         if self._lease:
-            check_lease(self._lease, str(self.root), lambda: _Lock(self))
+            token, _, root = self._lease.partition(" ")
+            check_lease(token, root, lambda: _Lock(ObjectStorage(Url(root))))
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
         """Put an object; it is durable when the server says so."""
@@ -276,13 +277,12 @@ class ObjectStorage(Storage):
         """Hold the lock; yields the address by which workers write under it."""
         lease = Lease(_Lock(self), str(self.root))
         with lease.hold():
-            before, self._lease = self._lease, lease.token
-            self._listed = _LISTED[lease.token] = _Listed()
+            # Folders below are written under the same lock, so it goes with the address where that is.
+            before, self._lease = self._lease, f"{lease.token} {self.root}"
             try:
-                yield Url(self.root.text, lease.token)
+                yield Url(self.root.text, self._lease)
             finally:
                 self._lease = before
-                _LISTED.pop(lease.token, None)
 
 
 class _Lock:
@@ -344,8 +344,11 @@ class _Listed:
         self._own.clear()
 
 
-_LISTED: dict[str, _Listed] = {}
-"""By lease, in this process."""
+@lru_cache(maxsize=256)
+def _listed(address: str, lease: str) -> _Listed:
+    """What this process knows of an address under a lease."""
+    del address, lease
+    return _Listed()
 
 
 class _Ranges(io.RawIOBase):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pivot.tests.storage.object_server import ObjectServer, object_server
 from pivot.tests.stores import Patient, build_small, build_tiny
 
 # A busy machine is slow now and then; a time limit for each example would fail by chance.
@@ -50,6 +51,22 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("cache") / "pivot" / f"prefect-{version('prefect')}"
     home.mkdir(parents=True)
     return home
+
+
+@pytest.fixture(scope="session")
+def _object_server() -> Iterator[ObjectServer]:
+    with object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(_object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """An S3-compatible server on loopback, named by the environment, with one bucket."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in _object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return _object_server
 
 
 @pytest.fixture(scope="session")

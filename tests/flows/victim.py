@@ -16,9 +16,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import obstore
 import pivot
 from PIL import Image
 from pivot import plugins
@@ -33,7 +33,8 @@ from pivot.insight.probe.run import probe_store
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.storage import local
+from pivot.storage import Address, local, parse_address
+from pivot.storage.lease import LOCK
 
 NEVER = 1_000_000
 KILLED = "killed"
@@ -59,13 +60,14 @@ class Victim:
     def run(
         self,
         action: str,
-        root: Path,
+        root: Address,
         given: dict[str, Any],
         die_at: int | str = NEVER,
         *,
         workers: int = 1,
         how: signal.Signals = signal.SIGKILL,
         who: str = GROUP,
+        env: dict[str, str] | None = None,
     ) -> list[str]:
         """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
 
@@ -79,9 +81,10 @@ class Victim:
             workers: processes of a build.
             how: what the run dies of: a kill, or Ctrl-C.
             who: what of the run a kill meets.
+            env: further variables of its environment.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        order = {"action": action, "root": str(root), "given": given, "workers": workers}
+        order = {"action": action, "root": str(root), "given": given, "workers": workers, "env": env or {}}
         self._process.stdin.write(json.dumps(order | {"die_at": die_at, "how": int(how), "who": who}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -113,6 +116,19 @@ def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any]
     for name in ("replace", "rename", "unlink", "rmdir"):
         patch(os, name, watched(name, getattr(os, name)))
     patch(local, "_exchange", watched("exchange", local._exchange))
+    for name in ("put", "copy", "delete"):
+        patch(obstore, name, _requested(before, name, getattr(obstore, name)))
+
+
+def _requested(before: Callable[[str], None], name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    """Announce requests to an object store, but for those of the lock, which come when they come."""
+
+    def announced(client: Any, place: Any, *more: Any, **options: Any) -> Any:
+        if place != LOCK:
+            before(f"{name} {place}")
+        return change(client, place, *more, **options)
+
+    return announced
 
 
 # The victim's side
@@ -139,7 +155,7 @@ def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> No
     watch_changes(before)
 
 
-def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> None:
+def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) -> None:
     if action == "build":
         # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
         multiprocessing.get_context = lambda method=None: _FORK
@@ -159,7 +175,7 @@ def _carry_out(action: str, root: Path, given: dict[str, Any], workers: int) -> 
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
-def _build_in_turn(root: Path, config: dict[str, Any]) -> None:
+def _build_in_turn(root: Address, config: dict[str, Any]) -> None:
     """Build until nobody else does, or until the store has grown beyond what is asked for."""
     while True:
         try:
@@ -192,10 +208,11 @@ def _get_ready() -> None:
 def _child(order: dict[str, Any], report: int) -> int:
     """Carry out an order in a process group of its own; return the exit status."""
     os.setpgid(0, 0)
+    os.environ.update(order["env"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_at(order["die_at"], signal.Signals(order["how"]), order["who"], report)
     try:
-        _carry_out(order["action"], Path(order["root"]), order["given"], order["workers"])
+        _carry_out(order["action"], parse_address(order["root"]), order["given"], order["workers"])
     except KeyboardInterrupt:
         return 130
     except StoreError as error:

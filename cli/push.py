@@ -1,0 +1,60 @@
+"""``pivot push``: publish a store's dataset on the Hugging Face hub."""
+
+from typing import Annotated
+
+import typer
+from huggingface_hub.utils import disable_progress_bars
+
+from ..datasets.publish import MAIN, PREFIX, Publication, parse_target, publish
+from ..storage import open_storage
+from ..storage.commit import settle
+from .console import err, out
+from .options import StorePath, option
+
+
+def push(
+    root: StorePath,
+    target: Annotated[str, typer.Argument(metavar="hub:OWNER/NAME", help="Dataset of the hub; made if there is none.")],
+    private: Annotated[bool, option("Make it a private one.", "--private")] = False,
+    revision: Annotated[str, option("Branch of the dataset; made if there is none.", "--revision")] = MAIN,
+    dry_run: Annotated[bool, option("Say what would be sent, and send nothing.", "--dry-run")] = False,
+) -> None:
+    """Publish the dataset and card of a finished store on the Hugging Face hub, as one commit.
+
+    The store is hashed against its manifest first. Nobody sees anything of a version before all of it is there; after
+    Ctrl-C or a kill the same command sends what is missing, and does nothing for a version that is published. Log in
+    before with: hf auth login
+
+    [bold]Examples[/]
+
+    pivot push runs/first hub:me/pivot-first --private
+
+    pivot push s3://bucket/runs/first hub:me/pivot-first --revision v2
+
+    pivot push runs/first hub:me/pivot-first --dry-run
+    """
+    repo = parse_target(target)
+    disable_progress_bars()  # a line for some files tells more than a bar for each
+    settle(open_storage(root))
+
+    def say(text: str) -> None:
+        err.print(text, soft_wrap=True)
+
+    result = publish(root, repo, private=private, revision=revision, dry_run=dry_run, say=say)
+    for line in _told(result, dry_run):
+        out.print(line, soft_wrap=True)
+
+
+def _told(result: Publication, dry_run: bool) -> list[str]:
+    name = f"{PREFIX}{result.repo}" + (f" ({result.revision})" if result.revision != MAIN else "")
+    if result.already_there:
+        lines = [f"{name} holds this version already: {result.files} files, commit {result.commit}"]
+    else:
+        what = f"{result.sent} of {result.files} files, {result.sent_bytes / 1e6:.1f} MB"
+        removed = f", and removes {result.removed} of an earlier version" if result.removed else ""
+        if dry_run:
+            made = "a new dataset or branch" if result.is_new else "there is another version"
+            return [f"would send {what}, to {name}{removed} ({made}); nothing was sent"]
+        lines = [f"published {name}: {what}{removed.replace('removes', 'removed')}, commit {result.commit}"]
+    revision = f', revision="{result.revision}"' if result.revision != MAIN else ""
+    return [*lines, f'load it: load_dataset("{result.repo}", "{result.config}"{revision})']

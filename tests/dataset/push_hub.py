@@ -1,0 +1,265 @@
+"""A hub on loopback to push to: repositories with branches and commits, LFS, and what readers ask, by its HTTP API."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+TOKEN = "hf_the_secret_of_the_test"
+File = tuple[str, bytes]
+"""How a file is kept, ``lfs`` or ``regular``, and its content."""
+Answer = tuple[int, Any, dict[str, str]]
+"""Status, JSON or bytes, headers."""
+
+
+@dataclass
+class Repository:
+    """One dataset."""
+
+    private: bool
+    branches: dict[str, list[tuple[str, dict[str, File]]]] = field(default_factory=dict)
+    """Commits with all files, the newest last."""
+
+    def commit(self, branch: str, files: dict[str, File]) -> str:
+        """Add a commit."""
+        commits = self.branches.setdefault(branch, [])
+        number = hashlib.sha1(f"{branch} {len(commits)} {sorted(files)}".encode()).hexdigest()
+        commits.append((number, files))
+        return number
+
+    def at(self, revision: str) -> tuple[str, dict[str, File]] | None:
+        """A branch or commit."""
+        if revision in self.branches:
+            return self.branches[revision][-1]
+        return next((each for commits in self.branches.values() for each in commits if each[0] == revision), None)
+
+
+class Hub:
+    """The server's state, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.objects: dict[str, bytes] = {}
+        self.sent: list[str] = []
+        """Digests in the order in which their content came."""
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        """Called before every request is answered."""
+        self.refuse: dict[str, tuple[int, str]] = {}
+        """Status and message for paths that hold a text."""
+        self.url = ""
+
+    # What is asked
+
+    def answer(self, method: str, path: str, query: str, body: bytes) -> Answer:
+        """Answer a request."""
+        self.before(method, path)
+        for part, (status, message) in self.refuse.items():
+            if part in path:
+                return status, {"error": message}, {"X-Error-Message": message}
+        asked = json.loads(body) if body.startswith(b"{") and "/commit/" not in path else {}
+        for pattern, answer in self._pages(asked, query, body):
+            if match := re.fullmatch(pattern, path):
+                return answer(*map(unquote, match.groups()))
+        return _missing("EntryNotFound", "no such page")
+
+    def _pages(self, asked: Any, query: str, body: bytes) -> list[tuple[str, Callable[..., Answer]]]:
+        name, one = r"([^/]+/[^/]+)", r"([^/]+)"
+        return [
+            (r"/api/repos/create", lambda: self._create(asked)),
+            (r"/api/validate-yaml", lambda: (200, {"errors": [], "warnings": []}, {})),
+            (r"/lfs/(\w+)", lambda digest: self._receive(digest, body)),
+            (rf"/datasets/{name}\.git/info/lfs/objects/batch", lambda _: self._batch(asked["objects"])),
+            (rf"/datasets/{name}/resolve/{one}/(.+)", self._resolve),
+            (rf"/api/datasets/{name}", lambda repo: self._info(repo, "main")),
+            (rf"/api/datasets/{name}/revision/{one}", self._info),
+            (rf"/api/datasets/{name}/branch/{one}", self._branch),
+            (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, asked["files"])),
+            (rf"/api/datasets/{name}/commit/{one}", lambda repo, at: self._committed(repo, at, body)),
+            (rf"/api/datasets/{name}/tree/{one}", lambda repo, at: self._tree(repo, at, "", query)),
+            (rf"/api/datasets/{name}/tree/{one}/(.+)", lambda repo, at, below: self._tree(repo, at, below, query)),
+        ]
+
+    def _create(self, asked: Mapping[str, Any]) -> Answer:
+        name = f"{asked.get('organization') or 'me'}/{asked['name']}"
+        if name in self.repositories:
+            return 409, {"error": "You already created this dataset repo", "url": f"{self.url}/datasets/{name}"}, {}
+        private = asked.get("private") is True or asked.get("visibility") == "private"
+        made = self.repositories[name] = Repository(private)
+        made.commit("main", {".gitattributes": ("regular", b"*.parquet filter=lfs\n")})
+        return 200, {"url": f"{self.url}/datasets/{name}"}, {}
+
+    def _receive(self, digest: str, content: bytes) -> Answer:
+        assert hashlib.sha256(content).hexdigest() == digest
+        self.objects[digest] = content
+        self.sent.append(digest)
+        return 200, {}, {}
+
+    def _batch(self, asked: list[dict[str, Any]]) -> Answer:
+        def described(each: Mapping[str, Any]) -> dict[str, Any]:
+            kept = {"oid": each["oid"], "size": each["size"]}
+            upload = {"actions": {"upload": {"href": f"{self.url}/lfs/{each['oid']}"}}}
+            return kept if each["oid"] in self.objects else kept | upload
+
+        return 200, {"transfer": "basic", "objects": list(map(described, asked))}, {}
+
+    def _at(self, name: str, revision: str, use: Callable[[Repository, str, dict[str, File]], Answer]) -> Answer:
+        repository = self.repositories.get(name)
+        if repository is None:
+            return _missing("RepoNotFound", "Repository not found")
+        found = repository.at(revision)
+        return use(repository, *found) if found else _missing("RevisionNotFound", "Invalid rev id")
+
+    def _info(self, name: str, revision: str) -> Answer:
+        return self._at(
+            name,
+            revision,
+            lambda repository, sha, _: (200, {"id": name, "sha": sha, "private": repository.private}, {}),
+        )
+
+    def _branch(self, name: str, branch: str) -> Answer:
+        def make(repository: Repository, sha: str, files: dict[str, File]) -> Answer:
+            repository.branches[branch] = [(sha, files)]
+            return 200, {}, {}
+
+        return self._at(name, "main", make)
+
+    def _modes(self, name: str, revision: str, asked: list[dict[str, Any]]) -> Answer:
+        return self._at(
+            name, revision, lambda _, __, files: (200, {"files": [_mode(each["path"], files) for each in asked]}, {})
+        )
+
+    def _tree(self, name: str, revision: str, folder: str, query: str) -> Answer:
+        def listed(_: Repository, __: str, files: dict[str, File]) -> Answer:
+            beginning = f"{folder}/" if folder else ""
+            below = {path: file for path, file in files.items() if path.startswith(beginning)}
+            if "recursive=true" in query.lower():
+                return 200, [_entry(path, file) for path, file in below.items()], {}
+            direct = {path: file for path, file in below.items() if "/" not in path.removeprefix(beginning)}
+            folders = {beginning + path.removeprefix(beginning).split("/")[0] for path in below.keys() - direct.keys()}
+            entries = [{"type": "directory", "path": path, "oid": _blob(path.encode())} for path in sorted(folders)]
+            return 200, entries + [_entry(path, file) for path, file in direct.items()], {}
+
+        return self._at(name, revision, listed)
+
+    def _resolve(self, name: str, revision: str, path: str) -> Answer:
+        def sent(_: Repository, sha: str, files: dict[str, File]) -> Answer:
+            if path not in files:
+                return _missing("EntryNotFound", "Entry not found")
+            kind, content = files[path]
+            tag = hashlib.sha256(content).hexdigest() if kind == "lfs" else _blob(content)
+            return 200, content, {"ETag": f'"{tag}"', "X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
+
+        return self._at(name, revision, sent)
+
+    def _committed(self, name: str, branch: str, body: bytes) -> Answer:
+        return self._at(
+            name,
+            branch,
+            lambda repository, newest, files: self._commit(name, repository, branch, newest, dict(files), body),
+        )
+
+    def _commit(
+        self, name: str, repository: Repository, branch: str, newest: str, files: dict[str, File], body: bytes
+    ) -> Answer:
+        lines = [json.loads(line) for line in body.splitlines() if line]
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header" and value.get("parentCommit") not in (None, newest):
+                return 412, {"error": "The expected parent commit is not the newest"}, {}
+            if line["key"] == "file":
+                files[value["path"]] = ("regular", base64.b64decode(value["content"]))
+            if line["key"] == "lfsFile":
+                if value["oid"] not in self.objects:
+                    return 400, {"error": f"LFS pointer without content: {value['path']}"}, {}
+                files[value["path"]] = ("lfs", self.objects[value["oid"]])
+            if line["key"] == "deletedFile":
+                del files[value["path"]]
+        number = repository.commit(branch, files)
+        return 200, {"commitUrl": f"{self.url}/datasets/{name}/commit/{number}", "commitOid": number}, {}
+
+
+def _missing(code: str, text: str) -> Answer:
+    return 404, {"error": text}, {"X-Error-Code": code, "X-Error-Message": text}
+
+
+def _blob(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _entry(path: str, file: File) -> dict[str, Any]:
+    kind, content = file
+    entry = {"type": "file", "path": path, "size": len(content), "oid": _blob(content)}
+    if kind == "lfs":
+        oid = hashlib.sha256(content).hexdigest()
+        entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 130}
+    return entry
+
+
+def _mode(path: str, files: Mapping[str, File]) -> dict[str, Any]:
+    kind = "lfs" if path.endswith((".parquet", ".png")) else "regular"
+    entry = _entry(path, files[path]) if path in files else {}
+    return {"path": path, "uploadMode": kind, "shouldIgnore": False, "oid": entry.get("lfs", entry).get("oid")}
+
+
+@contextmanager
+def push_hub() -> Iterator[Hub]:
+    """Serve a hub."""
+    hub = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            parts: list[bytes] = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def _answer(self) -> None:
+            body, (_, _, path, query, _) = self._body(), urlsplit(self.path)
+            if self.command in ("POST", "PUT") and "/lfs/" not in path and "/paths-info/" not in path:
+                allowed = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+            else:
+                allowed = True
+            status, content, head = (
+                hub.answer(self.command, path, query, body) if allowed else (401, {"error": "Who?"}, {})
+            )
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+            length = len(data)
+            if part and status == 200:
+                first, last = int(part[1]), int(part[2] or length - 1)
+                status, head = 206, head | {"Content-Range": f"bytes {first}-{min(last, length - 1)}/{length}"}
+                data = data[first : last + 1]
+            self.send_response(status)
+            for name, value in (head | {"Content-Length": str(len(data))}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        def __getattr__(self, name: str) -> Callable[[], None]:
+            if name.startswith("do_"):
+                return self._answer
+            raise AttributeError(name)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        hub.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield hub
+        server.shutdown()

@@ -1,0 +1,296 @@
+"""Stores in an object store, end to end: as built locally byte by byte, whatever was killed or cut meanwhile."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pivot
+import polars as pl
+import pytest
+from pivot.datasets.config import make_config
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import refuse_while_written, verify_store
+from pivot.datasets.store import DATABASE, RUN, Store
+from pivot.datasets.views import query
+from pivot.errors import StoreError
+from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.relabel import relabel_store
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import probe_store
+from pivot.storage import Address, Url, objects, open_storage
+from pivot.storage.lease import LOCK, VARIABLE
+from pivot.tests.cli.command_line import run
+from pivot.tests.flow_runs import FREE_FOLDERS, clean_environment, config_of, fingerprint
+from pivot.tests.flows.victim import Victim
+from pivot.tests.storage.object_server import Line, ObjectServer, environment
+from pivot.training.sources import find_files
+
+CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
+SMALL = config_of(2)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same store in a folder."""
+    root = tmp_path_factory.mktemp("local") / "store"
+    pivot.build(CONFIG, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def expected(local: Path) -> dict[str, str]:
+    """Its promised bytes."""
+    return fingerprint(local)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Promised bytes of the store that is killed and cut off."""
+    root = tmp_path_factory.mktemp("small") / "store"
+    pivot.build(SMALL, root)
+    return fingerprint(root)
+
+
+def promised(root: Address) -> dict[str, str]:
+    """SHA-256 by name of everything whose bytes are promised."""
+    storage = open_storage(root)
+    kept = [name for name in storage.listing() if name.split("/")[0] not in FREE_FOLDERS]
+    return {name: hashlib.sha256(storage.read_bytes(name)).hexdigest() for name in kept}
+
+
+@pytest.fixture(scope="module")
+def _stored() -> dict[str, Url]:
+    return {}
+
+
+@pytest.fixture
+def stored(s3: ObjectServer, _stored: dict[str, Url]) -> Url:
+    """A finished store that tests read and do not change."""
+    if not _stored:
+        _stored["root"] = s3.store()
+        pivot.build(CONFIG, str(_stored["root"]))
+    return _stored["root"]
+
+
+# Reading
+
+
+def test_a_store_has_the_bytes_of_a_local_one(stored: Url, expected: dict[str, str]) -> None:
+    assert promised(stored) == expected
+    assert verify_store(stored, Silent()).problems == []
+    again = pivot.build(CONFIG, stored)
+    assert again.already_complete
+    assert str(again.root) == str(stored)
+
+
+def test_a_complete_store_is_seen_by_listings(stored: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
+    library = objects._library()
+    for name in ("head", "get", "list", "put", "get_range"):
+        real = getattr(library, name)
+        monkeypatch.setattr(library, name, lambda *a, real=real, **k: requests.append(str(a[1:])) or real(*a, **k))
+    assert pivot.build(CONFIG, stored).already_complete
+    assert not [each for each in requests if ".parquet" in each]
+    assert len(requests) < len(open_storage(stored).listing())
+
+
+def test_frames_and_queries_are_those_of_a_local_store(stored: Url, local: Path) -> None:
+    there, here = pivot.load_store(str(stored)), pivot.load_store(local)
+    for name in ("episodes", "steps", "frames", "prompts", "labels"):
+        mine: pl.DataFrame = getattr(there, name).collect()
+        assert mine.equals(getattr(here, name).collect()), name
+    for sql in ("from modes", "from groups order by all", "select count(*) from frames", "from pivots order by all"):
+        assert query(stored, sql) == query(local, sql)
+    files, others = find_files(str(stored), ["sokoban"]), find_files(str(local), ["sokoban"])
+    assert files.by_side == others.by_side
+
+
+def test_its_database_names_addresses(stored: Url, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    storage = open_storage(stored)
+    (tmp_path / DATABASE).write_bytes(storage.read_bytes(DATABASE))
+    with duckdb.connect(tmp_path / DATABASE, read_only=True) as connection:
+        text = connection.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'episodes'").fetchall()[0][0]
+        assert f"'{stored}/episodes/*/*.parquet'" in text
+        connection.register_filesystem(objects_as_files(stored))
+        assert connection.execute("SELECT count(*) FROM episodes").fetchall() == [(16,)]
+
+
+def objects_as_files(root: Url) -> object:
+    """What stands for DuckDB's own reader of s3://, which is downloaded."""
+    from pivot.storage.files import StorageFiles
+
+    return StorageFiles(open_storage(root))
+
+
+LOAD = """
+import sys
+from datasets import load_dataset
+root = sys.argv[1]
+rows = load_dataset("parquet", data_files={"train": f"{root}/dataset/sokoban/train-*.parquet"}, split="train")
+options = {"endpoint_url": sys.argv[2], "key": "testing", "secret": "testing"}
+same = load_dataset("parquet", data_files=f"{root}/dataset/sokoban/train-*.parquet", storage_options=options)["train"]
+streamed = load_dataset("parquet", data_files=f"{root}/dataset/sokoban/train-*.parquet", streaming=True)["train"]
+first = next(iter(streamed))
+assert rows[0]["panel"].size == same[0]["panel"].size == first["panel"].size
+assert rows[0]["images"][0].size[0] > 100
+print(len(rows), len(same), first["episode_id"] == rows[0]["episode_id"])
+"""
+
+
+def test_the_datasets_library_loads_it(stored: Url, s3: ObjectServer, local: Path, tmp_path: Path) -> None:
+    pytest.importorskip("s3fs")
+    told = clean_environment() | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(stored), s3.url], env=told, capture_output=True, text=True, check=False
+    )
+    rows = sum(pl.read_parquet(path).height for path in (local / "dataset/sokoban").glob("train-*.parquet"))
+    assert done.stdout.split() == [str(rows), str(rows), "True"], done.stderr
+
+
+def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
+    for command in (["stats"], ["stats", "--sql", "from modes"], ["peek"]):
+        shown = [run(command[0], str(root), *command[1:]).replace(str(root), "ROOT") for root in (stored, local)]
+        assert shown[0] == shown[1]
+    run("report", str(stored), "--out", tmp_path / "there", "--limit", "1")
+    run("report", local, "--out", tmp_path / "here", "--limit", "1")
+    assert (tmp_path / "there/contents.json").read_bytes() == (tmp_path / "here/contents.json").read_bytes()
+    assert f"MB into {stored}" in run("build", "--config", str(stored / RUN), "--out", str(stored), "--dry-run")
+
+
+def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> None:
+    there, here = s3.store(), tmp_path / "here"
+    for root in (there, here):
+        pivot.build(config_of(1), root)
+        relabel_store(root, {"split": "episode", "log": "actions"}, execute_with(InProcess()), Silent())
+        probe_store(root, ProbeSettings(arms=("no_hint",)), Silent())
+        assert verify_store(root, Silent()).problems == []
+    assert promised(there) == fingerprint(here)
+    assert pivot.build(config_of(1, split="episode", log="actions"), there).already_complete
+
+
+# Killed, cut, and two at once
+
+
+@pytest.mark.xdist_group("kill")
+def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
+    s3: ObjectServer, victim: Victim, small: dict[str, str]
+) -> None:
+    root = s3.store()
+    undisturbed = victim.run("build", root, SMALL, env=s3.environment)
+    assert promised(root) == small
+    count = len(undisturbed)
+    for number, moment in enumerate((3, count // 3, 2 * count // 3, count - 2, count)):
+        root = s3.store()
+        victim.run("build", root, SMALL, moment, workers=1 + number % 2, env=s3.environment)
+        assert not [name for name in open_storage(root).listing() if name == "manifest.json"] or moment > count - 2
+        # The lease of a process of this machine that is no more is nobody's: nothing has to be waited for.
+        result = pivot.build(SMALL, root)
+        assert promised(root) == small, moment
+        assert not result.already_complete
+    assert verify_store(root, Silent()).problems == []
+
+
+@pytest.fixture
+def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    """A line to the server by which this process reaches it, and little patience."""
+    made = Line(s3.port)
+    for name, value in environment(made.url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(objects, "_WORK", ({"timeout": "5s", "connect_timeout": "1s"}, 3, 1.0))
+    yield made
+    made.close()
+
+
+def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
+    line: Line, s3: ObjectServer, small: dict[str, str]
+) -> None:
+    root = s3.store()
+    line.break_at = 100_000
+    pivot.build(SMALL, root)
+    assert line.breaks == 1
+    assert promised(root) == small
+
+
+@pytest.mark.parametrize("place", [60_000, 200_000, 400_000])
+def test_a_line_that_stays_cut_ends_the_run_and_the_next_makes_the_same_bytes(
+    line: Line, s3: ObjectServer, small: dict[str, str], place: int
+) -> None:
+    root = s3.store()
+    line.break_at, line.stays_broken = place, True
+    with pytest.raises(StoreError, match=rf"cannot .* s3://.*{line.url} cannot be reached .*shards are kept"):
+        pivot.build(SMALL, root)
+    line.break_at, line.stays_broken = None, False
+    assert open_storage(root).stat("manifest.json") is None
+    # What holds the lock is this very process, which did not get through to give it back.
+    storage = open_storage(root)
+    holding = json.loads(storage.read_bytes(LOCK))
+    objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())
+    pivot.build(SMALL, root)
+    assert promised(root) == small
+
+
+def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, str]) -> None:
+    root = s3.store()
+    ready, refused = threading.Event(), []
+
+    class Slow(Silent):
+        def start(self, stage: str, total: int) -> None:
+            if stage == "label":
+                ready.set()
+                with pytest.raises(StoreError, match=r"is being written by another run \(process \d+ on "):
+                    pivot.build(SMALL, root)
+                with pytest.raises(StoreError, match="there is nothing to verify yet"):
+                    refuse_while_written(root)
+                refused.append(run_elsewhere(root))
+
+    pivot.build(SMALL, root, reporter=Slow())
+    assert refused == ["refused"]
+    assert promised(root) == small
+
+
+def run_elsewhere(root: Url) -> str:
+    """Try to build the store from another process."""
+    code = """
+import json, sys, pivot
+try:
+    pivot.build(json.loads(sys.argv[2]), sys.argv[1])
+except pivot.errors.StoreError as error:
+    print("refused" if "is being written by another run" in str(error) else error)
+"""
+    command = [sys.executable, "-c", code, str(root), json.dumps(SMALL)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_writer_that_lost_its_lease_writes_no_more(
+    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "0.3")
+    root = s3.store()
+
+    class Robbed(Silent):
+        def start(self, stage: str, total: int) -> None:
+            if stage == "label":
+                storage = open_storage(root)
+                taken = json.loads(storage.read_bytes(LOCK)) | {"token": "another", "host": "elsewhere"}
+                objects._library().put(objects._client(str(root)), LOCK, json.dumps(taken).encode())
+                self.before = storage.listing()
+                threading.Event().wait(0.2)
+
+    robbed = Robbed()
+    with pytest.raises(StoreError, match=r"is lost to process \d+ on elsewhere; nothing more was written"):
+        pivot.build(SMALL, root, reporter=robbed)
+    storage = open_storage(root)
+    assert storage.listing() == robbed.before
+    threading.Event().wait(3.0)  # until the other's lease is over, which nobody renews
+    pivot.build(SMALL, root)
+    assert promised(root) == small
+
+
+def test_the_store_knows_its_config_anywhere(stored: Url) -> None:
+    assert Store.open(stored).config == make_config(CONFIG)
+    assert Store.open(stored).run.home == str(stored)
