@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -175,6 +175,9 @@ bench: $(VENV)/.dev  ## measure every performance claim against its baseline
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
 	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training bench_stage2; \
 	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
+
+bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, the better part of an hour) and measure time, memory, files
+	$(BIN)/python -m pivot.benchmarks.scale runs/scale
 
 docs: $(VENV)/.installed  ## write the generated parts of the documentation anew
 	$(BIN)/python -m pivot.cli.config_docs docs/configuration.md

@@ -83,6 +83,7 @@ GROUPS = {
     "domains": Group("domain", "labeling.domains.base:Domain"),
     "writers": Group("writer", "labeling.base:GuidanceWriter"),
     "filters": Group("filter", "labeling.base:Filter"),
+    "engines": Group("engine", "flows.engines.base:Engine"),
 }
 
 

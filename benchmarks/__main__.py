@@ -23,6 +23,7 @@ MODULES = (
     "bench_serving",
     "bench_busy",
     "bench_pipeline",
+    "bench_engines",
     "bench_stats",
     "bench_analyzer",
 )

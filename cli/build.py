@@ -12,12 +12,14 @@ from ..datasets.parts import members_of
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError
 from ..flows.append import reserve_part, take_up_parts
-from ..flows.engines.local import available_cores, worker_pool
+from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.local import available_cores
 from ..flows.engines.server import start_server
 from ..flows.pipeline import BuildResult, finished_build
 from ..storage import Address, open_storage
 from . import model_flags as flags
 from .console import ProgressBars, err, out
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StoreAddress, address_option, option
 from .results import show_plan, show_result
 from .settings import resolve_config
@@ -88,7 +90,9 @@ def build(
     solver: Annotated[
         list[str] | None, option("Solver setting ENV.KEY=VALUE, for labels alone; may be given again.", "--solver")
     ] = None,
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
     shard_size: Annotated[
         int | None,
         option(
@@ -136,6 +140,8 @@ def build(
 
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
+
+    pivot build sokoban --out /shared/big --tasks 20000 --engine ray --address ray://head:10001
     """
     changes = {
         "rollouts": rollouts,
@@ -165,12 +171,12 @@ def build(
         raise ConfigError("no folder given; say where the store goes with --out DIR")
     if file is None and shard_size is None:
         resolved = _with_shards(resolved, out_dir)
-    workers = workers or available_cores()
     if dry_run:
-        show_plan(resolved, out_dir, workers)
+        show_plan(resolved, out_dir, workers or available_cores())
         return
+    crew = Workers(engine, address, workers)
     if not append:
-        show_result(_build(resolved, out_dir, workers, refresh=refresh))
+        show_result(_build(resolved, out_dir, crew, refresh=refresh))
         return
     part = reserve_part(out_dir, resolved)
     if part is None:
@@ -181,16 +187,16 @@ def build(
     for env, levels in part.left_out.items():
         if levels:
             err.print(f"{env}: {levels} levels are left out, which {out_dir} holds already", soft_wrap=True)
-    show_result(_build(part.config, part.root, workers, refresh=refresh))
+    show_result(_build(part.config, part.root, crew, refresh=refresh))
     take_up_parts(out_dir, [part.number])
     out.print(f"part {part.number} of {out_dir}; all parts: pivot stats {out_dir}", soft_wrap=True)
 
 
-def _build(config: RunConfig, root: Address, workers: int, *, refresh: bool) -> BuildResult:
+def _build(config: RunConfig, root: Address, workers: Workers, *, refresh: bool) -> BuildResult:
     done = finished_build(root, config, refresh=refresh)
     if done is not None:
         return done
-    with worker_pool(workers, list(config.environments)) as pool, ProgressBars() as bars:
+    with open_pool(workers, list(config.environments), root) as pool, ProgressBars() as bars:
         err.print(
             "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
             soft_wrap=True,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..datasets.store import Store
-from ..flows.engines.local import available_cores, worker_pool
+from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.arms import DEFAULT_ARMS, PROBE_ARMS
 from ..insight.probe.rates import arm_rates, refuted_labels
 from ..insight.probe.records import ProbeSettings
@@ -23,6 +23,7 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.stats import Format, csv_text
 from ..plugins import read_settings
 from .console import ProgressBars, err, out, show_table, styled
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StorePath, option
 
 _ARMS = "; ".join(f"{arm.name}: {arm.summary}" for arm in PROBE_ARMS.values())
@@ -36,7 +37,9 @@ def probe(
     accepted: Annotated[bool, option("Only failures whose label was accepted.", "--accepted")] = False,
     show: Annotated[bool, option("Play nothing: show what is there.", "--show")] = False,
     style: Annotated[Format, option("How to give it out.", "--format")] = Format.TABLE,
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
 ) -> None:
     """Play failures again from the pivot and from the steps beside it, and say how often that lifts the return.
 
@@ -58,7 +61,9 @@ def probe(
         values = {"arms": tuple(arm or DEFAULT_ARMS), "resamples": resamples, "gamma": gamma, "accepted_only": accepted}
         settings = read_settings(ProbeSettings, values, "setting ")
         store = checked_store(root, settings)
-        with worker_pool(workers or available_cores(), list(store.config.environments)) as pool, ProgressBars() as bars:
+        names = list(store.config.environments)
+        crew = Workers(engine, address, workers)
+        with open_pool(crew, names, root) as pool, ProgressBars() as bars:
             result = probe_store(root, settings, bars, pool.stream)
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 from ..datasets.config import make_config
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..flows.engines.local import available_cores, execute_with, worker_pool
+from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.local import execute_with
 from ..flows.relabel import relabel_store
 from . import model_flags as flags
 from .console import ProgressBars
+from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StorePath, option
 from .results import show_result
 from .settings import solver_settings
@@ -36,7 +38,9 @@ def relabel(
         bool, option("Ask the teacher for all guidance anew, whatever store and call cache hold.", "--refresh")
     ] = False,
     keep_old: Annotated[bool, option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
-    workers: Annotated[int, option("Worker processes (default: one a core).", "--workers", min=0)] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
 ) -> None:
     """Label a finished store again, without new rollouts, as its next label version.
 
@@ -76,6 +80,6 @@ def relabel(
     if solver:
         changes["solvers"] = solver_settings(config.solvers, solver, environments)
     Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
-    with ProgressBars() as bars, worker_pool(workers or available_cores(), environments) as pool:
+    with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, root) as pool:
         result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
     show_result(result)

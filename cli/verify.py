@@ -7,12 +7,13 @@ import typer
 from ..datasets.proof.verify import refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..errors import StoreError
-from ..flows.engines.local import available_cores, worker_pool
+from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.proof import probe_problems
 from ..storage import open_storage
 from ..storage.commit import settle
 from .console import ProgressBars, err, out, styled
-from .options import StorePath
+from .engines import WORKERS, ClusterAddress, EngineName
+from .options import StorePath, option
 
 _SHOWN_PROBLEMS = 20
 
@@ -25,7 +26,9 @@ def verify(
             "--sources", help="Read what run.json names elsewhere, such as a folder of targets, to make levels again."
         ),
     ] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (default: one a core).")] = 0,
+    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
+    engine: EngineName = "local",
+    address: ClusterAddress = "",
 ) -> None:
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
@@ -41,7 +44,7 @@ def verify(
     refuse_while_written(root)
     settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
-    with worker_pool(workers or available_cores(), environments) as pool, ProgressBars() as bars:
+    with open_pool(Workers(engine, address, workers), environments, root, writes=False) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream, follow=sources)
     report.problems += probe_problems(Store.open(root), follow=sources)
     for note in report.notes:

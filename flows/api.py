@@ -6,7 +6,8 @@ from typing import Any
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter, Silent
 from ..storage import Address, parse_address
-from .engines.local import execute_with, worker_pool
+from .engines.base import Workers, open_pool
+from .engines.local import execute_with
 from .pipeline import BuildResult, build_store
 
 
@@ -17,6 +18,8 @@ def build(
     workers: int = 1,
     refresh: bool = False,
     reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
 ) -> BuildResult:
     """Roll out, label and export a dataset; the same call again goes on where the last one stopped.
 
@@ -29,6 +32,8 @@ def build(
             for any use of multiprocessing.
         refresh: make everything anew.
         reporter: is told how far the work has come.
+        engine: who runs the shards: ``local``, ``ray``, ``dask``, or another one that is installed.
+        address: its cluster; empty for workers on this machine. With ``workers`` 0 every core gets a shard.
 
     Returns:
         Counts by environment, and whether anything had to be done.
@@ -37,5 +42,6 @@ def build(
         PivotError: its subclasses say what is wrong with config, levels, plugins or disk.
     """
     resolved = config if isinstance(config, RunConfig) else make_config(config)
-    with worker_pool(workers, list(resolved.environments)) as pool:
-        return build_store(parse_address(out), resolved, execute_with(pool), reporter or Silent(), refresh=refresh)
+    root = parse_address(out)
+    with open_pool(Workers(engine, address, workers), list(resolved.environments), root) as pool:
+        return build_store(root, resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

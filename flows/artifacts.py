@@ -8,7 +8,6 @@ import base64
 import contextlib
 import io
 import json
-import re
 from collections.abc import Iterator, Sequence
 from logging import Logger, LoggerAdapter
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..datasets.store import DATASET_FOLDER, Store
 from ..datasets.views import query
 from ..insight.stats import SUMMARY, json_ready
 from ..storage import Address
+from .metrics import plain_name
 from .pipeline import BuildResult
 
 WIDTH = 960
@@ -43,7 +43,7 @@ class Artifacts:
     def __init__(self, log: Log, run: str | None, name: str) -> None:
         """Put them on the pages of flow run ``run``, none at all for None; ``name`` ends their keys."""
         self._log, self._run = log, run
-        self._end = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        self._end = plain_name(name)
 
     def table(self, what: str, rows: Sequence[Row], description: str) -> None:
         """Show rows of equal columns."""

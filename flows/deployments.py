@@ -35,7 +35,8 @@ from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from ..storage import Address, Storage, Url, parse_address
 from .artifacts import file_address, show_store
-from .engines.local import WorkerPool, available_cores, execute_with, worker_pool
+from .engines.base import WorkerPool, Workers, open_pool
+from .engines.local import available_cores, execute_with
 from .engines.prefect import execute_as_tasks, noted_run
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .limits import model_slots
@@ -125,6 +126,8 @@ def build_dataset(
     refresh: bool = False,
     verify: bool = False,
     report: bool = False,
+    engine: str = "local",
+    address: str = "",
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
@@ -136,6 +139,8 @@ def build_dataset(
         refresh: Throw away what the folder holds and make it anew.
         verify: Prove the store again when it is finished.
         report: Write a site to look at, into the folder `OUT-report`.
+        engine: Who runs the shards: `local`, `ray`, `dask`, or another one that is installed.
+        address: Cluster of the engine; empty for workers on the machine of this run.
 
     Raises:
         StoreError: verification found problems.
@@ -147,7 +152,7 @@ def build_dataset(
             f"report: found the store {root}, expected a folder that the site can lie beside; leave it off"
         )
     config = config.model_copy(update={"seed": seed})
-    with _at_work(config, workers) as (watch, pool):
+    with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
 
         @contextmanager
         def around(storage: Storage) -> Iterator[None]:
@@ -182,12 +187,18 @@ def relabel_dataset(
     Raises:
         PivotError: as :func:`.relabel_store`.
     """
-    old = Store.open(parse_address(root), complete=False).config
+    store = parse_address(root)
+    old = Store.open(store, complete=False).config
     made = changes.model_dump(mode="json", exclude_none=True)
+    if "solvers" in made:  # a form sends those of all environments
+        made["solvers"] = {name: each for name, each in made["solvers"].items() if name in old.environments}
     config = make_config(old.model_dump(mode="json") | made)
-    with _at_work(config, workers) as (watch, pool), model_slots(Run(config), watch.log, "teacher"):
+    with (
+        _at_work(config, store, Workers(count=workers)) as (watch, pool),
+        model_slots(Run(config), watch.log, "teacher"),
+    ):
         execute = execute_with(pool)
-        result = relabel_store(parse_address(root), made, execute, watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_store(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
         _show(watch, result)
     return _plain(result)
 
@@ -205,7 +216,10 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
         PivotError: as :func:`.probe_store`.
     """
     store = checked_store(parse_address(root), settings)
-    with _at_work(store.config, workers) as (watch, pool), model_slots(store.run, watch.log, "student"):
+    with (
+        _at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
+        model_slots(store.run, watch.log, "student"),
+    ):
         result = probe_store(store.root, settings, watch, pool.stream)
         with watch.artifacts.unharmed("arms"):
             rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
@@ -230,12 +244,12 @@ def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt 
 
 
 @contextmanager
-def _at_work(config: RunConfig, workers: int) -> Iterator[tuple[Watch, WorkerPool]]:
-    """Watch a flow run on this config, and give it worker processes."""
+def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
+    """Watch a flow run on this config, and give it workers."""
     environments, ready = list(config.environments), _pool.get()
     with (
         watched("-".join(environments), _reporter.get()) as watch,
-        nullcontext(ready) if ready else worker_pool(workers or available_cores(), environments) as pool,
+        nullcontext(ready) if ready else open_pool(workers, environments, store) as pool,
     ):
         yield watch, pool
 

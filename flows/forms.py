@@ -29,6 +29,8 @@ class PluginFields:
         complete = {"environments": _environments, "policy": _policy, "teacher": _writer, "solvers": _solvers}
         for name in complete.keys() & fields.keys():
             fields[name] = _about(fields[name]) | complete[name](fields[name], handler)
+        for name, field in fields.items():
+            field.setdefault("description", RunConfig.model_fields[name].description)
         return schema
 
 

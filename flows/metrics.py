@@ -6,6 +6,7 @@ could go on.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ class RunMetrics:
         gauge("run_started_timestamp_seconds", "When the last run began.", [({}, self.started)])
         if self.finished is not None:
             gauge("run_finished_timestamp_seconds", "When the last run ended.", [({}, self.finished)])
-            gauge("run_succeeded", "Whether the last run did all that it was asked for.", [({}, int(self.succeeded))])
+            gauge("run_succeeded", "Whether the last run ended without an error.", [({}, int(self.succeeded))])
         gauge("stage_shards_made", "Shards that the last run made.", [(at, each.made) for at, each in stages])
         gauge("stage_shards_reused", "Shards that were there.", [(at, each.reused) for at, each in stages])
         gauge("stage_seconds", "Work on all shards of a stage, added up.", [(at, each.seconds) for at, each in stages])
@@ -78,7 +79,12 @@ class RunMetrics:
         """
         folder = os.environ.get(FOLDER)
         if folder:
-            write_file(Path(folder) / f"pivot-{self.deployment}.prom", self.text().encode())
+            write_file(Path(folder) / f"pivot-{plain_name(self.deployment)}.prom", self.text().encode())
+
+
+def plain_name(name: str) -> str:
+    """Return a name as keys of artifacts and names of files have it: small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ for Prometheus where the operator wants one. All of it hears of the work as any 
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -39,6 +40,7 @@ class Watch(Lines):
         self._beside = beside or Silent()
         self._bar: UUID | None = None
         self._moved = 0.0
+        self._moving = threading.Lock()
 
     def start(self, stage: str, total: int) -> None:
         """Begin a stage."""
@@ -54,9 +56,10 @@ class Watch(Lines):
     def finish(self, stage: str) -> None:
         """End a stage: fill its bar, and let Prometheus know."""
         self._beside.finish(stage)
-        super().finish(stage)
-        if self._bar is not None:
-            self._move(stage, 100.0, "over")
+        with self._moving:
+            super().finish(stage)
+            if self._bar is not None:
+                self._move(stage, 100.0, "over")
         self.write_metrics()
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
@@ -77,9 +80,10 @@ class Watch(Lines):
         with self._lock:
             stage, total, done, now = self._stage, self._total, self._done, self._clock()
             due = stage and now - self._began >= LONG and now - self._moved >= OFTEN
-        if due:
-            self._moved = now
-            self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
+        with self._moving:
+            if due and stage == self._stage:  # it may have ended meanwhile, and its bar is full
+                self._moved = now
+                self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
 
     def write_metrics(self) -> None:
         """Write what is known for Prometheus; a folder that cannot be written ends no run."""

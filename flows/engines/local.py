@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
+from ...storage import Address
 from ..stages import ShardResult
-
-Call = Callable[..., ShardResult]
-Result = TypeVar("Result")
+from .base import Call, Engine, Result, WorkerPool
 
 
 class Execute(Protocol):
     """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
 
     @property
-    def pool(self) -> "WorkerPool":
+    def pool(self) -> WorkerPool:
         """Where the calls are made; what is no stage of a shard may be done there, too."""
         ...
 
@@ -48,7 +47,7 @@ def _no_work() -> None:
 def _start_worker(names: tuple[str, ...]) -> None:
     """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see _interrupts_held: what it starts may be stopped
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: what it starts may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
@@ -65,7 +64,7 @@ def _end_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back until processes are started: they inherit that, and so are deaf before their first import.
 
     One that comes meanwhile is handled by this process right afterwards.
@@ -75,29 +74,6 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class WorkerPool(Protocol):
-    """Where the work of shards is done."""
-
-    workers: int
-    """Calls that run at the same time."""
-
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Hand over one call."""
-        ...
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Hand over one call for an event loop, which goes on meanwhile."""
-        ...
-
-    def stop(self) -> None:
-        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
-        ...
-
-    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run ``call`` once for each tuple and yield the results as they come."""
-        ...
 
 
 class InProcess:
@@ -141,7 +117,7 @@ class Processes:
         self.workers = workers
         self._executor = executor
         others = set(multiprocessing.active_children())
-        with _interrupts_held():
+        with interrupts_held():
             for _ in range(workers):
                 executor.submit(_no_work)
         self._processes = set(multiprocessing.active_children()) - others
@@ -194,6 +170,22 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
             raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+class LocalEngine(Engine):
+    """Processes of this machine."""
+
+    @contextlib.contextmanager
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
+        """Give a pool; see :func:`worker_pool`."""
+        del store, writes  # every process of this machine sees what this one sees
+        if self.settings.address:
+            raise ConfigError(
+                f"the engine local has no cluster, but an address is given ({self.settings.address}); name an engine "
+                "that has one with --engine, or leave out --address"
+            )
+        with worker_pool(self.settings.workers or available_cores(), environments) as pool:
+            yield pool
 
 
 def finished(future: "Future[Result]") -> Result:

@@ -220,7 +220,7 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_a_killed_run_is_finished_by_the_next_one(served: Served, tmp_path: Path) -> None:
+def test_a_triggered_run_that_was_killed_is_finished_by_the_next_one(served: Served, tmp_path: Path) -> None:
     root = served.folder / "killed"
     run = served.start("build", config=WIDE, out="killed", workers=2)
     _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
@@ -236,52 +236,52 @@ def test_a_killed_run_is_finished_by_the_next_one(served: Served, tmp_path: Path
     assert again["name"] == "build sokoban in killed"
     assert "was there" in served.log(again["id"])
     assert_whole(root)
-    pivot.build(WIDE, tmp_path / "undisturbed", workers=2)
+    (counts,) = json.loads(served.artifacts(again["id"])["pivot-counts-build"]["data"])
+    assert (counts["environment"], counts["episodes"]) == ("sokoban", 240)
+    pivot.build(WIDE, tmp_path / "undisturbed")
     assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
-
-
-def test_a_triggered_run_completes_with_its_artifacts(served: Served) -> None:
-    run = served.completed(served.start("build"))
-    (counts,) = json.loads(served.artifacts(run["id"])["pivot-counts-build"]["data"])
-    assert (counts["environment"], counts["episodes"]) == ("frozenlake", 2)
 
 
 ASKING = """
 import json, sys
+from pivot.errors import ConfigError
 from pivot.flows.deployments import build_dataset
 
 for out, config in json.loads(sys.argv[1]).items():
-    build_dataset.with_options(retries=0)(config, out, workers=1)
+    try:
+        build_dataset.with_options(retries=0)(config, out, workers=1)
+    except ConfigError as error:
+        print(error)
 """
 
 
 def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served, tmp_path: Path) -> None:
     with ChatServer(_walker, latency=0.1, slots=64) as server:
-        name = f"{MODEL_SERVER}:{server.url.split('/')[2]}"
+        place = server.url.split("/")[2]
+        name = f"{MODEL_SERVER}:{place}"
         served.get("v2/concurrency_limits/", {"name": name, "limit": 6})
 
-        def started(folder: str, top_k: int, slots: int) -> subprocess.Popen[str]:
-            policy = {
-                "name": "openai",
-                "options": {"model": MODEL, "logprobs": False, "top_k": top_k},
-                "service": {"base_url": server.url, "cache": "", "max_concurrency": slots},
-            }
-            config = {"environments": {"frozenlake": {"tasks": 4}}, "policy": policy}
-            asked = json.dumps({str(tmp_path / folder): config})
-            return subprocess.Popen(
-                [sys.executable, "-c", ASKING, asked], env=served.env, stderr=subprocess.PIPE, text=True
-            )
+        def config(top_k: int, slots: int) -> dict[str, Any]:
+            options = {"model": MODEL, "logprobs": False, "top_k": top_k}
+            service = {"base_url": server.url, "cache": "", "max_concurrency": slots}
+            policy = {"name": "openai", "options": options, "service": service}
+            return {"environments": {"frozenlake": {"tasks": 2}}, "policy": policy}
 
-        runs = [started("one", 1, 4), started("two", 2, 4), started("too much", 3, 7)]
-        told = [run.communicate(timeout=200)[1] for run in runs]
-        assert [run.returncode for run in runs] == [0, 0, 1], told
-        assert f"max_concurrency is 7 for the model server {name.partition(':')[2]}, expected at most the 6" in told[2]
+        def started(configs: dict[str, dict[str, Any]]) -> subprocess.Popen[str]:
+            asked = json.dumps({str(tmp_path / folder): config for folder, config in configs.items()})
+            program = [sys.executable, "-c", ASKING, asked]
+            return subprocess.Popen(program, env=served.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        runs = [started({"one": config(1, 4)}), started({"two": config(2, 4), "too much": config(3, 7)})]
+        told = [run.communicate(timeout=200) for run in runs]
+        assert [run.returncode for run in runs] == [0, 0], told
+        assert f"max_concurrency is 7 for the model server {place}, expected at most the 6 slots" in told[1][0]
+        assert all(f"holding 4 slots of the limit {name}" in errors for _, errors in told)
         asked = [body["top_k"] for body in server.log.bodies if "top_k" in body]
         first = asked[0]
         assert set(asked) == {1, 2}
         assert first not in asked[asked.index(3 - first) :]  # one after the other, though both were started at once
         assert server.log.most_in_flight <= 4
-        assert all(f"holding 4 slots of the limit {name}" in each for each in told[:2])
         assert served.get(f"v2/concurrency_limits/{name}")["active_slots"] == 0
 
 
@@ -385,7 +385,16 @@ def counted(pool, call, *arguments):
 
 local.InProcess.submit = counted
 
+from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+
+advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
+
+def advance_and_look(self, stage, amount):
+    advance(self, stage, amount)
+    self.tick()
+
+watch.Watch.advance = advance_and_look
 config, root = json.loads(sys.argv[1]), sys.argv[2]
 result = build_dataset(config, root, workers=1)
 build_dataset(config, root + "/../plain", workers=1)
@@ -408,7 +417,12 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
     assert Store.open(tmp_path / "flow").config.log == "actions"
-    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", {})}
+    own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}
+    flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", own)}
+    bars = [each for each in served.artifacts(flow_runs["build"]).values() if each["type"] == "progress"]
+    stages = {f"pivot-{stage}-frozenlake" for stage in ("plan", "rollout", "label", "export")}
+    assert {each["key"] for each in bars} == stages
+    assert {each["data"] for each in bars} == {100.0}
     relabelled = served.artifacts(flow_runs["relabel"])
     assert {"pivot-counts-frozenlake", "pivot-failure-frozenlake"} <= relabelled.keys()
     (arm,) = json.loads(served.artifacts(flow_runs["probe"])["pivot-arms-frozenlake"]["data"])

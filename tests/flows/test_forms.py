@@ -58,6 +58,8 @@ def test_a_form_has_a_field_for_everything(name: str) -> None:
     unknown = bare_objects(used(schema))
     assert {path for path in unknown if not FREE & set(path)} == set()
     assert all("description" in each for each in schema["properties"].values())
+    for kind in {"RunConfig", "LabelChanges"} & schema["definitions"].keys():
+        assert all(each["description"] for each in schema["definitions"][kind]["properties"].values())
     Draft202012Validator.check_schema(schema)
 
 

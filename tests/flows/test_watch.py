@@ -139,6 +139,8 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv(FOLDER, str(tmp_path))
     RunMetrics("night", 1.5).write()
     assert [path.name for path in tmp_path.iterdir()] == ["pivot-night.prom"]
+    RunMetrics("s3://Bucket/night", 1.5).write()
+    assert (tmp_path / "pivot-s3-bucket-night.prom").exists()
     assert (tmp_path / "pivot-night.prom").read_text() == unfinished
 
 

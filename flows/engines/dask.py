@@ -1,0 +1,180 @@
+"""Dask as an engine: ``--engine dask``, with ``--address`` for a scheduler that is there.
+
+A shard is a Dask task. The scheduler gives it to another worker when its own is lost.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from multiprocessing import resource_tracker
+from typing import Any
+
+from ...errors import ConfigError, StoreError
+from ...models.extras import need
+from ...storage import Address
+from .base import Engine, WorkerPool
+from .cluster import ClusterPool, Settle, carry_out
+from .local import available_cores, interrupts_held
+from .nodes import check_nodes
+from .reach import refuse_unreachable
+
+ADDRESS = "DASK_SCHEDULER_ADDRESS"
+"""Environment variable that Dask's own clients take the address from, too."""
+
+CONNECT_SECONDS = 10.0
+"""Longest wait for a scheduler that listens, and for its first worker."""
+
+_LOOPBACK = "127.0.0.1"
+
+
+class DaskEngine(Engine):
+    """Shards as Dask tasks."""
+
+    @contextlib.contextmanager
+    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
+        """Connect to the scheduler, or start one with its workers for this run."""
+        distributed = need("distributed", "dask")
+        address = self.settings.address or os.environ.get(ADDRESS, "")
+        limit: int = self.settings.workers
+        logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+        with contextlib.ExitStack() as stack:
+            at = address or stack.enter_context(_cluster_here(distributed, limit or available_cores()))
+            pool = DaskPool(stack.enter_context(_client_of(distributed, at)), limit)
+            _refuse_threads(pool.threads(), address)
+            check_nodes(pool, store, writes=writes)
+            pool.warm(environments)
+            try:
+                yield pool
+            finally:
+                pool.stop()
+
+
+@contextlib.contextmanager
+def _cluster_here(distributed: Any, workers: int) -> Iterator[Any]:
+    """Start a scheduler in this process and workers beside it: on loopback, with keys that nobody else has."""
+    # The thread that starts its workers, also later ones, is deaf to Ctrl-C, and so are they. It would hear again if it
+    # had to start multiprocessing's tracker.
+    resource_tracker.ensure_running()
+    with interrupts_held():
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host=_LOOPBACK,
+            security=True,
+            dashboard_address=f"{_LOOPBACK}:0",
+            memory_limit=None,
+            silence_logs=logging.CRITICAL + 1,
+        )
+    with cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def _client_of(distributed: Any, at: Any) -> Iterator[Any]:
+    if isinstance(at, str):
+        refuse_unreachable(at, "Dask scheduler")
+        _meet(distributed, at)
+    with distributed.Client(at, timeout=CONNECT_SECONDS, set_as_default=False) as client:
+        yield client
+
+
+def _meet(distributed: Any, address: str) -> None:
+    """Let the scheduler introduce itself; a client would try for minutes, and not let go for as long.
+
+    Raises:
+        ConfigError: there is none.
+    """
+
+    async def meet() -> Any:
+        options = distributed.Security().get_connection_args("client")
+        comm = await distributed.comm.connect(address, timeout=CONNECT_SECONDS, **options)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            return await comm.read()
+        finally:
+            comm.abort()
+
+    async def meet_in_time() -> Any:
+        return await asyncio.wait_for(meet(), CONNECT_SECONDS)
+
+    try:
+        identity = asyncio.run(meet_in_time())
+        problem = "" if identity.get("type") == "Scheduler" else f"there is a {identity.get('type')}"
+    except Exception as error:  # noqa: BLE001 - whatever listens there may answer anything
+        problem = " ".join(str(error).split())[:300] or "what listens there does not answer"
+    if problem:
+        raise ConfigError(
+            f"no Dask scheduler can be used at {address}: {problem}; give what `dask scheduler` prints, such as "
+            "tcp://HOST:8786"
+        )
+
+
+def _refuse_threads(threads: Mapping[str, int], address: str) -> None:
+    """Refuse workers that run several calls in one process.
+
+    Raises:
+        ConfigError: there are such workers, or none at all.
+    """
+    if not threads:
+        raise ConfigError(
+            f"the Dask scheduler at {address} has no workers; start some with: dask worker {address} "
+            "--nworkers CORES --nthreads 1"
+        )
+    for worker, number in threads.items():
+        if number != 1:
+            raise ConfigError(
+                f"the Dask worker {worker} has {number} threads, expected 1, for solvers and environments work in one "
+                f"thread; start {number} processes instead: dask worker {address} --nworkers {number} --nthreads 1"
+            )
+
+
+class DaskPool(ClusterPool):
+    """The workers of a Dask scheduler."""
+
+    def __init__(self, client: Any, limit: int) -> None:
+        """Use the connection ``client``."""
+        super().__init__(limit)
+        self._client = client
+
+    def hand_over(self, order: bytes, settle: Settle) -> Any:
+        """Make it a task."""
+        task = self._client.submit(carry_out, order, pure=False)
+        task.add_done_callback(lambda done: settle(done.result))
+        return task
+
+    def give_up(self, handles: Sequence[Any]) -> None:
+        """Take back what has not begun; a call in work ends in its worker, and nobody hears of it."""
+        self._client.cancel(list(handles), force=True)
+
+    def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
+        """Ask every worker process: each may have been started in another environment."""
+        answers: dict[str, Any] = self._client.run(carry_out, order, on_error="return")
+        return {worker: partial(_result, answer) for worker, answer in answers.items()}
+
+    def threads(self) -> dict[str, int]:
+        """Return the threads of every worker that is there now, or soon."""
+        with contextlib.suppress(TimeoutError):
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        return dict(self._client.nthreads())
+
+    def cores(self) -> int:
+        """Worker processes."""
+        return len(self._client.nthreads())
+
+    def loss(self, error: Exception) -> StoreError:
+        """Workers were lost more often than calls are run again, or the scheduler is gone."""
+        kind, told = type(error).__name__, " ".join(str(error).split())[:300]
+        return StoreError(
+            f"Dask could not run a shard ({kind}: {told}); see to scheduler and workers (memory, if the system ended "
+            "them) and run the same command again; finished shards are kept"
+        )
+
+
+def _result(answer: bytes | Exception) -> bytes:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -1,0 +1,328 @@
+"""Ray and Dask run shards like this machine's processes: the same bytes, also when a node dies; and they leave nothing.
+
+Two raylets are two nodes, and two processes two workers of Dask; both share this machine's disk.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pivot
+import psutil
+import pytest
+from pivot.datasets.config import env_config, make_config
+from pivot.datasets.progress import Silent
+from pivot.errors import ConfigError, PivotError, StoreError
+from pivot.flows.engines import nodes
+from pivot.flows.engines.base import WorkerPool, Workers, open_pool
+from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
+from pivot.flows.engines.local import execute_with
+from pivot.flows.pipeline import build_store
+from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
+
+distributed = pytest.importorskip("distributed", reason="needs distributed; make dev installs it")
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
+
+CONFIG = config_of(12)
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+
+pytestmark = pytest.mark.xdist_group("engines")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Bytes of the store that this process makes alone."""
+    root = tmp_path_factory.mktemp("alone") / "store"
+    pivot.build(CONFIG, root)
+    return fingerprint(root)
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Any]:
+    """A Ray cluster of two nodes with a core each."""
+    os.environ |= TOKEN | {"RAY_USAGE_STATS_ENABLED": "0"}  # read once, when it is imported
+    from ray import cluster_utils
+
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
+    cluster.add_node(**NODE)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Any]:
+    """A Dask scheduler with two worker processes."""
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[pytest.param("ray", marks=needs_ray), "dask"])
+def cluster(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """An engine and the address of a cluster that is there."""
+    if request.param == "ray":
+        return "ray", request.getfixturevalue("two_nodes").address
+    return "dask", request.getfixturevalue("two_workers").scheduler_address
+
+
+class AfterShards(Silent):
+    """Does something once when so many shards have been rolled out."""
+
+    def __init__(self, shards: int, act: Callable[[], None]) -> None:
+        self._left, self._act = shards, act
+
+    def advance(self, stage: str, amount: int) -> None:
+        self._left -= stage == "rollout"
+        if self._left == 0:
+            self._left = -1_000_000
+            self._act()
+
+
+def _build(pool: WorkerPool, root: Path, reporter: Silent | None = None) -> None:
+    build_store(root, make_config(CONFIG), execute_with(pool), reporter or Silent())
+
+
+def _finished(root: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file of a table, by name: another one if it was made again."""
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*.parquet")}
+
+
+# The same bytes
+
+
+def test_a_cluster_makes_the_bytes_of_one_process(
+    cluster: tuple[str, str], whole: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, address = cluster
+    monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
+    with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
+        assert pool.workers == 2
+        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", "sleep 0.3; echo $PPID"],)] * 8))
+        assert len(workers) >= 2
+        _build(pool, Path("store"))
+        with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as told:
+            list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
+        assert "plugins.py" in str(told.value.__cause__), "the traceback of the worker comes along"
+    assert fingerprint(tmp_path / "store") == whole
+    assert [path.name for path in (tmp_path / "store").glob(".nodes*")] == []
+
+
+# A node dies
+
+
+@needs_ray
+def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[str, str], tmp_path: Path) -> None:
+    second = next(iter(two_nodes.worker_nodes))
+    before: dict[str, tuple[int, int]] = {}
+
+    def kill() -> None:
+        before.update(_finished(tmp_path / "store"))
+        two_nodes.remove_node(second, allow_graceful=False)
+
+    with open_pool(Workers("ray", two_nodes.address), ["sokoban"], tmp_path / "store") as pool:
+        _build(pool, tmp_path / "store", AfterShards(3, kill))
+    two_nodes.add_node(**NODE)
+    _assert_equal_and_kept(tmp_path / "store", whole, before)
+
+
+def test_a_dask_worker_that_dies_costs_its_shards_only(whole: dict[str, str], tmp_path: Path) -> None:
+    before: dict[str, tuple[int, int]] = {}
+
+    def kill() -> None:
+        before.update(_finished(tmp_path / "store"))
+        os.kill(victim, signal.SIGKILL)
+
+    with open_pool(Workers("dask", count=2), ["sokoban"], tmp_path / "store") as pool:
+        victim = pool.beside(os.getpid).result()
+        _build(pool, tmp_path / "store", AfterShards(3, kill))
+    assert not psutil.pid_exists(victim)
+    _assert_equal_and_kept(tmp_path / "store", whole, before)
+
+
+def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, tuple[int, int]]) -> None:
+    assert fingerprint(root) == whole
+    after = _finished(root)
+    again = {name for name, mark in before.items() if after[name] != mark}
+    # Those of shards in work, whose receipts were still to come, may have been made twice: two nodes, AHEAD each.
+    assert 3 <= len(before) < len(after) / 2, "the kill came in the middle"
+    assert len({Path(name).stem for name in again}) <= 2 * AHEAD
+
+
+# What is refused
+
+
+class Nodes(ClusterPool):
+    """A cluster of one node, whose answers pass through ``change``."""
+
+    def __init__(self, change: Callable[[nodes.NodeReport], nodes.NodeReport]) -> None:
+        super().__init__()
+        self._change = change
+
+    def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
+        import pickle
+
+        result, error, text = pickle.loads(carry_out(order))
+        changed = pickle.dumps((result and self._change(result), error, text))
+        return {"far": lambda: changed}
+
+    def hand_over(self, order: bytes, settle: Settle) -> Any:
+        settle(lambda: carry_out(order))
+
+    def give_up(self, handles: Any) -> None:
+        raise NotImplementedError
+
+    def cores(self) -> int:
+        return 1
+
+    def loss(self, error: Exception) -> StoreError:
+        return StoreError(str(error))
+
+
+def test_nodes_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
+    def older(report: nodes.NodeReport) -> nodes.NodeReport:
+        return replace(report, versions=report.versions | {"pyarrow": "25.0", "Python": "3.12"})
+
+    with pytest.raises(ConfigError, match=r"node far has other versions.*Python 3\.12 \(here .*pyarrow 25\.0 \(here"):
+        nodes.check_nodes(Nodes(older), tmp_path, writes=True)
+    with pytest.raises(
+        StoreError, match=f"node far does not share the store: it finds nothing of this run at {tmp_path}"
+    ):
+        nodes.check_nodes(Nodes(lambda report: replace(report, seen=None)), tmp_path, writes=True)
+    with pytest.raises(StoreError, match="does not share the store: cannot write"):
+        nodes.check_nodes(Nodes(lambda report: replace(report, trouble="cannot write x")), tmp_path, writes=True)
+    nodes.check_nodes(Nodes(lambda report: report), tmp_path, writes=True)
+    assert [path.name for path in tmp_path.iterdir()] in ([], [".tmp"]), "the check leaves nothing"
+
+
+def test_what_nodes_write_has_to_be_seen_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keeps_to_itself(report: nodes.NodeReport) -> nodes.NodeReport:
+        for reply in tmp_path.glob(".nodes-*/node-*"):
+            reply.unlink()
+        return report
+
+    with pytest.raises(StoreError, match=r"what nodes write into .* is not seen here"):
+        nodes.check_nodes(Nodes(keeps_to_itself), tmp_path, writes=True)
+
+
+def test_a_node_without_pivot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "look_around", _without_pivot)
+    with pytest.raises(ConfigError, match=r"node far cannot run PIVOT .*No module named 'pivot'.*install pivot-vlm"):
+        nodes.check_nodes(Nodes(lambda report: report), tmp_path, writes=True)
+
+
+def _without_pivot(*_: object) -> None:
+    raise ModuleNotFoundError("No module named 'pivot'")
+
+
+@pytest.mark.parametrize(
+    ("engine", "address", "told"),
+    [
+        ("ray", "127.0.0.1:9", "nothing answers at 127.0.0.1:9 .*expected a Ray cluster"),
+        ("ray", "ray://127.0.0.1:{port}", "what listens at .* is no Ray cluster"),
+        ("ray", "127.0.0.1:many", "Port could not be cast"),
+        ("dask", "tcp://127.0.0.1:9", "nothing answers at .*expected a Dask scheduler"),
+        ("dask", "foo", "no Dask scheduler can be used at foo: missing port number"),
+        ("local", "127.0.0.1:9", "the engine local has no cluster"),
+        ("dusk", "", "unknown engine 'dusk'; registered: dask, local, ray"),
+    ],
+)
+def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, told: str, tmp_path: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        began = time.monotonic()
+        with (
+            pytest.raises(PivotError, match=told),
+            open_pool(Workers(engine, address.format(port=server.server_port)), ["sokoban"], tmp_path),
+        ):
+            pass
+        server.shutdown()
+    assert time.monotonic() - began < 15
+
+
+def test_dask_workers_with_threads_are_refused(tmp_path: Path) -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+        ) as threads,
+        pytest.raises(ConfigError, match=r"has 3 threads, expected 1.*--nworkers 3 --nthreads 1"),
+        open_pool(Workers("dask", threads.scheduler_address), ["sokoban"], tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("dask", "distributed")])
+def test_a_missing_package_is_told_with_the_line_that_installs_it(
+    engine: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with (
+        pytest.raises(PivotError, match=rf"pip install 'pivot-vlm\[{engine}\]'"),
+        open_pool(Workers(engine), [], tmp_path),
+    ):
+        pass
+
+
+# It ends, and leaves nothing behind
+
+SCRIPT = """
+import json, sys
+import pivot
+
+if __name__ == "__main__":
+    pivot.build(json.loads(sys.argv[1]), sys.argv[2], workers=2, engine=sys.argv[3])
+"""
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("engine", "how"),
+    [pytest.param("ray", signal.SIGINT, marks=needs_ray), ("dask", signal.SIGINT), ("dask", signal.SIGKILL)],
+    ids=str,
+)
+def test_a_stopped_run_leaves_no_process_and_goes_on(
+    engine: str, how: signal.Signals, whole: dict[str, str], tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    command = [sys.executable, "-c", SCRIPT, json.dumps(CONFIG), str(root), engine]
+    environment = {name: text for name, text in clean_environment().items() if name not in ("HOME", *TOKEN)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as run:
+        while not list(root.glob(".receipts/rollout/**/*.json")) and run.poll() is None:
+            time.sleep(0.02)
+        assert run.poll() is None, run.stderr and run.stderr.read()
+        if how is signal.SIGINT:
+            os.killpg(run.pid, how)  # as a terminal does
+        else:
+            run.send_signal(how)
+        said = run.stderr.read() if run.stderr else ""
+    if how is signal.SIGINT:
+        assert said.count("Traceback") == 1 and said.endswith("KeyboardInterrupt\n"), said
+    ends = time.monotonic() + 20
+    while (left := _session(run.pid)) and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert left == []
+    assert_nothing_is_torn(root)
+    pivot.build(CONFIG, root)
+    assert fingerprint(root) == whole
+
+
+def _session(leader: int) -> list[str]:
+    """Name the processes of a session that are still at work."""
+    left: list[str] = []
+    for process in psutil.process_iter(["name", "status"]):
+        try:
+            if os.getsid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                left.append(process.info["name"])
+        except ProcessLookupError:
+            continue
+    return left
