@@ -79,7 +79,8 @@ def _patterns(store: Store, schema: TableSchema, prefix: str) -> list[str]:
         names.append(of_labels)
     present = [PurePosixPath(name) for name in store.storage.listing(folder)]
     # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
-    return [f"{prefix}{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
+    patterns = [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
+    return [store.storage.address(each) if store.storage.remote else f"{prefix}{each}" for each in patterns]
 
 
 def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
