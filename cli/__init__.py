@@ -13,12 +13,14 @@ from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from .build import build
 from .cache import cache
+from .compact import compact
 from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .migrate import migrate
 from .options import unwrapped
 from .peek import peek
 from .plot import plot
@@ -52,7 +54,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(build)
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, push):
+for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, push):
     app.command()(command)
 for command in (settings, doctor, cache, deploy):
     app.command()(command)

@@ -17,15 +17,12 @@ from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..rollouts.base import Status
 from .config import RunConfig, Shard
+from .formats import LABEL_FORMAT, STORE_FORMAT
 from .run import Run
 from .schema import CALLS
 from .store import DATASET_FOLDER, Store
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
-STORE_FORMAT = 5
-"""Raised when the bytes of a table change for equal inputs; part of every receipt."""
-LABEL_FORMAT = 5
-"""The same of labels, whose rollouts may stay."""
 
 
 def label_stage(config: RunConfig) -> str:

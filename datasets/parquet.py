@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ..errors import StoreError
 from ..storage import FileRecord, Storage
 from ..storage.base import Fill
+from .formats import migrate_hint
 from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128
@@ -124,7 +125,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     address = storage.address(name)
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-            check_columns(address, schema, file.schema_arrow)
+            check_columns(address, schema, file.schema_arrow, storage.address())
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to make it anew") from error
@@ -135,18 +136,21 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
         ) from error
 
 
-def check_columns(address: str, schema: TableSchema, found: pa.Schema) -> None:
-    """Raise StoreError unless every declared column is there with its type; more are allowed, later ones may lack."""
+def check_columns(address: str, schema: TableSchema, found: pa.Schema, root: str = "DIR") -> None:
+    """Raise StoreError unless every declared column is there with its type; more are allowed, later ones may lack.
+
+    ``root`` is the store that the file belongs to, for the message.
+    """
     missing = [column.name for column in schema.columns if column.name not in found.names and not column.later]
     if missing:
         raise StoreError(
             f"{address} lacks column{'s' * (len(missing) > 1)} {', '.join(missing)} of table {schema.name}; "
-            "it was written by another program or version: delete it and run the same build again"
+            f"an older version wrote it, or another program; {migrate_hint(root)}"
         )
     for column in (column for column in schema.columns if column.name in found.names):
         actual = found.field(column.name).type
         if actual != column.type:
             raise StoreError(
                 f"{address}: column {column.name} of table {schema.name} has type {actual}, expected {column.type}; "
-                "delete the file and run the same build again"
+                f"an older version wrote it, or another program; {migrate_hint(root)}"
             )

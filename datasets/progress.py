@@ -124,5 +124,9 @@ STAGE_NAMES = {
     "verify": "verifying",
     "probe": "playing again",
     "report": "writing pages",
+    "migrate": "playing again",
+    "migrate labels": "labelling",
+    "compact": "copying rows",
+    "compact labels": "copying labels",
 }
 """What stages are called before people."""

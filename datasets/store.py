@@ -21,11 +21,13 @@ from ..plugins import STORED
 from ..storage import Address, FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
+from .formats import formats
+from .older import hint_for
+from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
 from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
-MANIFEST = "manifest.json"
 RUN = "run.json"
 DATABASE = "pivot.duckdb"
 DATASET_FOLDER = "dataset"
@@ -75,6 +77,7 @@ class Store:
             what = f"holds no {RUN}" if storage.exists() else "does not exist"
             raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
         if complete and storage.stat(MANIFEST) is None:
+            refuse_unfinished_copy(storage)
             raise StoreError(
                 f"{root} holds no {MANIFEST}: its build did not finish; "
                 f"finish it with: pivot build --config {run_file} --out {root}"
@@ -85,7 +88,7 @@ class Store:
         try:
             return cls(root, make_config(raw["config"], STORED))
         except (ConfigError, PluginError) as error:
-            raise type(error)(f"{run_file}: {error}") from error
+            raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
 
     @cached_property
     def run(self) -> Run:
@@ -97,11 +100,13 @@ class Store:
         try:
             return Run(self.config, str(self.root.absolute() if isinstance(self.root, Path) else self.root))
         except (ConfigError, PluginError) as error:
-            raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
+            hint = hint_for(self.config.model_dump(mode="json"), self.root)
+            raise type(error)(f"{self.storage.address(RUN)}: {error}{hint}") from error
 
     def run_record(self) -> dict[str, Any]:
-        """What ``run.json`` says: the resolved config and the versions that run now."""
-        return {"run_id": self.run.run_id, "config": self.config.model_dump(mode="json"), "versions": versions()}
+        """What ``run.json`` says: the resolved config, the versions that run now, and the formats that they write."""
+        config = self.config.model_dump(mode="json")
+        return {"run_id": self.run.run_id, "config": config, "versions": versions(), "formats": formats()}
 
     def write_run(self, name: str = RUN) -> FileRecord:
         """Write ``run.json``, or beforehand what will take its place."""

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
+from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
+from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
@@ -101,7 +103,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
         if run.served:
             results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter, beforehand.begin))
         else:
-            results = _run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+            results = run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except Exception:
         with suppress(StoreError):  # what fails here, too, is not what has to be told
             if fresh and not store.storage.listing(RECEIPTS):
@@ -121,6 +123,11 @@ def _finish(
 ) -> BuildResult:
     """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, beforehand=beforehand)
+    return seal_store(store, results)
+
+
+def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
+    """Write what stands beside the tables, the manifest last: from then on the store is whole."""
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
@@ -178,10 +185,10 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
         with storage.lock() as held:
             roll_forward(storage)
             store = Store(held, _reconcile(root, config, refresh))
-            done = None if refresh else _complete_result(store)
+            done = None if refresh else complete_result(store)
             return done or work(store)
     except ReadOnlyError:
-        done = None if refresh else _complete_result(Store(root, _reconcile(root, config, refresh)))
+        done = None if refresh else complete_result(Store(root, _reconcile(root, config, refresh)))
         if done is None:
             raise
         return done
@@ -218,9 +225,14 @@ def label_and_export(
         results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter, beforehand, like))
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
-        results = _run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
+        results = run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
+    return results + export_store(store, execute, reporter, folder)
+
+
+def export_store(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
+    """Write every shard's part of the dataset under ``folder``; labels are done."""
     split = plan_split(store)
-    return results + _run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
+    return run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
@@ -236,7 +248,7 @@ def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
-def _run_stage(
+def run_stage(
     stage: str,
     call: Callable[..., ShardResult],
     store: Store,
@@ -246,6 +258,7 @@ def _run_stage(
     *,
     asking: Run | None = None,
 ) -> list[ShardResult]:
+    """Call a stage for every shard, with ``more`` arguments after root, run and shard; return the results in order."""
     run = asking or store.run
     config, shards = run.config, run.config.shards()
     reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
@@ -264,7 +277,8 @@ def _in_order(config: RunConfig, results: list[ShardResult]) -> list[ShardResult
 
 
 def _refuse_foreign_folder(storage: Storage) -> None:
-    """Never write into a folder that holds something else."""
+    """Never write into a folder that holds something else, or what another command has begun."""
+    refuse_unfinished_copy(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:
         raise StoreError(
@@ -275,8 +289,10 @@ def _refuse_foreign_folder(storage: Storage) -> None:
 
 def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
-    if refresh or open_storage(root).stat(RUN) is None:
+    storage = open_storage(root)
+    if refresh or storage.stat(RUN) is None:
         return config
+    refuse_other_formats(storage.read_json(RUN), root, whole=storage.stat(MANIFEST) is not None)
     old = Store.open(root, complete=False).config
     kept = {"label_version": old.label_version, "license": config.license or old.license}
     config = config.model_copy(update=kept)
@@ -320,7 +336,7 @@ def deciding(value: Any) -> Any:
     return value.answers_like if isinstance(value, PartConfig) else value
 
 
-def _complete_result(store: Store) -> BuildResult | None:
+def complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
     storage = store.storage
     old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config

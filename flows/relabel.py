@@ -8,6 +8,7 @@ from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
+from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT
 from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
@@ -53,6 +54,7 @@ def relabel_store(
     with storage.lock() as held:
         finished_now = roll_forward(storage)
         old = Store.open(held)
+        refuse_other_formats(storage.read_json(RUN), root, "store")
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:

@@ -16,7 +16,9 @@ from ...storage.receipts import Receipt
 from ..card import CARD, PICTURE, card_text, example_picture
 from ..config import Shard, versions
 from ..export import dataset_file
+from ..formats import formats, migrate_hint
 from ..inputs import EXPORT, LABEL, ROLLOUT, export_stage
+from ..origin import ORIGIN
 from ..schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES
 from ..split import SIDES
 from ..store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, data_files
@@ -83,8 +85,11 @@ def run_problems(store: Store, run_id: str) -> list[str]:
     """Check that ``run.json`` says what a build writes into it and nothing more; ``run_id`` is the one of its rows."""
     raw, config = store.storage.read_json(RUN), store.config.model_dump(mode="json")
     expected = {"run_id", "config", "versions"}
-    problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected))]
+    problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected - {"formats"}))]
     problems += [f"{RUN}: the field {name!r} is missing" for name in sorted(expected - raw.keys())]
+    if raw.get("formats", formats()) != formats():  # a run.json from before there was the field is read as today's
+        hint = migrate_hint(store.root)
+        problems.append(f"{RUN}: the formats are {raw['formats']!r}, those of this version {formats()!r}; {hint}")
     if raw.get("run_id") not in (run_id, None):
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
     # A config of another version may lack what this one has, or write it in other words; what it means was read.
@@ -205,7 +210,7 @@ def receipt_problems(
     problems = [
         f"{name}: a receipt that no stage leaves"
         for name in store.storage.listing(RECEIPTS)
-        if not _STAGES.fullmatch(name)
+        if not _STAGES.fullmatch(name) and name != ORIGIN
     ]
     same_version = _written_by_this_version(store.storage.read_json(RUN))
     in_place, staged = (export_stage(store.config, staged=each) for each in (False, True))

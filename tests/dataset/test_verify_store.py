@@ -197,6 +197,7 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "tries": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(max_tries=199),
     "run id": lambda run: run.update(run_id="0"),
     "a version": lambda run: run["versions"].update(numpy="0"),
+    "a format": lambda run: run["formats"].update(labels=1),
     "a field more": lambda run: run.update(note="hello"),
     "no such policy": lambda run: run["config"]["policy"].update(name="nobody"),
     "no such option": lambda run: run["config"]["policy"]["options"].update(nothing=1),

@@ -1,0 +1,41 @@
+"""Which bytes this version writes for equal inputs, and what to do with a store that holds others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import StoreError
+
+STORE_FORMAT = 5
+"""Raised when the bytes of a table change for equal inputs; part of every receipt, and of ``run.json``."""
+LABEL_FORMAT = 5
+"""The same of labels, whose rollouts may stay."""
+
+
+def formats() -> dict[str, int]:
+    """What ``run.json`` says of the formats."""
+    return {"store": STORE_FORMAT, "labels": LABEL_FORMAT}
+
+
+def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str, whole: bool = True) -> None:
+    """Refuse to go on with a store of other formats: what this version adds to it would not be like the rest.
+
+    Args:
+        run: its ``run.json``; one from before there was the field is read as today's.
+        root: where it is.
+        names: which formats matter; all by default.
+        whole: whether it is finished; another version cannot go on with one that is not.
+
+    Raises:
+        StoreError: one is another; the message names the command that makes a store of this version of it.
+    """
+    stored, here = run.get("formats", formats()), formats()
+    for name in names or here:
+        if stored.get(name) != here[name]:
+            held = f"{root} has format {stored.get(name)} of {name}, this version writes {here[name]}"
+            unfinished = "it is not finished: do that with the version that began it, or make it anew with --refresh"
+            raise StoreError(f"{held}; {migrate_hint(root) if whole else unfinished}")
+
+
+def migrate_hint(root: object) -> str:
+    """Say how a store of another version becomes one of this version."""
+    return f"make a store of this version of it with: pivot migrate {root} --out NEW"

@@ -1,0 +1,91 @@
+"""Reading what an older version wrote: a config with other fields, tables with other columns.
+
+Nothing here decides whether the old rows mean today what they meant then; :mod:`.proof.rederive` does, by a replay.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+from ..errors import PivotError, StoreError
+from ..models.base import Role
+from ..plugins import STORED
+from ..storage import Address, FileRecord, open_storage
+from .config import EnvRun, PartConfig, RunConfig, environment, make_config, part_type, solver_type
+from .formats import migrate_hint
+from .tables import Rows
+
+
+def readable_config(raw: Mapping[str, Any]) -> tuple[RunConfig, list[str]]:
+    """Return the config in ``run.json`` of any version, and what of it this version does not know.
+
+    Fields that came later get their defaults.
+
+    Raises:
+        ConfigError, PluginError: what this version knows of it cannot be used.
+    """
+    left_out: list[str] = []
+
+    def known(values: Mapping[str, Any], kind: type[BaseModel], where: str) -> dict[str, Any]:
+        fields = values if kind.model_config.get("extra") == "allow" else kind.model_fields
+        left_out.extend(f"{where}{name}={value!r}" for name, value in values.items() if name not in fields)
+        return {name: value for name, value in values.items() if name in fields}
+
+    config = known(raw, RunConfig, "")
+    environments: dict[str, Any] = {}
+    for name, held in config.get("environments", {}).items():
+        env = known(held, EnvRun, f"{name}.")
+        env["settings"] = known(env.get("settings", {}), environment(name).config_type, f"{name}.")
+        environments[name] = env
+    config["environments"] = environments
+    solvers = config.get("solvers", {}).items()
+    config["solvers"] = {env: known(held, solver_type(env).config_type, f"solver {env}.") for env, held in solvers}
+    roles: dict[str, Role] = {"policy": "student", "teacher": "teacher"}
+    for name, role in roles.items():
+        if name in config:
+            part = known(config[name], PartConfig, f"{name}.")
+            kind = part_type(role, part["name"])
+            part["options"] = known(part.get("options", {}), kind.config_type, f"{name}.")
+            if "service" in part and hasattr(kind, "service_type"):
+                part["service"] = known(part["service"], kind.service_type, f"{name}.")
+            config[name] = part
+    return make_config(config, STORED), left_out
+
+
+def hint_for(raw: Mapping[str, Any], root: object) -> str:
+    """Name the command that reads a config after all, where fields of another version are all that is wrong with it."""
+    try:
+        _, left_out = readable_config(raw)
+    except (PivotError, AttributeError, KeyError, TypeError):
+        return ""
+    return f"; another version wrote it: {migrate_hint(root)}" if left_out else ""
+
+
+@dataclass(frozen=True)
+class OlderFiles:
+    """Some files of a finished store of any version; small, so that it can travel to a worker."""
+
+    root: Address
+    files: Mapping[str, FileRecord]
+    """What the manifest says of them."""
+
+    def rows(self, name: str) -> Rows:
+        """Return the rows of a table's file with whatever columns they have; none where the manifest lists no file.
+
+        Raises:
+            StoreError: the file is missing, damaged, or not what the manifest lists.
+        """
+        storage = open_storage(self.root)
+        if name not in self.files:
+            return []
+        if storage.record(name) != self.files[name]:
+            raise StoreError(f"{storage.address(name)} is not the file that the manifest lists; restore it from a copy")
+        try:
+            with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+                return file.read().to_pylist()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise StoreError(f"{storage.address(name)} cannot be read as Parquet ({error})") from error

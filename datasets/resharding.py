@@ -1,0 +1,202 @@
+"""The rows of a store dealt to shards of another size, without making any of them again.
+
+A shard holds whole tasks in the order of the plan, so one of another size is a range of rows of the old ones that cover
+it, and what these hold once a shard (pictures, prompts) once more, in order of first use. What is read is held against
+the manifest first: a file that changed since then would get a new digest, under which nobody finds the change.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..environments.base import Task
+from ..errors import StoreError
+from ..storage import Address, FileRecord
+from .config import RunConfig, Shard
+from .formats import migrate_hint
+from .inputs import ROLLOUT, label_inputs, label_stage, rollout_inputs
+from .parquet import absent_columns, read_table
+from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from .store import MANIFEST, Store
+
+Tables = dict[TableSchema, pa.Table]
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """Deals rows of a finished store to one shard of another size; small, so that it can travel to a worker."""
+
+    root: Address
+    config: RunConfig
+    shard: Shard
+    """The shard to be made."""
+    covering: Sequence[Shard]
+    """The stored shards that hold its tasks, in order."""
+    files: Mapping[str, FileRecord]
+    """What the manifest says of their files."""
+
+    @classmethod
+    def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "Dealer":
+        """Return what deals to ``shard`` from a store with this manifest."""
+        size, tasks = store.config.tasks_per_shard, store.config.environments[shard.env].tasks
+        numbers = range(shard.first // size, (shard.stop - 1) // size + 1)
+        covering = [Shard(shard.env, each, each * size, min((each + 1) * size, tasks)) for each in numbers]
+        names = [store.table_file(schema, old) for schema in STORE_TABLES for old in covering]
+        names += [name for old in covering for name in store.label_files(old)]
+        files = {name: manifest[name] for name in names if name in manifest}
+        return cls(store.root, store.config, shard, covering, files)
+
+    @cached_property
+    def _store(self) -> Store:
+        return Store(self.root, self.config)
+
+    # What is dealt
+
+    def rollouts(self) -> Tables:
+        """Return the tables of the rollout stage.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
+        """
+        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in STORE_TABLES}
+        stored: dict[TableSchema, set[str]] = {FRAMES: set(), PROMPTS: set()}
+        for old in self.covering:
+            every, steps, calls = (self._read(schema, old) for schema in (EPISODES, STEPS, CALLS))
+            self._refuse_stale(ROLLOUT, old, rollout_inputs(self._store.run, old, self.tasks(every)))
+            lengths = every["num_steps"]
+            expected = (old.stop - old.first) * self.config.rollouts
+            if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
+                found = f"{every.num_rows} episodes and {steps.num_rows} steps"
+                raise self._apart(old, f"{found}, expected {expected} and {_sum(lengths)}")
+            first, stop = self._rows(old)
+            episodes = every.slice(first, stop - first)
+            steps = steps.slice(_sum(lengths.slice(0, first)), _sum(episodes["num_steps"]))
+            pieces[EPISODES].append(episodes)
+            pieces[STEPS].append(steps)
+            pieces[CALLS].append(_of_episodes(calls, episodes["episode_id"]))
+            for schema, key, used in (
+                (FRAMES, "frame_id", _alternating(steps["frame_id"], steps["next_frame_id"])),
+                (PROMPTS, "prompt_hash", _flat(steps["prompt_hash"])),
+            ):
+                fresh = [each for each in used.unique().to_pylist() if each not in stored[schema]]
+                pieces[schema].append(self._named(old, self._read(schema, old), key, fresh))
+                stored[schema].update(fresh)
+        return {schema: _joined(schema, tables) for schema, tables in pieces.items()}
+
+    def labels(self) -> Tables:
+        """Return the current labels, their prompts, and the calls of a teacher that is a model.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
+        """
+        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in (LABELS, PROMPTS, CALLS)}
+        for old in self.covering:
+            self._refuse_stale(label_stage(self.config), old, label_inputs(self._store, self._store.run, old))
+            every = self._read(EPISODES, old, ["episode_id", "failed"])
+            failed = every["failed"].fill_null(False)
+            first, stop = self._rows(old)
+            ids = every["episode_id"].slice(first, stop - first).filter(failed.slice(first, stop - first))
+            rows = self._read(LABELS, old).slice(_sum(failed.slice(0, first)), len(ids))
+            if not rows["episode_id"].equals(ids):
+                raise self._apart(old, f"its labels are not those of its {_sum(failed)} failures")
+            pieces[LABELS].append(rows)
+            pieces[PROMPTS].append(self._read_file(self._store.label_prompts_file(old), PROMPTS))
+            spent = self._store.label_calls_file(old)
+            if spent is not None:
+                pieces[CALLS].append(_of_episodes(self._read_file(spent, CALLS), ids))
+        tables = {schema: _joined(schema, parts) for schema, parts in pieces.items()}
+        # As a build writes them: what the Analyzer is shown of all labels, then what the teacher was.
+        hashes = (_flat(tables[LABELS][column]).drop_null() for column in ("prompt_hash", "teacher_prompt_hash"))
+        shown = pa.concat_arrays(hashes).unique().to_pylist()
+        tables[PROMPTS] = _joined(PROMPTS, [self._named(self.shard, tables[PROMPTS], "prompt_hash", shown)])
+        return tables
+
+    def tasks(self, episodes: pa.Table) -> list[Task]:
+        """Return the tasks that all episodes of a shard were made from."""
+        rows = episodes.select([each.name for each in fields(Task)]).to_pylist()
+        return [Task(**row) for row in rows[:: self.config.rollouts]]
+
+    def _rows(self, old: Shard) -> tuple[int, int]:
+        """Where the episodes of an old shard that are dealt begin and end."""
+        first, stop = max(self.shard.first, old.first), min(self.shard.stop, old.stop)
+        return (first - old.first) * self.config.rollouts, (stop - old.first) * self.config.rollouts
+
+    # How it is read
+
+    def _read(self, schema: TableSchema, old: Shard, columns: list[str] | None = None) -> pa.Table:
+        return self._read_file(self._store.table_file(schema, old), schema, columns, sparse=schema is LABELS)
+
+    def _read_file(
+        self, name: str, schema: TableSchema, columns: list[str] | None = None, *, sparse: bool = True
+    ) -> pa.Table:
+        """Read a file that is as the manifest says; one of labels is only there where there are rows."""
+        storage = self._store.storage
+        if name not in self.files:
+            if not sparse:
+                raise StoreError(f"{storage.address(MANIFEST)} does not list {name}; restore it from a copy")
+            return schema.arrow.empty_table()
+        if storage.record(name) != self.files[name]:
+            raise StoreError(
+                f"{storage.address(name)} is not the file that {MANIFEST} lists; restore it from a copy "
+                f"(pivot verify {self.root} names all that is damaged)"
+            )
+        lacking = absent_columns(storage, name, schema)
+        if lacking:
+            raise StoreError(
+                f"{storage.address(name)} lacks column {lacking[0]}, so an older version wrote it; "
+                f"{migrate_hint(self.root)}"
+            )
+        return read_table(storage, name, schema, columns)
+
+    def _refuse_stale(self, stage: str, old: Shard, inputs: str) -> None:
+        """Refuse a shard that the next build would make again: its copy would pass for one of this version."""
+        receipt = self._store.receipt(stage, old)
+        if receipt is not None and receipt.inputs != inputs:
+            raise StoreError(
+                f"{self._store.storage.address(self._store.receipt_file(stage, old))} is of another version of PIVOT "
+                f"or of a plugin than those installed; {migrate_hint(self.root)}"
+            )
+
+    def _named(self, old: Shard, rows: pa.Table, key: str, names: Sequence[str]) -> pa.Table:
+        places = {name: place for place, name in enumerate(rows[key].to_pylist())}
+        if lost := [name for name in names if name not in places]:
+            raise self._apart(old, f"no row of {key} {lost[0]}")
+        return rows.take(pa.array([places[name] for name in names], pa.int64()))
+
+    def _apart(self, old: Shard, what: str) -> StoreError:
+        return StoreError(
+            f"{self.root}: the rows of shard {old.stem} do not belong together ({what}); pivot verify {self.root} "
+            "names all that is wrong"
+        )
+
+
+def _joined(schema: TableSchema, pieces: Sequence[pa.Table]) -> pa.Table:
+    """Join pieces of a table to one that is written as if it had been made at once."""
+    if not pieces:
+        return schema.arrow.empty_table()
+    whole = pa.concat_tables([piece.select(list(schema.names)) for piece in pieces]).combine_chunks()
+    return pa.Table.from_arrays(whole.columns, schema=schema.arrow)
+
+
+def _of_episodes(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
+    mine = set(ids.to_pylist())
+    return rows.filter(pa.array([each in mine for each in rows["episode_id"].to_pylist()], pa.bool_()))
+
+
+def _alternating(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    """The values of two columns row by row."""
+    order = np.arange(2 * len(one)).reshape(2, -1).T.ravel()
+    return pa.concat_arrays([_flat(one), _flat(other)]).take(pa.array(order))
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    chunk: Any = column.combine_chunks()
+    return pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return sum(column.to_pylist())

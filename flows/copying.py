@@ -1,0 +1,136 @@
+"""Make a new store from a finished one, which stays as it is: what `pivot compact` and `pivot migrate` share.
+
+The new store leaves receipts like a build, so the same command again goes on where it was stopped; it is whole when its
+manifest is there. What it was begun from stands in it, so that no other command goes on with it, and not from another
+store or an earlier state of this one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..datasets.config import RunConfig
+from ..datasets.origin import ORIGIN
+from ..datasets.parts import PARTS, listed_parts, part_folder, write_parts
+from ..datasets.progress import Reporter
+from ..datasets.proof.verify import refuse_while_written
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
+from ..errors import ConfigError, StoreError
+from ..identity import digest
+from ..storage import Address, open_storage
+from ..storage.commit import settle
+from .append import take_up_parts
+from .engines.local import Execute
+from .pipeline import BuildResult, complete_result, export_store, seal_store
+from .stages import ShardResult
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What is made from what."""
+
+    command: str
+    """Which command does it, such as ``compact``."""
+    source: Store
+    target: Address
+    config: RunConfig
+    """Of the new store."""
+
+    def make(
+        self,
+        shards: Callable[[Store], list[ShardResult]],
+        execute: Execute,
+        reporter: Reporter,
+        parts: Callable[[Store], None],
+    ) -> BuildResult:
+        """Make the new store, or go on with it.
+
+        ``shards`` writes rollouts and labels of all shards, ``parts`` the later parts, before the first one is whole.
+
+        Raises:
+            StoreError: the target holds something else, a run writes it, or the source changed meanwhile.
+            ConfigError: the target is the source, or within it.
+        """
+        source, root = self.source.storage, self.source.root
+        _refuse_to_mix(root, self.target)
+        origin = {"command": self.command, "manifest": source.record(MANIFEST).sha256}
+        origin["config"] = digest(self.config.model_dump(mode="json"))
+        if source.stat(PARTS) is not None:
+            origin["parts"] = source.record(PARTS).sha256
+        self._refuse_foreign(origin)
+        with open_storage(self.target).lock() as held:
+            store = Store(held, self.config)
+            done = None if store.storage.stat(MANIFEST) is None else complete_result(store)
+            if done is not None:
+                return done
+            for name in (MANIFEST, DATABASE):
+                store.storage.delete(name)
+            store.storage.write_json(ORIGIN, origin)
+            store.write_run()
+            results = shards(store)
+            results += export_store(store, execute, reporter, DATASET_FOLDER)
+            parts(store)
+            if source.record(MANIFEST).sha256 != origin["manifest"]:
+                raise StoreError(f"{root} was changed while it was read; remove {self.target} and start again")
+            return seal_store(store, results)
+
+    def _refuse_foreign(self, origin: dict[str, str]) -> None:
+        """Refuse a target that this command has not begun, from this store as it is now, or that changed since."""
+        storage = open_storage(self.target)
+        there = [name for name in storage.entries() if not name.startswith(".")]
+        begun = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else None
+        if begun == origin:
+            if storage.stat(RUN) is None or Store.open(self.target, complete=False).config == self.config:
+                return
+            begun = None
+        if begun is not None:
+            raise StoreError(
+                f"{self.target} was begun by `pivot {begun.get('command')}` from another store, from an earlier state "
+                "of this one or with other options; choose an empty folder with --out"
+            )
+        if there:
+            raise StoreError(
+                f"{self.target} holds {there[0]!r}, which is not of this command; choose an empty folder with --out"
+            )
+
+
+def copy_parts(
+    root: Address, target: Address, copy: Callable[[Address, Address, Callable[[Store], None]], BuildResult]
+) -> BuildResult:
+    """Copy a store with all its later parts; ``copy`` makes one of one, and calls what it is given before it is whole.
+
+    Returns what came of the first part.
+
+    Raises:
+        StoreError: see :meth:`Copying.make`; or the list of parts cannot be read.
+    """
+    parts = listed_parts(open_storage(root))
+
+    def later(store: Store) -> None:
+        for number in parts:
+            copy(root / part_folder(number), target / part_folder(number), lambda _: None)
+        if parts:
+            records = {number: store.storage.record(f"{part_folder(number)}/{MANIFEST}") for number in parts}
+            write_parts(store.storage, records)
+
+    result = copy(root, target, later)
+    if parts:
+        take_up_parts(target)
+    return result
+
+
+def settle_source(root: Address) -> None:
+    """Let nothing be half done in a store that is going to be read as a whole.
+
+    Raises:
+        StoreError: a run holds its lock.
+    """
+    refuse_while_written(root)
+    settle(open_storage(root))
+
+
+def _refuse_to_mix(source: Address, target: Address) -> None:
+    """Refuse to write into the store that is read."""
+    one, other = (str(each.resolve()) if isinstance(each, Path) else str(each) for each in (source, target))
+    if f"{other}/".startswith(f"{one}/"):
+        raise ConfigError(f"{target} is {'' if one == other else 'in '}the store that is read; choose another --out")
