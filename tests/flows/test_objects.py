@@ -1,11 +1,9 @@
 """Stores in an object store, end to end: as built locally byte by byte, whatever was killed or cut meanwhile."""
 
-import hashlib
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pivot
@@ -22,12 +20,12 @@ from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
-from pivot.storage import Address, Url, objects, open_storage
+from pivot.storage import Url, objects, open_storage
 from pivot.storage.lease import LOCK, VARIABLE
 from pivot.tests.cli.command_line import run
-from pivot.tests.flow_runs import FREE_FOLDERS, clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
-from pivot.tests.storage.object_server import Line, ObjectServer, environment
+from pivot.tests.storage.object_server import Line, ObjectServer, promised
 from pivot.training.sources import find_files
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
@@ -54,13 +52,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("small") / "store"
     pivot.build(SMALL, root)
     return fingerprint(root)
-
-
-def promised(root: Address) -> dict[str, str]:
-    """SHA-256 by name of everything whose bytes are promised."""
-    storage = open_storage(root)
-    kept = [name for name in storage.listing() if name.split("/")[0] not in FREE_FOLDERS]
-    return {name: hashlib.sha256(storage.read_bytes(name)).hexdigest() for name in kept}
 
 
 @pytest.fixture(scope="module")
@@ -216,17 +207,6 @@ def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
     assert verify_store(root, Silent()).problems == []
 
 
-@pytest.fixture
-def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    """A line to the server by which this process reaches it, and little patience."""
-    made = Line(s3.port)
-    for name, value in environment(made.url).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(objects, "_WORK", ({"timeout": "5s", "connect_timeout": "1s"}, 3, 1.0))
-    yield made
-    made.close()
-
-
 def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
     line: Line, s3: ObjectServer, small: dict[str, str]
 ) -> None:
@@ -234,24 +214,6 @@ def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
     line.break_at = 100_000
     pivot.build(SMALL, root)
     assert line.breaks == 1
-    assert promised(root) == small
-
-
-@pytest.mark.parametrize("place", [60_000, 200_000, 400_000])
-def test_a_line_that_stays_cut_ends_the_run_and_the_next_makes_the_same_bytes(
-    line: Line, s3: ObjectServer, small: dict[str, str], place: int
-) -> None:
-    root = s3.store()
-    line.break_at, line.stays_broken = place, True
-    with pytest.raises(StoreError, match=rf"cannot .* s3://.*{line.url} cannot be reached .*shards are kept"):
-        pivot.build(SMALL, root)
-    line.break_at, line.stays_broken = None, False
-    assert open_storage(root).stat("manifest.json") is None
-    # What holds the lock is this very process, which did not get through to give it back.
-    storage = open_storage(root)
-    holding = json.loads(storage.read_bytes(LOCK))
-    objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())
-    pivot.build(SMALL, root)
     assert promised(root) == small
 
 
