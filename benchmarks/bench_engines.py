@@ -18,8 +18,8 @@ from pivot.flows.pipeline import build_store
 from pivot.tests.conftest import MEMORY
 
 REQUIRED = 1.7
-ROUNDS = 3
-TASKS = 128
+ROUNDS = 2
+TASKS = 256
 SETTINGS = {"rows": 8, "cols": 8, "boxes": 2}
 
 

@@ -24,7 +24,7 @@ from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
-from ..storage import Address, FileRecord, Storage, open_storage
+from ..storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
@@ -424,4 +424,5 @@ def summarise(store: Store, results: Sequence[ShardResult], *, already_complete:
         for key, value in result.facts.items():
             counts[key] += len(value) if isinstance(value, list) else value
     made = [result for result in results if result.stage == ROLLOUT]
-    return BuildResult(store.root, already_complete, sum(result.reused for result in made), len(made), totals)
+    root = parse_address(str(store.root))  # without the lease, which ends with the build
+    return BuildResult(root, already_complete, sum(result.reused for result in made), len(made), totals)

@@ -4,6 +4,8 @@ import re
 
 from ..errors import ReadOnlyError, StoreError
 
+_REASON = re.compile(r'message: "([^"]{1,200})"')
+"""What the system said, in the details that the library shows."""
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _DETAIL = re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -51,7 +53,7 @@ def explained(action: str, address: str, error: Exception, endpoint: str | None)
     elif status:
         what, fix = f"{server} answered with status {status}{f' ({code})' if code else ''}", _AGAIN
     else:
-        what = f"{server} cannot be reached ({_last(text)})"
+        what = f"{server} cannot be reached ({_first(_REASON, str(error)) or _last(text)})"
         fix = f"see that it runs and that {_ENDPOINTS[scheme]} and the network are right, then {_AGAIN}"
     return StoreError(f"cannot {action} {address}: {what}; {fix}")
 

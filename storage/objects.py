@@ -176,8 +176,7 @@ class ObjectStorage(Storage):
         """Read an object by one request, or none where it was fetched beforehand."""
         if name in self._ahead:
             return self._ahead[name]
-        if not _is_name(name):
-            raise StoreError(f"{name!r} lies outside of {self.root}; a store names its own files only")
+        self._check_name(name)
         with self._explained("read", name):
             return bytes(_library().get(self._client, name).bytes())
 
@@ -202,13 +201,13 @@ class ObjectStorage(Storage):
         del flush
         sink = io.BytesIO()
         fill(sink)
-        content = sink.getbuffer()
+        content = sink.getvalue()
         self._check_name(name)
         self._fence()
         with self._explained("write", name):
-            put = _library().put(self._client, name, sink.getvalue(), chunk_size=PART)
-        self._listed.note(name, Stat(content.nbytes, put["e_tag"] or ""))
-        return FileRecord(hashlib.sha256(content).hexdigest(), content.nbytes)
+            put = _library().put(self._client, name, content, chunk_size=PART)
+        self._listed.note(name, Stat(len(content), put["e_tag"] or ""))
+        return FileRecord(hashlib.sha256(content).hexdigest(), len(content))
 
     def _check_name(self, name: str) -> None:
         if not _is_name(name):

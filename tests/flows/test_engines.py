@@ -28,6 +28,8 @@ from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
+from pivot.tests.models.chat_server import MODEL, ChatServer
+from pivot.tests.models.coaching import asked, guidance_fields
 
 distributed = pytest.importorskip("distributed", reason="needs distributed; make dev installs it")
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
@@ -114,6 +116,18 @@ def test_a_cluster_makes_the_bytes_of_one_process(
         assert "plugins.py" in str(told.value.__cause__), "the traceback of the worker comes along"
     assert fingerprint(tmp_path / "store") == whole
     assert [path.name for path in (tmp_path / "store").glob(".nodes*")] == []
+
+
+def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_workers: Any, tmp_path: Path) -> None:
+    def coach(body: dict[str, Any]) -> dict[str, Any]:
+        return {"text": json.dumps(guidance_fields(asked(body), "Avoid what was fatal here."))}
+
+    with ChatServer(coach, keeps_bodies=False) as server:
+        service = {"base_url": server.url, "cache": ""}
+        config = config_of(3, teacher={"name": "openai", "options": {"model": MODEL}, "service": service})
+        pivot.build(config, tmp_path / "alone")
+        pivot.build(config, tmp_path / "many", workers=0, engine="dask", address=two_workers.scheduler_address)
+    assert fingerprint(tmp_path / "many") == fingerprint(tmp_path / "alone")
 
 
 # A node dies

@@ -15,10 +15,13 @@ import pivot
 import pytest
 from pivot.datasets.store import Store
 from pivot.errors import ServerGoneError, StoreError
+from pivot.storage import open_storage
+from pivot.storage.lease import LOCK
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_served_faults import config_at, tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim
 from pivot.tests.models.chat_server import ChatServer, served
+from pivot.tests.storage.object_server import Line, ObjectServer, promised, release
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
 CONFIG = config_of({"sokoban": 2, "frozenlake": 3})
@@ -91,6 +94,24 @@ def test_the_disk_is_full_at_any_size(undisturbed: tuple[Path, int], disk: Path)
         assert fingerprint(root) == fingerprint(whole), f"full after {taken} pages"
         assert_whole(root)
     assert full >= 2
+
+
+def test_the_line_to_an_object_store_is_cut_at_any_byte(
+    line: Line, s3: ObjectServer, undisturbed: tuple[Path, int]
+) -> None:
+    """In the middle of a put, nearly always; a lease that could not be given back is taken over."""
+    whole = fingerprint(undisturbed[0])
+    pivot.build(CONFIG, s3.store())
+    for place in points(line.sent // 1000, 3, 30):
+        root = s3.store()
+        line.sent, line.breaks, line.break_at, line.stays_broken = 0, 0, 1000 * place, True
+        with pytest.raises(StoreError, match="cannot be reached"):
+            pivot.build(CONFIG, root)
+        line.break_at, line.stays_broken = None, False
+        if open_storage(root).stat(LOCK) is not None:
+            release(root)
+        pivot.build(CONFIG, root)
+        assert promised(root) == whole, f"cut after {place} KB"
 
 
 def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """An S3-compatible server on loopback in a process of its own, and a line to it that can be cut in the middle."""
 
 import contextlib
+import hashlib
+import json
 import socket
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from pivot.storage import Url
+from pivot.storage import Address, Url, objects, open_storage
+from pivot.storage.lease import LOCK
+from pivot.tests.flow_runs import FREE_FOLDERS
 
 BUCKET = "pivot-tests"
 _SERVE = """
@@ -109,3 +113,16 @@ class Line:
                     return
                 self.sent += len(part) if up else 0
                 target.sendall(part)
+
+
+def promised(root: Address) -> dict[str, str]:
+    """SHA-256 by name of everything of a store whose bytes are promised."""
+    storage = open_storage(root)
+    kept = [name for name in storage.listing() if name.split("/")[0] not in FREE_FOLDERS]
+    return {name: hashlib.sha256(storage.read_bytes(name)).hexdigest() for name in kept}
+
+
+def release(root: Url) -> None:
+    """Let go of a lock whose holder, this very process, did not get through to give it back."""
+    holding = json.loads(open_storage(root).read_bytes(LOCK))
+    objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())
