@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -59,7 +59,7 @@ browser:
 
 test: $(VENV)/.dev browser  ## lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not docs and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
@@ -70,6 +70,9 @@ test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one
 
 test-kill-points: $(VENV)/.dev  ## cut builds short at 200 places: kills, a full disk, a server that goes, a lost connection (six minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py
+
+test-operations: $(VENV)/.dev  ## what make test leaves out of deployments, engines and object stores (three minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
 
 test-docs: $(VENV)/.dev  ## run every command and snippet of README and docs with the wheel alone (about five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) tests/test_walk.py

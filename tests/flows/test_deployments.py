@@ -255,6 +255,7 @@ for out, config in json.loads(sys.argv[1]).items():
 """
 
 
+@pytest.mark.operations
 def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served, tmp_path: Path) -> None:
     with ChatServer(_walker, latency=0.1, slots=64) as server:
         place = server.url.split("/")[2]
@@ -342,6 +343,7 @@ def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, 
         run.wait()
 
 
+@pytest.mark.operations
 def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(served: Served, tmp_path: Path) -> None:
     root, env = tmp_path / "store", {"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
     build = ["build", "sokoban", "--tasks", "40", "--shard-size", "4", "--workers", "1", "--out", root]
@@ -405,6 +407,7 @@ print(json.dumps([most, result["shards"], result["environments"]]))
 """
 
 
+@pytest.mark.operations
 def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
     """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
     config = config_of({"frozenlake": 4}, rollouts=4)

@@ -298,6 +298,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.operations
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("engine", "how"),

@@ -87,7 +87,9 @@ def test_a_complete_store_is_seen_by_listings(stored: Url, monkeypatch: pytest.M
         monkeypatch.setattr(library, name, lambda *a, real=real, **k: requests.append(str(a[1:])) or real(*a, **k))
     assert pivot.build(CONFIG, stored).already_complete
     assert not [each for each in requests if ".parquet" in each]
-    assert len(requests) < len(open_storage(stored).listing())
+    # One for each receipt, and of all else as many for a store of any size: the folders are listed.
+    listed = {name.rpartition("/")[0] for name in open_storage(stored).listing() if not name.startswith(".")}
+    assert len([each for each in requests if ".receipts" not in each]) <= len(listed) + 28
 
 
 def test_frames_and_queries_are_those_of_a_local_store(stored: Url, local: Path) -> None:
@@ -188,6 +190,7 @@ def test_a_store_grows_by_parts(s3: ObjectServer, tmp_path: Path) -> None:
 # Killed, cut, and two at once
 
 
+@pytest.mark.operations
 @pytest.mark.xdist_group("kill")
 def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
     s3: ObjectServer, victim: Victim, small: dict[str, str]
@@ -196,7 +199,7 @@ def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
     undisturbed = victim.run("build", root, SMALL, env=s3.environment)
     assert promised(root) == small
     count = len(undisturbed)
-    for number, moment in enumerate((3, count // 2, count - 2, count)):
+    for number, moment in enumerate((3, count // 3, 2 * count // 3, count - 2, count)):
         root = s3.store()
         victim.run("build", root, SMALL, moment, workers=1 + number % 2, env=s3.environment)
         assert not [name for name in open_storage(root).listing() if name == "manifest.json"] or moment > count - 2
