@@ -15,8 +15,8 @@ from .schema import DATASET
 from .split import TRAIN, VALIDATION
 from .store import DATASET_FOLDER, Store
 
-AT_MOST = 50_000
-"""Records of a side that are read, the first ones: more would move no share by a visible digit, and fill the memory."""
+AT_MOST = 20_000
+"""Records of a side that are read, the first ones: more would move a share by tenths of a percent, and fill the memory."""
 
 _COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mode"]
 

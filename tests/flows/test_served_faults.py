@@ -196,6 +196,15 @@ def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
     assert_whole(root)
 
 
+def _settled(server: ChatServer) -> int:
+    """Answers given when the last request of a killed run is over, too."""
+    before = -1
+    while before != server.log.answered:
+        before = server.log.answered
+        time.sleep(0.3)
+    return before
+
+
 @pytest.mark.xdist_group("kill")
 def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_path: Path) -> None:
     root, cache = tmp_path / "store", tmp_path / "calls.sqlite"
@@ -204,7 +213,7 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
             "tasks_per_shard": 1
         }
         victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00001.json", how=signal.SIGKILL)
-        answered, kept = server.log.answered, CallCache(cache)
+        answered, kept = _settled(server), CallCache(cache)
         paid = kept.counts()[0].answers
         kept.close()
         assert pivot.build(config, root).owed == 0
