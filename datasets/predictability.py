@@ -16,7 +16,7 @@ from .split import TRAIN, VALIDATION
 from .store import DATASET_FOLDER, Store
 
 AT_MOST = 20_000
-"""Records of a side that are read, the first ones: more would move a share by tenths of a percent, and fill the memory."""
+"""Records of a side that are read, the first ones: more move a share by tenths of a percent and fill the memory."""
 
 _COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mode"]
 
