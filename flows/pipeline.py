@@ -106,8 +106,10 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
             results = run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except Exception:
         with suppress(StoreError):  # what fails here, too, is not what has to be told
-            if fresh and not store.storage.listing(RECEIPTS):
-                store.storage.delete(RUN)  # nothing was begun: a mended command finds an empty folder
+            begun = (RECEIPTS, *(schema.name for schema in STORE_TABLES))
+            if fresh and not any(map(store.storage.listing, begun)):
+                for name in (*begun, RUN):
+                    store.storage.delete(name)  # nothing was begun: a mended command finds an empty folder
         raise
     return _finish(store, execute, reporter, results, refresh=refresh, beforehand=beforehand)
 

@@ -124,11 +124,13 @@ class Processes:
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand ``call`` to the next free process."""
-        return self._executor.submit(call, *arguments)
+        with worker_deaths():
+            return self._executor.submit(call, *arguments)
 
     def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Hand ``call`` to the next free process."""
-        return self._executor.submit(call, *arguments)
+        with worker_deaths():
+            return self._executor.submit(call, *arguments)
 
     def stop(self) -> None:
         """End the worker processes."""
@@ -137,7 +139,7 @@ class Processes:
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all processes; the first error cancels what has not begun."""
-        futures = [self._executor.submit(call, *each) for each in arguments]
+        futures = [self.beside(call, *each) for each in arguments]
         try:
             for future in as_completed(futures):
                 yield finished(future)
