@@ -72,7 +72,7 @@ def moved_level_of(store: Store, shards: Sequence[Shard]) -> str | None:
     """Return the level of an environment, whose shards are given, that is not on the side of its hash; or None."""
     levels: set[str] = set()
     for shard in shards:
-        records = _records(store, shard)
+        records = {*_records(store, shard)}
         levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
         if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
             return None

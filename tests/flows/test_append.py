@@ -24,6 +24,7 @@ from pivot.errors import StoreError
 from pivot.flows.append import reserve_part, take_up_parts
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of, files_of, fingerprint
+from pivot.tests.storage.faults import Fate, Killed, mortal
 
 import datasets
 
@@ -139,6 +140,32 @@ def test_a_part_in_the_making_is_seen_by_nobody_and_gone_on_with(store: Path) ->
     assert pivot.build(again.config, again.root).already_complete
     take_up_parts(store, [3])
     assert load_store(store).episodes.collect().height == before.height + 3 * 4
+
+
+def test_killed_while_a_part_is_taken_up(store: Path) -> None:
+    """Before any of its changes: readers see the part or do not, and the same command again sets all right."""
+    config = make_config(config_of({"sokoban": 6}))
+    part = reserve_part(store, config)
+    assert part is not None
+    pivot.build(part.config, part.root)
+    before = load_store(store).episodes.collect().height
+    with mortal(Fate()) as fate:
+        take_up_parts(store, [part.number])
+    assert len(fate.changes) >= 3
+    for moment in range(1, len(fate.changes) + 1):
+        (store / "parts.json").write_text(json.dumps({"parts": _listed(store, 2)}))
+        with mortal(Fate(moment)), pytest.raises(Killed):
+            take_up_parts(store, [part.number])
+        assert load_store(store).episodes.collect().height in (before, before + 4)
+        again = reserve_part(store, config)
+        take_up_parts(store, [] if again is None else [again.number])
+        assert load_store(store).episodes.collect().height == before + 4
+        assert part_problems(Store.open(store)) == []
+
+
+def _listed(store: Path, parts: int) -> dict[str, Any]:
+    """The first entries of ``parts.json``."""
+    return dict(sorted(json.loads((store / "parts.json").read_text())["parts"].items())[:parts])
 
 
 def test_two_parts_that_were_made_at_once_do_not_hold_the_same(store: Path) -> None:

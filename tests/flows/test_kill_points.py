@@ -47,16 +47,19 @@ def test_killed_at_any_change(
 ) -> None:
     whole, changes = undisturbed
     assert changes > 60
+    cut = 0
     for moment in points(changes, few, many):
         root = tmp_path / str(moment)
         made = victim.run("build", root, CONFIG, moment, workers=2, who=who)
         assert_nothing_is_torn(root)
+        cut += not (root / "manifest.json").exists()
         if who != CHILD and moment < changes:
             with pytest.raises(StoreError, match=r"did not finish|holds no run\.json"):
                 Store.open(root)
         victim.run("build", root, CONFIG, workers=2)
         assert fingerprint(root) == fingerprint(whole), f"{who} killed before {made[moment - 1]}"
         assert_whole(root)
+    assert cut >= 2, "hardly any run was cut short"
 
 
 @pytest.fixture
