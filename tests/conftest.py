@@ -109,8 +109,14 @@ def patients(_single_copies: dict[str, Patient]) -> Iterator[dict[str, Patient]]
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Patient:
-    """One level, three rollouts: the quickest store to verify."""
+def _lake_copy(tmp_path_factory: pytest.TempPathFactory) -> Patient:
     folder = tmp_path_factory.mktemp("lake")
     runs = {"frozenlake": {"tasks": 1, "settings": {}}}
     return Patient(build_tiny(folder / "source", environments=runs, rollouts=3), folder / "copy")
+
+
+@pytest.fixture
+def lake(_lake_copy: Patient) -> Iterator[Patient]:
+    """One level, three rollouts: the quickest store to verify; it is healed afterwards."""
+    yield _lake_copy
+    _lake_copy.heal()

@@ -154,7 +154,6 @@ def test_every_missing_file_is_found(lake: Patient) -> None:
     (lake.root / names[0]).unlink()
     shutil.copy(lake.source / MANIFEST, lake.root / MANIFEST)
     assert f"{names[0]}: the file is missing" in problems(lake.root)
-    lake.heal()
 
 
 def test_card_and_picture_are_checked(patient: Patient) -> None:
