@@ -28,14 +28,30 @@ def pytest_configure() -> None:
         tempfile.tempdir = None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Keep tests that share what their module makes once on one test worker; all others go where there is time."""
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = [each for made in item._fixtureinfo.name2fixturedefs.values() for each in made]
             if any(fixture.scope == "module" for fixture in fixtures):
                 item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    yield
+    if getattr(config.option, "loadgroup", False):  # in a test worker
+        for item in items:
+            _tell_group(item)
+
+
+def _tell_group(item: pytest.Item) -> None:
+    """Put the group behind the node id, where the scheduler reads it.
+
+    pytest-xdist 3.8 does so in an attribute that pytest 9.2 no longer reads; without a word, groups are none.
+    """
+    groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+    end = f"@{'_'.join(sorted(groups))}"
+    if groups and not item.nodeid.endswith(end):
+        item._id = type(item._id).parse(item.nodeid + end)
+        assert item.nodeid.endswith(end), "tests of one group would run on all test workers"
 
 
 collect_ignore = ["external/corridor"]
