@@ -255,14 +255,14 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
         return log
 
     logs = []
-    for count in (1, 2, 4):
+    for count in (1, 4):
         monkeypatch.setattr(pool, "_pool", Pool(count))
         monkeypatch.setattr(pool, "_cache", RasterCache())
         with ThreadPoolExecutor(6) as threads:
             logs.append(list(threads.map(play, range(9))))
         assert len(pool._pool.pids) <= count
         pool._pool.close()
-    assert logs[0] == logs[1] == logs[2]
+    assert logs[0] == logs[1]
 
 
 def test_the_size_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
