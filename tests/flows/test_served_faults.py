@@ -97,8 +97,8 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
 def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_path: Path, cache: str) -> None:
     """Episodes break off at their first fault and are made again, until all are there."""
     path = str(tmp_path / cache) if cache else ""
-    with served(fault=lambda key, tried: "500" if number_of(key, tried) % 8 == 0 else None) as server:
-        config = config_at(server, {"sokoban": 3}, tries=1, price_in=1e4, cache=path, patience_seconds=60.0)
+    with served(fault=lambda key, tried: "500" if number_of(key, tried) % 12 == 0 else None) as server:
+        config = config_at(server, {"sokoban": 2}, tries=1, price_in=1e4, cache=path, patience_seconds=60.0)
         owed = [pivot.build(config, tmp_path / "store").owed]
         while owed[-1]:
             owed.append(pivot.build(config, tmp_path / "store").owed)
