@@ -101,7 +101,8 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
     beforehand = Beforehand(store.root, run, execute.pool)
     try:
         if run.served:
-            results = _in_order(run.config, roll_out_served(store.root, asking, tasks, reporter, beforehand.begin))
+            played = roll_out_served(store.root, asking, tasks, reporter, beforehand.begin, execute.pool)
+            results = _in_order(run.config, played)
         else:
             results = run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
     except Exception:

@@ -1,8 +1,10 @@
-"""The rollout stage of a policy that waits for a model: all shards in one event loop of this process.
+"""The rollout stage of a policy that waits for a model: episodes of many shards at a time keep the model busy.
 
-Worker processes would each hold a share of the model's slots and leave them idle at the end of every shard; one loop
-keeps all of them full, and a request costs it a few milliseconds of one core. Shards are written as they are finished,
-by the same functions and with the same receipts as in a pool, so resume and kills work alike.
+Worker processes that each asked for themselves would each hold a share of the model's slots and leave them idle at the
+end of every shard. So one process asks, whoever plays: its event loop has all requests, the one limit on them and the
+call cache. With a pool of several workers these play (:mod:`.spread`), and a slow simulator holds up its own process
+alone; otherwise the same loop does both. Shards are written as they are finished, by the same functions and with the
+same receipts as in a pool, so resume and kills work alike.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +20,9 @@ from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
 from ..rollouts.steady import run_steadily
 from ..storage import Address
-from .stages import RolloutJob, ShardResult, rollout_job, store_rollouts, tell_stored
+from .engines.base import WorkerPool
+from .spread import ShardsToPlay, batch_of, loops_on, roll_out_spread
+from .stages import RolloutJob, ShardResult, store_rollouts
 
 
 def roll_out_served(
@@ -27,44 +31,38 @@ def roll_out_served(
     tasks: Mapping[Shard, Sequence[Task]],
     reporter: Reporter,
     on_shard: Callable[[Shard], None] | None = None,
+    pool: WorkerPool | None = None,
 ) -> list[ShardResult]:
     """Roll out all shards; ``reporter`` hears of every episode, and ``on_shard`` of every shard that is stored.
 
+    The workers of ``pool`` play where there are several; one of them is left for what is done beside.
+
     Raises:
         ServerGoneError: the model answers nobody any more; what is finished is stored, the next run goes on.
-        StoreError: a shard cannot be written, or its stored rows cannot be read back.
+        StoreError: a shard cannot be written, its stored rows cannot be read back, or a worker died.
         ConfigError, PluginError: the policy cannot work with these settings.
     """
-    policy, rollouts_a_task = run.policy(), run.config.rollouts
-    results: list[ShardResult] = []
-    began: dict[Shard, float] = {}
-    episodes = {shard: (shard.stop - shard.first) * rollouts_a_task for shard in tasks}
-    reporter.start(ROLLOUT, sum(episodes.values()))
+    shards = ShardsToPlay(root, run, tasks, reporter, on_shard)
+    reporter.start(ROLLOUT, shards.episodes)
+    if pool is not None and (loops := loops_on(pool, run, shards)):
+        roll_out_spread(shards, pool, loops)
+    _roll_out_here(shards)  # all of it, or what no worker could be reached for
+    reporter.finish(ROLLOUT)
+    return shards.results
+
+
+def _roll_out_here(shards: ShardsToPlay) -> None:
+    """Play in this process, in the loop that asks."""
+    root, run, began = shards.root, shards.run, dict[Shard, float]()
 
     def batches() -> Iterator[Batch]:
-        for shard, levels in tasks.items():
-            job = rollout_job(root, run, shard, levels)
-            if isinstance(job, ShardResult):
-                results.append(job)
-                tell_stored(reporter, job)
-                reporter.advance(ROLLOUT, episodes[shard])
-                continue
-            if job.owed is not None:
-                reporter.advance(ROLLOUT, episodes[shard] - len(job.owed))
-            env = run.env(shard.env)
-            began[shard] = perf_counter()
-            yield Batch(
-                env.type, env.config, levels, rollouts_a_task, job.owed, run.run_id, prompt=env.prompt, work=job
-            )
+        while (job := shards.next()) is not None:
+            began[job.shard] = perf_counter()
+            yield batch_of(run, job)
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
         stored = store_rollouts(root, run, job, rollouts)
-        results.append(replace(stored, seconds=perf_counter() - began[job.shard]))
-        tell_stored(reporter, results[-1])
-        if on_shard is not None:
-            on_shard(job.shard)
+        shards.stored(replace(stored, seconds=perf_counter() - began[job.shard]))
 
-    run_steadily(run_batches(batches(), policy, receive, on_episode=lambda: reporter.advance(ROLLOUT, 1)))
-    reporter.finish(ROLLOUT)
-    return results
+    run_steadily(run_batches(batches(), run.policy(), receive, on_episode=shards.ended))

@@ -87,7 +87,8 @@ class Turn:
     task: Task
     """The level being attempted, for logs. Like ``env`` it tells more than a model may know."""
     env: PivotEnv
-    """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images."""
+    """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images. Of a served
+    policy it may live in another process, and is None."""
     sent: Sent = field(default_factory=Sent, init=False, compare=False)
     """Counted by a policy that sends requests."""
 
@@ -111,8 +112,8 @@ class Policy(Plugin, ABC):
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a policy that waits for a model, in another process or on a device. All shards of a build are then
-    rolled out in one event loop, so that the model is kept busy across them."""
+    """True for a policy that waits for a model, in another process or on a device. One event loop then answers the turns
+    of all shards of a build, so that the model is kept busy across them; episodes may be played in other processes."""
     episodes_in_flight: int = 64
     """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
     episode_seconds: float | None = None

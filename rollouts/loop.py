@@ -11,7 +11,7 @@ owed.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ def roll_out_tasks(
 
 
 async def run_batches(
-    batches: Iterable[Batch],
+    batches: Iterable[Batch] | AsyncIterator[Batch],
     policy: Policy,
     receive: Receive,
     *,
@@ -86,7 +86,7 @@ async def run_batches(
     """Run the episodes of all batches and hand each batch to ``receive`` when its last one is over.
 
     Args:
-        batches: made one at a time, shortly before their episodes begin.
+        batches: made or waited for one at a time, shortly before their episodes begin.
         policy: answers all turns; it is closed at the end.
         receive: called in another thread, one call at a time; an error of it ends the run.
         concurrency: episodes in flight; by default what the policy can take, which may change while they run.
@@ -97,13 +97,18 @@ async def run_batches(
     """
     scheduler = _Scheduler(policy, receive, concurrency, on_episode)
     try:
-        await scheduler.run(batches)
+        await scheduler.run(batches if isinstance(batches, AsyncIterator) else _each(batches))
     except BaseException as error:
         await scheduler.abandon(error)
         raise
     finally:
         await scheduler.close()
         await policy.aclose()
+
+
+async def _each(batches: Iterable[Batch]) -> AsyncIterator[Batch]:
+    for batch in batches:
+        yield batch
 
 
 class _OpenBatch:
@@ -145,38 +150,48 @@ class _Scheduler:
         self._receive = receive
         self._concurrency = concurrency
         self._on_episode = on_episode
+        self._queue: deque[_Queued] = deque()
         self._waiting: dict[EnvPool, deque[_Queued]] = {}  # of every pool, what there was no room for
         self._open: list[_OpenBatch] = []
+        self._fetching: set[asyncio.Future[None]] = set()
+        self._exhausted = False
         self._episodes: set[asyncio.Future[None]] = set()
         self._handing_on: set[asyncio.Future[None]] = set()
         self._writer = ThreadPoolExecutor(1, "pivot-batches")
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
 
-    async def run(self, batches: Iterable[Batch]) -> None:
+    async def run(self, batches: AsyncIterator[Batch]) -> None:
         """Start episodes as policy and environments can take them, until all are over and handed on."""
-        queue = self._queue(batches)
         while self._error is None:
-            while len(self._episodes) < max(1, self._concurrency or self._policy.episodes_in_flight):
-                item = self._next(queue)
+            while len(self._episodes) < self._room:
+                item = self._next()
                 if item is None:
                     break
                 item.batch.pool.lent += 1
                 self._watch(asyncio.create_task(self._episode(item)), self._episodes)
-            if not self._episodes and not self._handing_on:
+            if len(self._episodes) < self._room and not self._fetching and not self._exhausted:
+                self._watch(asyncio.create_task(self._fetch(batches)), self._fetching)
+            if not (self._episodes or self._handing_on or self._fetching):
                 return
             self._changed.clear()
             await self._changed.wait()
         raise self._error
 
-    def _queue(self, batches: Iterable[Batch]) -> Iterator[_Queued]:
-        for batch in batches:
-            opened = _OpenBatch(batch, self._policy, self._pool_of(batch))
-            self._open.append(opened)
-            if not opened.episodes:
-                self._hand_on(opened)
-            for run, sample in opened.episodes:
-                yield _Queued(opened, run, sample)
+    @property
+    def _room(self) -> int:
+        return max(1, self._concurrency or self._policy.episodes_in_flight)
+
+    async def _fetch(self, batches: AsyncIterator[Batch]) -> None:
+        batch = await anext(batches, None)
+        if batch is None:
+            self._exhausted = True
+            return
+        opened = _OpenBatch(batch, self._policy, self._pool_of(batch))
+        self._open.append(opened)
+        if not opened.episodes:
+            self._hand_on(opened)
+        self._queue.extend(_Queued(opened, run, sample) for run, sample in opened.episodes)
 
     def _pool_of(self, batch: Batch) -> EnvPool:
         for pool in self._waiting:
@@ -186,12 +201,13 @@ class _Scheduler:
         self._waiting[pool] = deque()
         return pool
 
-    def _next(self, queue: Iterator[_Queued]) -> _Queued | None:
+    def _next(self) -> _Queued | None:
         """Return the first episode that may begin, None when there is none."""
         for pool, items in self._waiting.items():
             if items and pool.has_room:
                 return items.popleft()
-        for item in queue:
+        while self._queue:
+            item = self._queue.popleft()
             if item.batch.pool.has_room:
                 return item
             self._waiting[item.batch.pool].append(item)
@@ -233,9 +249,9 @@ class _Scheduler:
 
     async def abandon(self, error: BaseException) -> None:
         """Stop all episodes; hand on what is worth keeping."""
-        for task in self._episodes:
+        for task in (*self._episodes, *self._fetching):
             task.cancel()
-        await asyncio.gather(*self._episodes, *self._handing_on, return_exceptions=True)
+        await asyncio.gather(*self._episodes, *self._fetching, *self._handing_on, return_exceptions=True)
         if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
             return  # the disk or the program is the trouble
         reason = error if isinstance(error, ServerGoneError) else ServerGoneError("the run was stopped")

@@ -32,6 +32,11 @@ class WorkerPool(Protocol):
         """Calls that run at the same time; nodes that join or leave a cluster change it."""
         ...
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names by which its workers may reach this machine, the likeliest first."""
+        ...
+
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Hand over one call."""
         ...

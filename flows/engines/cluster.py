@@ -26,6 +26,7 @@ from typing import Any
 from ...errors import StoreError
 from ..stages import ShardResult
 from .base import Call, Result
+from .reach import hosts_towards
 
 OUR_VARIABLES = "PIVOT_"
 """Environment variables that travel with a call begin so; one that a worker was started with stays."""
@@ -82,7 +83,7 @@ def carry_out(order: bytes) -> bytes:
             with _in_folder(unpacked.folder):
                 return pickle.dumps((unpacked.call(*unpacked.arguments), None, ""))
         except Exception as error:  # noqa: BLE001 - raised again by the driver
-            return _pickled_error(error)
+            return pickle.dumps((None, portable(error), traceback.format_exc()))
 
 
 @contextlib.contextmanager
@@ -94,14 +95,13 @@ def _in_folder(folder: str) -> Iterator[None]:
         yield
 
 
-def _pickled_error(error: Exception) -> bytes:
-    text = traceback.format_exc()
+def portable(error: Exception) -> Exception:
+    """Return an error as it can travel: itself, or what it says."""
     try:
-        whole = pickle.dumps((None, error, text))
-        pickle.loads(whole)  # noqa: S301 - what was pickled a line before
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled a moment before
     except Exception:  # noqa: BLE001 - an error that does not travel
-        return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}"), text))
-    return whole
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def get_ready(names: tuple[str, ...]) -> None:
@@ -135,9 +135,10 @@ Settle = Callable[[Callable[[], bytes]], None]
 class ClusterPool(ABC):
     """Workers of a cluster; a subclass says how a call is handed to its scheduler."""
 
-    def __init__(self, limit: int = 0) -> None:
-        """Run at most ``limit`` calls at a time; 0 for one a core of the cluster."""
+    def __init__(self, limit: int, address: str) -> None:
+        """Run at most ``limit`` calls at a time, 0 for one a core of the cluster, which is at ``address``."""
         self._limit = limit
+        self.hosts = hosts_towards(address)
         self._pending: dict[Future[Any], Any] = {}
         self._lock = threading.Lock()
         self._stopped = False

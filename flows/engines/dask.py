@@ -19,15 +19,13 @@ from .base import Engine, WorkerPool
 from .cluster import ClusterPool, Settle, carry_out
 from .local import available_cores, interrupts_held
 from .nodes import check_nodes
-from .reach import refuse_unreachable
+from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
 """Environment variable that Dask's own clients take the address from, too."""
 
 CONNECT_SECONDS = 10.0
 """Longest wait for a scheduler that listens, and for its first worker."""
-
-_LOOPBACK = "127.0.0.1"
 
 
 class DaskEngine(Engine):
@@ -42,7 +40,7 @@ class DaskEngine(Engine):
         logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
         with contextlib.ExitStack() as stack:
             at = address or stack.enter_context(_cluster_here(distributed, limit or available_cores()))
-            pool = DaskPool(stack.enter_context(_client_of(distributed, at)), limit)
+            pool = DaskPool(stack.enter_context(_client_of(distributed, at)), limit, address)
             _refuse_threads(pool.threads(), address)
             check_nodes(pool, store, writes=writes)
             pool.warm(environments)
@@ -63,9 +61,9 @@ def _cluster_here(distributed: Any, workers: int) -> Iterator[Any]:
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
-            host=_LOOPBACK,
+            host=LOOPBACK,
             security=True,
-            dashboard_address=f"{_LOOPBACK}:0",
+            dashboard_address=f"{LOOPBACK}:0",
             memory_limit=None,
             silence_logs=logging.CRITICAL + 1,
         )
@@ -135,9 +133,9 @@ def _refuse_threads(threads: Mapping[str, int], address: str) -> None:
 class DaskPool(ClusterPool):
     """The workers of a Dask scheduler."""
 
-    def __init__(self, client: Any, limit: int) -> None:
+    def __init__(self, client: Any, limit: int, address: str) -> None:
         """Use the connection ``client``."""
-        super().__init__(limit)
+        super().__init__(limit, address)
         self._client = client
 
     def hand_over(self, order: bytes, settle: Settle) -> Any:

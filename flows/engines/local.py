@@ -20,6 +20,7 @@ from ...errors import ConfigError, StoreError
 from ...storage import Address
 from ..stages import ShardResult
 from .base import Call, Engine, Result, WorkerPool
+from .reach import LOOPBACK
 
 
 class Execute(Protocol):
@@ -80,6 +81,7 @@ class InProcess:
     """One worker: this process."""
 
     workers = 1
+    hosts = (LOOPBACK,)
 
     def __init__(self) -> None:
         """Start no thread before it is needed."""
@@ -111,6 +113,8 @@ class InProcess:
 
 class Processes:
     """Several worker processes."""
+
+    hosts = (LOOPBACK,)
 
     def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
         """Use ``executor``, and let its workers get ready now rather than at the first call."""

@@ -22,12 +22,11 @@ from .base import Engine, EngineSettings, WorkerPool
 from .cluster import RETRIES, ClusterPool, Settle, carry_out
 from .local import available_cores
 from .nodes import check_nodes
-from .reach import refuse_unreachable
+from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "RAY_ADDRESS"
 """Environment variable that Ray's own commands take the address from, too."""
 
-_LOOPBACK = "127.0.0.1"
 _SHORT = 40
 """Characters of a folder below which Ray's sockets, at most 107 characters in all, find room."""
 
@@ -52,7 +51,7 @@ class RayEngine(Engine):
         _prepare(address)
         ray = need("ray", "ray")
         with _cluster_at(ray, address) if address else _cluster_here(ray, settings):
-            pool = RayPool(ray, settings.workers)
+            pool = RayPool(ray, settings.workers, address)
             check_nodes(pool, store, writes=writes)
             pool.warm(environments)
             try:
@@ -91,7 +90,7 @@ def _cluster_here(ray: Any, settings: RaySettings) -> Iterator[None]:
             num_gpus=0,
             include_dashboard=False,
             object_store_memory=settings.object_store_bytes,
-            _node_ip_address=_LOOPBACK,
+            _node_ip_address=LOOPBACK,
             _temp_dir=folder,
             **_options(),
         )
@@ -127,9 +126,9 @@ def _cluster_at(ray: Any, address: str) -> Iterator[None]:
 class RayPool(ClusterPool):
     """The workers of a Ray cluster that this process is connected to."""
 
-    def __init__(self, ray: Any, limit: int) -> None:
+    def __init__(self, ray: Any, limit: int, address: str) -> None:
         """Use the connection of ``ray``."""
-        super().__init__(limit)
+        super().__init__(limit, address)
         self._ray = ray
         self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(carry_out)
 

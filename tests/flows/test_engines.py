@@ -27,6 +27,7 @@ from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
+from pivot.flows.spread import deal
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -130,6 +131,28 @@ def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_w
     assert fingerprint(tmp_path / "many") == fingerprint(tmp_path / "alone")
 
 
+def test_a_served_policys_episodes_are_played_by_the_cluster(
+    cluster: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, address = cluster
+    calls: list[Any] = []
+    introduced = deal.introduced
+
+    async def noted(*arguments: Any) -> Any:
+        calls.append(await introduced(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(deal, "introduced", noted)
+    with ChatServer(keeps_bodies=False) as server:
+        service = {"base_url": server.url, "cache": "", "key_variable": "ONLY_THE_DRIVER_HAS_IT"}
+        config = config_of(3, policy={"name": "openai", "options": {"model": MODEL}, "service": service})
+        monkeypatch.setenv("ONLY_THE_DRIVER_HAS_IT", "key")  # nodes that are there have it not
+        pivot.build(config, tmp_path / "alone")
+        pivot.build(config, tmp_path / "many", workers=0, engine=engine, address=address)
+    assert len(calls) == 1, "one node played, the other one certified"
+    assert fingerprint(tmp_path / "many") == fingerprint(tmp_path / "alone")
+
+
 # A node dies
 
 
@@ -178,7 +201,7 @@ class Nodes(ClusterPool):
     """A cluster of one node, whose answers pass through ``change``."""
 
     def __init__(self, change: Callable[[nodes.NodeReport], nodes.NodeReport]) -> None:
-        super().__init__()
+        super().__init__(0, "")
         self._change = change
 
     def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:

@@ -1,0 +1,94 @@
+"""The shards of a rollout stage that are still to be played, and what is told of those that are."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...datasets.config import Shard
+from ...datasets.inputs import ROLLOUT
+from ...datasets.progress import Reporter
+from ...datasets.run import Run
+from ...environments.base import Task
+from ...rollouts.loop import Batch
+from ...storage import Address
+from ..stages import RolloutJob, ShardResult, rollout_job, tell_stored
+
+
+class ShardsToPlay:
+    """Deals the shards of a stage, those that an earlier run has stored left out."""
+
+    def __init__(
+        self,
+        root: Address,
+        run: Run,
+        tasks: Mapping[Shard, Sequence[Task]],
+        reporter: Reporter,
+        on_shard: Callable[[Shard], None] | None,
+    ) -> None:
+        """Tell ``reporter`` of every episode, and ``on_shard`` of every shard that is stored now."""
+        self.root, self.run = root, run
+        self.results: list[ShardResult] = []
+        self._tasks, self._reporter, self._on_shard = tasks, reporter, on_shard
+        self._left = deque(tasks)
+        self._twice = 0
+
+    def __len__(self) -> int:
+        """How many nobody has looked at yet."""
+        return len(self._left)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of all shards."""
+        return sum(map(self._size, self._tasks))
+
+    def _size(self, shard: Shard) -> int:
+        return (shard.stop - shard.first) * self.run.config.rollouts
+
+    def next(self) -> RolloutJob | None:
+        """Return what is to be played of the next shard that an earlier run did not store whole, None at the end.
+
+        Raises:
+            StoreError: its receipt cannot be read.
+        """
+        while self._left:
+            shard = self._left.popleft()
+            job = rollout_job(self.root, self.run, shard, self._tasks[shard])
+            if isinstance(job, RolloutJob):
+                if job.owed is not None:
+                    self._reporter.advance(ROLLOUT, self._size(shard) - len(job.owed))
+                return job
+            self.results.append(job)
+            tell_stored(self._reporter, job)
+            self._reporter.advance(ROLLOUT, self._size(shard))
+        return None
+
+    def give_back(self, shards: Iterable[Shard], ended: int) -> None:
+        """Take back shards of which ``ended`` episodes were played in vain."""
+        self._left.extendleft(shards)
+        self._twice += ended
+
+    def ended(self) -> None:
+        """Tell of an episode that is over."""
+        if self._twice:
+            self._twice -= 1  # told when it was over for the first time
+        else:
+            self._reporter.advance(ROLLOUT, 1)
+
+    def stored(self, result: ShardResult) -> None:
+        """Tell of a shard that is on disk."""
+        self.results.append(result)
+        tell_stored(self._reporter, result)
+        if self._on_shard is not None:
+            self._on_shard(result.shard)
+
+
+def batch_of(run: Run, job: RolloutJob) -> Batch:
+    """Return what the scheduler of rollouts plays for a job."""
+    env = run.env(job.shard.env)
+    return Batch(
+        env.type, env.config, job.tasks, run.config.rollouts, job.owed, run.run_id, prompt=env.prompt, work=job
+    )
+
+
+def episodes_of(run: Run, job: RolloutJob) -> int:
+    """Return how many episodes of a job are to be played."""
+    return len(job.tasks) * run.config.rollouts if job.owed is None else len(job.owed)
