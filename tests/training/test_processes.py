@@ -144,13 +144,12 @@ def ends(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPath
             process.kill()
     assert [process.returncode for process in started] == [0, 0], told
     statuses = [json.loads(output) for output, _ in told]
-    return {
-        name: [
-            (status[name], *((folder / f"{name}.{rank}.{kind}").read_text() for kind in ("out", "err")))
-            for rank, status in enumerate(statuses)
-        ]
-        for name in CASES
-    }
+
+    def end(name: str, rank: int) -> End:
+        output, errors = ((folder / f"{name}.{rank}.{kind}").read_text() for kind in ("out", "err"))
+        return statuses[rank][name], output, errors
+
+    return {name: [end(name, 0), end(name, 1)] for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -101,8 +101,7 @@ def forked(work: Callable[[], object]) -> int:
 def main(dataset: Path, model: Path, folder: Path) -> None:
     """Make all runs."""
     torch.set_num_threads(1)
-    for module in (training, sft):
-        module.draw_losses = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
+    training.draw_losses = sft.draw_losses = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
 
     def run(name: str, *, resume: bool = False) -> None:
         # An epoch has three updates: between the two lies a checkpoint only when it is asked for.
