@@ -88,13 +88,14 @@ GROUPS = {
 
 
 @cache
-def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in sorted(_registered(group), key=lambda point: point.name)}
+def _entry_points(group: str) -> list[EntryPoint]:
+    """Return every entry point of a group once, by name; an editable install may list its own twice."""
+    points = {(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}
+    return sorted(points.values(), key=lambda point: point.name)
 
 
-def _registered(group: str) -> list[EntryPoint]:
-    """Return every entry point of a group once; an editable install may list its own twice."""
-    return list({(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}.values())
+def _by_name(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in _entry_points(group)}
 
 
 def _origin(point: EntryPoint) -> str:
@@ -122,7 +123,7 @@ def blamed(error: BaseException) -> str | None:
 def _owner(path: str) -> str | None:
     """Name the third party's plugin that a source file belongs to."""
     for group, kind in GROUPS.items():
-        for point in _registered(group):
+        for point in _entry_points(group):
             module = sys.modules.get(point.module.partition(".")[0])
             if module is None or module.__name__ == __package__:
                 continue
@@ -134,12 +135,12 @@ def _owner(path: str) -> str | None:
 
 def names(group: str) -> list[str]:
     """List the registered names of one group, sorted."""
-    return list(_entry_points(group))
+    return list(_by_name(group))
 
 
 def is_ours(group: str, name: str) -> bool:
     """Whether a registered plugin is part of PIVOT itself."""
-    return _entry_points(group)[name].module.partition(".")[0] == __package__
+    return _by_name(group)[name].module.partition(".")[0] == __package__
 
 
 @cache
@@ -149,13 +150,13 @@ def load(group: str, name: str) -> Any:
     Raises:
         PluginError: the name is not registered, importing it failed, or it does not fit the contract of its group.
     """
-    points, member = _entry_points(group), GROUPS[group].member
+    points, member = _by_name(group), GROUPS[group].member
     if name not in points:
         registered = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
         raise PluginError(f"unknown {member} {name!r}; registered: {registered}")
     point = points[name]
     origin = f"{member} {name!r} ({_origin(point)})"
-    if twice := [each for each in _registered(group) if each.name == name and each.value != point.value]:
+    if twice := [each for each in _entry_points(group) if each.name == name and each.value != point.value]:
         raise PluginError(
             f"{origin} is registered a second time ({_origin(twice[0])}), expected each name once; uninstall one"
         )

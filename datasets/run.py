@@ -171,14 +171,23 @@ def _roles(config: RunConfig) -> dict[Role, PartConfig]:
     return {"student": config.policy, "teacher": config.teacher}
 
 
+def is_served(role: Role, part: PartConfig) -> bool:
+    """Whether a policy or writer waits for a model; no other plugin is imported for it."""
+    return _is_model(role, part) or part_type(role, part.name).served
+
+
+def _is_model(role: Role, part: PartConfig) -> bool:
+    return part.name not in plugins.names("policies" if role == "student" else "writers")
+
+
 class _Part:
     """A policy or writer by name: a class of its own group, or a model that plays the role."""
 
     def __init__(self, role: Role, part: PartConfig, home: str) -> None:
         self._role: Role = role
         self._kind = part_type(role, part.name)
-        self.is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
-        self.served: bool = self.is_model or self._kind.served
+        self.is_model = _is_model(role, part)
+        self.served = is_served(role, part)
         where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
         self._options = read_settings(self._kind.config_type, part.options, where)
         self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None

@@ -25,7 +25,7 @@ from .formats import formats
 from .older import hint_for
 from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
-from .run import Run
+from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 
 RUN = "run.json"
@@ -140,9 +140,13 @@ class Store:
 
         None where the teacher is no model: then there are no requests and no file.
         """
-        if not self.run.writer_is_served:
+        if not self._writer_is_served:
             return None
         return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    @cached_property
+    def _writer_is_served(self) -> bool:
+        return is_served("teacher", self.config.teacher)  # readers of tables import no plugins of a run for it
 
     def label_files(self, shard: Shard) -> list[str]:
         """Relative paths of all files that hold the current labels of a shard and what belongs to them."""

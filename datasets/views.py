@@ -8,17 +8,20 @@ short blocks are dropped and counted (spec section 6).
 
 A summary of a million episodes would join and read them anew for every view. What holds shard by shard (blocks, pivots,
 rejects) is therefore read once for all queries of a connection, some shards at a time: labels and episodes of a shard
-belong together, so no join is larger than that, and rows that summaries need fit in memory.
+belong together, so no join is larger than that, and rows that summaries need fit in memory. Opening and decoding files
+of a few small row groups is most of the time: every file is opened once for all views, for the columns that these name.
 """
 
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 
 from ..errors import ConfigError, StoreError
@@ -26,6 +29,7 @@ from ..storage import Address, Storage
 from ..storage.base import storage_error
 from ..storage.files import StorageFiles, parquet_files
 from .derived_views import DERIVED
+from .parquet import read_files
 from .parts import Members, members_of
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, Store
@@ -203,6 +207,8 @@ def connect(
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
         _read_by_shard(members, connection, needed)
         for name, schema in _BASE.items():
+            if needed and name not in needed:
+                continue
             files = [f"{prefix}{file}" for prefix, member in members.items() for file in member.files(schema)]
             connection.register(f"{name}_files", parquet_files(store.storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
@@ -240,7 +246,7 @@ def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]) -> None:
-    """Make tables of views, from some shards after the other.
+    """Make tables of views, from some shards after the other; no file is read twice.
 
     Raises:
         StoreError: a file is torn or has other columns.
@@ -249,21 +255,40 @@ def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, need
     if not names:
         return
     store, made = members[""], False
-    with _explained(store.root), _relative_to(store.storage) as root:
-        for batch in _batches(members):
-            for base in (EPISODES, LABELS):
-                files = batch[base]
-                if root is None:
-                    connection.register(f"{base.name}_batch", parquet_files(store.storage, files, base.arrow))
-                source = f"{base.name}_batch" if root is None else _parquet(base, [f"{root}/{file}" for file in files])
-                connection.execute(f"CREATE OR REPLACE VIEW {base.name} AS SELECT * FROM {source}")
-            _derive_views(connection, ["failures"])
+    with _explained(store.root), contextlib.closing(_one_ahead(_tables(members, names))) as batches:
+        for tables in batches:
+            for base, table in tables.items():
+                connection.register(base.name, table)
+            if LABELS in tables:
+                _derive_views(connection, ["failures"])
             for name in names:
                 make = f"INSERT INTO {name}" if made else f"CREATE TABLE {name} AS"
                 columns = [each for each in DERIVED[name].columns if each in needed[name]] or ["*"]
                 connection.execute(f"{make} SELECT {', '.join(columns)} FROM ({DERIVED[name].sql})")
             made = True
-        connection.execute(f"DROP VIEW {EPISODES.name}; DROP VIEW {LABELS.name}")
+        connection.execute("DROP VIEW IF EXISTS failures")
+        for base in (EPISODES, LABELS):
+            connection.unregister(base.name)
+
+
+def _tables(members: Members, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
+    """Yield the columns of episodes and labels that some views name, of some shards after the other."""
+    words = set(re.findall(r"\w+", " ".join(DERIVED[name].sql for name in names)))
+    if "failures" in words:
+        words.update(re.findall(r"\w+", DERIVED["failures"].sql))
+    columns = {base: [name for name in base.names if name in words] for base in (EPISODES, LABELS)}
+    storage = members[""].storage
+    for batch in _batches(members):
+        yield {base: read_files(storage, batch[base], base, used) for base, used in columns.items() if used}
+
+
+def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict[TableSchema, pa.Table], None, None]:
+    """Yield the batches; while one is worked on, a thread reads the next."""
+    with ThreadPoolExecutor(1, "pivot-ahead") as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
 
 
 def _batches(members: Members) -> Iterator[dict[TableSchema, list[str]]]:
@@ -319,7 +344,7 @@ def _explained(root: Address) -> Iterator[None]:
             f"the query may see the store alone, no other file and no extension ({_first_line(error)}); give "
             "--allow-external to let it"
         ) from error
-    except (duckdb.Error, pa.ArrowException) as error:
+    except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # A damaged file shows as any kind of error; the files themselves tell.
         Store.open(root).check_files()
         raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error

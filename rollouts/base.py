@@ -112,8 +112,8 @@ class Policy(Plugin, ABC):
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a policy that waits for a model, in another process or on a device. One event loop then answers the turns
-    of all shards of a build, so that the model is kept busy across them; episodes may be played in other processes."""
+    """True for a policy that waits for a model, in another process or on a device. One event loop then answers the
+    turns of all shards of a build, so that the model is kept busy across them; others may play the episodes."""
     episodes_in_flight: int = 64
     """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
     episode_seconds: float | None = None

@@ -3,19 +3,23 @@
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
-import pyarrow.dataset as arrow_dataset
 from fsspec import AbstractFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from .base import Stat, Storage
 
+if TYPE_CHECKING:
+    import pyarrow.dataset as arrow_dataset
 
-def parquet_files(storage: Storage, names: Iterable[str], schema: pa.Schema) -> arrow_dataset.Dataset:
+
+def parquet_files(storage: Storage, names: Iterable[str], schema: pa.Schema) -> "arrow_dataset.Dataset":
     """Return the rows of some Parquet files as an Arrow dataset; nothing is read yet."""
+    import pyarrow.dataset as arrow_dataset  # noqa: PLC0415 - it imports pandas, which no other start of ours needs
+
     if not storage.remote:
         paths = [str(storage.local_path(name)) for name in names]
         return arrow_dataset.dataset(paths, schema=schema, format="parquet")

@@ -146,7 +146,7 @@ class _Dealer:
                 self._hear(player, await line.receive())
         except NoLineError:
             pass
-        except Exception as error:  # noqa: BLE001 - it ends the run, and not this worker's part alone
+        except Exception as error:  # noqa: BLE001 - such as a reporter's
             self._end(error)
         finally:
             self._gone(player)
@@ -192,7 +192,7 @@ class _Dealer:
             if self._error is None:
                 if player.left >= AT_HAND * self._share():
                     continue
-                job = self._shards.next()
+                job = self._next()
                 if job is not None:
                     player.jobs[job.shard] = job
                     player.left += episodes_of(self._run, job)
@@ -200,6 +200,13 @@ class _Dealer:
                     continue  # what another one leaves may still be for this one
             player.wants = False
             player.line.send(Dealt(job, self._share()))
+
+    def _next(self) -> RolloutJob | None:
+        try:
+            return self._shards.next()
+        except Exception as error:  # noqa: BLE001 - it ends the run, whoever the shard was for
+            self._end(error)
+            return None
 
     def _share(self) -> int:
         """Return how many episodes each of those who play may have in flight."""

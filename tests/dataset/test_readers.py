@@ -76,9 +76,11 @@ def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Pa
             read_table(LocalStorage(damaged), TABLES[table], schema_of(TABLES[table]))
         _says(raised.value, path, what)
         if table in VIEW_OF:
-            with pytest.raises(StoreError) as raised:
-                query(damaged, f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}")
-            _says(raised.value, path, what)
+            queries = [f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}"]
+            for sql in [*queries, "FROM modes"] if table in ("episodes", "labels") else queries:
+                with pytest.raises(StoreError) as raised:
+                    query(damaged, sql)
+                _says(raised.value, path, what)
     finally:
         shutil.copy(small_store / TABLES[table], path)
 
@@ -102,6 +104,10 @@ def test_a_wrong_type_names_the_column(
         with pytest.raises(StoreError) as raised:
             pivot.load_store(damaged)
         _says(raised.value, path, f"column {column} of table {name} has type {kind}, expected ")
+        if name == "labels":
+            with pytest.raises(StoreError) as raised:
+                query(damaged, "FROM bound_quality")
+            _says(raised.value, path, f"column {column} of table {name} has type {kind}, expected ")
         rewrite_manifest(damaged)
         assert any(f"column {column} of table {name}" in problem for problem in problems(damaged))
     finally:

@@ -27,7 +27,7 @@ from pivot.errors import ConfigError, PivotError, PolicyError, ServerGoneError, 
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store
-from pivot.flows.spread import away, deal, line
+from pivot.flows.spread import away, deal, line, shards
 from pivot.flows.spread.line import NoLineError
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
@@ -291,6 +291,20 @@ def test_an_error_that_ends_the_run_ends_it_for_all(
     monkeypatch.setattr(away, "store_rollouts", full)
     with served(latency=0.01) as server, pytest.raises(expected[0], match=expected[1]):
         build(config_at(server, {"sokoban": 9}) | {"tasks_per_shard": 1}, tmp_path, 4)
+
+
+@pytest.mark.timeout(60)
+def test_a_receipt_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = shards.rollout_job
+
+    def torn(*arguments: Any) -> Any:
+        if arguments[2].first > 3:
+            raise StoreError("it is torn")
+        return job(*arguments)
+
+    monkeypatch.setattr(shards, "rollout_job", torn)
+    with served() as server, pytest.raises(StoreError, match="it is torn"):
+        build(config_at(server, {"sokoban": 9}, rollouts=2), tmp_path, 3)
 
 
 @pytest.mark.timeout(60)

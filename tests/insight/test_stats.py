@@ -1,16 +1,22 @@
 """Every summary of a store against pandas, on fifty thousand drawn episodes in shards of several sizes."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pivot.benchmarks.bench_stats import make_store
 from pivot.datasets import views
+from pivot.datasets.schema import EPISODES as EPISODES_TABLE
+from pivot.datasets.schema import LABELS, TableSchema
 from pivot.datasets.store import Store
 from pivot.datasets.views import connect, query, run_query
 from pivot.insight.stats import SUMMARY
+from pivot.storage import LocalStorage, Storage
 
 EPISODES = 50_000
 
@@ -115,6 +121,30 @@ def test_every_summary_is_that_of_pandas(
     proofs = lost.groupby("env").agg(failures=("env", "size"), proved=("proved", "sum"))
     _same(found["proofs"], proofs, ["env"])
     assert found["bound_quality"] == []
+
+
+def test_a_summary_reads_every_file_once_and_no_column_that_no_view_names(
+    big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, columns, read, of_files = Counter[str](), set[str](), LocalStorage.open, views.read_files
+
+    def counted(self: LocalStorage, name: str) -> IO[bytes]:
+        opened[name] += 1
+        return read(self, name)
+
+    def noted(storage: Storage, names: Sequence[str], schema: TableSchema, chosen: Sequence[str]) -> pa.Table:
+        columns.update(chosen)
+        return of_files(storage, names, schema, chosen)
+
+    monkeypatch.setattr(LocalStorage, "open", counted)
+    monkeypatch.setattr(views, "read_files", noted)
+    monkeypatch.setattr(views, "_EPISODES_AT_ONCE", 13_000)
+    _views(big)
+    store = Store.open(big)
+    tables = {name: times for name, times in opened.items() if name.endswith(".parquet")}
+    assert tables == dict.fromkeys([*store.files(EPISODES_TABLE), *store.files(LABELS)], 1)
+    assert columns >= {"episode_return", "certificate"}
+    assert columns.isdisjoint({"actions", "initial_state", "target", "witness", "image_hashes"})
 
 
 def test_a_view_is_the_same_whatever_else_is_asked_for(small_store: Path) -> None:
