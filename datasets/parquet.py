@@ -1,11 +1,12 @@
-"""Parquet in and out with the store's rules: metadata columns zstd, image bytes as they are, small row groups.
+"""Parquet in and out with the store's rules: metadata columns zstd, image bytes as they are, in small row groups.
 
 Image bytes are already compressed, so a second compression costs time and saves nothing. Small row groups let a viewer
-read one picture without decoding thousands. Readers check a file against its schema and name it when it is torn.
+read one picture without decoding thousands; what holds none is one group a shard. Readers check a file against its
+schema and name it when it is torn.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
@@ -20,7 +21,10 @@ from .formats import migrate_hint
 from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128
-"""Rows a group: one picture is read in about a millisecond, and a group-by does not notice."""
+"""Rows a group where rows hold pictures: one of them is read in about a millisecond."""
+PLAIN_ROW_GROUP = 65_536
+"""Rows a group elsewhere: one a shard. Small groups would take half as much space again and three times as long to
+decode."""
 
 READERS = 8
 """Files that are fetched at once, where each is a request."""
@@ -76,7 +80,7 @@ def as_parquet(schema: TableSchema, table: pa.Table, *, repeats: bool = False) -
         ) as writer:
             # A row group of no rows is legal, but the Hugging Face reader stops at one.
             if table.num_rows:
-                writer.write_table(table, row_group_size=ROW_GROUP)
+                writer.write_table(table, row_group_size=ROW_GROUP if images else PLAIN_ROW_GROUP)
         sink.write(encoded.getvalue())
 
     return fill
@@ -104,11 +108,18 @@ def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Seque
     return read_table(storage, name, schema, columns)
 
 
-def read_files(storage: Storage, names: Sequence[str], schema: TableSchema, columns: Sequence[str]) -> pa.Table:
+def read_files(
+    storage: Storage,
+    names: Sequence[str],
+    schema: TableSchema,
+    columns: Sequence[str],
+    numbered: Collection[str] = (),
+) -> pa.Table:
     """Read some columns of several files as one table of one chunk.
 
-    Whole files, of which polars decodes the columns: a shard is small, and its row groups are smaller, so that Arrow
-    takes three times as long, DuckDB twice, and an object store a request a column.
+    Whole files, of which polars decodes the columns: shards are small, so that Arrow takes three times as long, DuckDB
+    twice, and an object store a request a column. Of texts that only tell rows apart, such as long settings in the key
+    of a group, a number stands in the place of each (``numbered``), the same for equal ones.
 
     Raises:
         StoreError: a file is missing. pl.exceptions.PolarsError, pl.exceptions.PanicException: one is torn, or lacks a
@@ -119,8 +130,9 @@ def read_files(storage: Storage, names: Sequence[str], schema: TableSchema, colu
         return empty
     with ThreadPoolExecutor(READERS if storage.remote else 1) as pool:
         contents = list(pool.map(storage.read_bytes, names))
-    rows = pl.scan_parquet(contents, glob=False, schema=pl.DataFrame(empty).schema, extra_columns="ignore").collect()
-    return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+    rows = pl.scan_parquet(contents, glob=False, schema=pl.DataFrame(empty).schema, extra_columns="ignore")
+    numbers = [pl.col(name).cast(pl.Categorical).to_physical() for name in columns if name in numbered]
+    return rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
 
 
 def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str]:

@@ -57,6 +57,8 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 """Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
 
+_KEY_ALONE = ("env_config", "policy_config")
+"""Columns that views by shard group by and never show: long texts, compared a million times."""
 _EPISODES_AT_ONCE = 65_536
 """Of shards that are read together: few enough that a join of them stays under 100 MB, in files of any size."""
 _MEMORY = "512MiB"
@@ -254,21 +256,37 @@ def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, need
     names = [name for name in DERIVED if name in needed and DERIVED[name].by_shard]
     if not names:
         return
-    store, made = members[""], False
-    with _explained(store.root), contextlib.closing(_one_ahead(_tables(members, names))) as batches:
+    with (
+        _explained(members[""].root),
+        contextlib.closing(_one_ahead(_tables(members, names))) as batches,
+        ThreadPoolExecutor(len(names), "pivot-views") as threads,
+        contextlib.ExitStack() as stack,
+    ):
+        # DuckDB works on so few rows with one thread, so the views are made beside each other.
+        made = [_Made(name, stack.enter_context(connection.cursor()), needed[name]) for name in names]
         for tables in batches:
-            for base, table in tables.items():
-                connection.register(base.name, table)
-            if LABELS in tables:
-                _derive_views(connection, ["failures"])
-            for name in names:
-                make = f"INSERT INTO {name}" if made else f"CREATE TABLE {name} AS"
-                columns = [each for each in DERIVED[name].columns if each in needed[name]] or ["*"]
-                connection.execute(f"{make} SELECT {', '.join(columns)} FROM ({DERIVED[name].sql})")
-            made = True
-        connection.execute("DROP VIEW IF EXISTS failures")
-        for base in (EPISODES, LABELS):
-            connection.unregister(base.name)
+            for work in [threads.submit(view.add, tables) for view in made]:
+                work.result()
+
+
+class _Made:
+    """A view that becomes a table, some shards at a time, through a connection of its own."""
+
+    def __init__(self, name: str, connection: duckdb.DuckDBPyConnection, columns: set[str]) -> None:
+        self._connection = connection
+        kept = [each for each in DERIVED[name].columns if each in columns] or ["*"]
+        self._rows = f"SELECT {', '.join(kept)} FROM ({DERIVED[name].sql})"
+        self._into = f"CREATE TABLE {name} AS"
+        self._next = f"INSERT INTO {name}"
+
+    def add(self, tables: Mapping[TableSchema, pa.Table]) -> None:
+        """Add the rows that come from these."""
+        for base, table in tables.items():
+            self._connection.register(base.name, table)
+        if LABELS in tables:
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW failures AS {DERIVED['failures'].sql}")
+        self._connection.execute(f"{self._into} {self._rows}")
+        self._into = self._next
 
 
 def _tables(members: Members, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
@@ -279,7 +297,7 @@ def _tables(members: Members, names: Sequence[str]) -> Iterator[dict[TableSchema
     columns = {base: [name for name in base.names if name in words] for base in (EPISODES, LABELS)}
     storage = members[""].storage
     for batch in _batches(members):
-        yield {base: read_files(storage, batch[base], base, used) for base, used in columns.items() if used}
+        yield {base: read_files(storage, batch[base], base, used, _KEY_ALONE) for base, used in columns.items() if used}
 
 
 def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict[TableSchema, pa.Table], None, None]:

@@ -132,9 +132,11 @@ def test_a_summary_reads_every_file_once_and_no_column_that_no_view_names(
         opened[name] += 1
         return read(self, name)
 
-    def noted(storage: Storage, names: Sequence[str], schema: TableSchema, chosen: Sequence[str]) -> pa.Table:
+    def noted(
+        storage: Storage, names: Sequence[str], schema: TableSchema, chosen: Sequence[str], *more: Any
+    ) -> pa.Table:
         columns.update(chosen)
-        return of_files(storage, names, schema, chosen)
+        return of_files(storage, names, schema, chosen, *more)
 
     monkeypatch.setattr(LocalStorage, "open", counted)
     monkeypatch.setattr(views, "read_files", noted)
