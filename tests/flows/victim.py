@@ -139,14 +139,19 @@ def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> No
     made, run = _FORK.Value("q", 0), os.getpid()
 
     def before(change: str) -> None:
-        with made.get_lock():
-            made.value += 1
+        # The other workers of a pool that lost one are ended wherever they are, also while they count.
+        counting = made.get_lock().acquire(timeout=1.0)
+        try:
+            made.get_obj().value += 1
             os.write(report, f"{change}\n".encode())
-            if not _is_it(change, made.value, moment):
+            if not _is_it(change, made.get_obj().value, moment):
                 return
             if who != CHILD and how == signal.SIGKILL:  # nobody else may make a change meanwhile
                 os.killpg(0, how) if who == GROUP else os.kill(run, how)
                 time.sleep(60)  # a worker ends as soon as it sees that the run is gone
+        finally:
+            if counting:
+                made.get_lock().release()
         if who == CHILD and os.getpid() == run:
             multiprocessing.active_children()[0].kill()
         else:
