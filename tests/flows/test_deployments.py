@@ -220,6 +220,7 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
+@pytest.mark.operations
 def test_a_triggered_run_that_was_killed_is_finished_by_the_next_one(served: Served, tmp_path: Path) -> None:
     root = served.folder / "killed"
     run = served.start("build", config=WIDE, out="killed", workers=2)
@@ -435,6 +436,7 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     assert {Path(row["store"]).name: row["state"] for row in rows} == {"flow": "proved", "plain": "proved"}
 
 
+@pytest.mark.operations
 def test_ctrl_c_leaves_no_process(served: Served) -> None:
     """The last test of the file: it ends what the others use, with a run at work."""
     run = served.start("build", config=WIDE, out="ended", workers=2)

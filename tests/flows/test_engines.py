@@ -171,6 +171,7 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
     _assert_equal_and_kept(tmp_path / "store", whole, before)
 
 
+@pytest.mark.operations
 def test_a_dask_worker_that_dies_costs_its_shards_only(whole: dict[str, str], tmp_path: Path) -> None:
     before: dict[str, tuple[int, int]] = {}
 
