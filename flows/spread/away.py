@@ -15,7 +15,7 @@ from ...rollouts.loop import Batch, run_batches
 from ...rollouts.steady import run_steadily
 from ...storage import Address
 from ..stages import RolloutJob, store_rollouts
-from .line import Answered, Ask, Dealt, Ended, Line, NoLineError, Place, Stop, Stored, Told, Want, Withdraw, call
+from .line import Answered, Ask, Dealt, Ended, Line, Place, Stop, Stored, Told, Want, Withdraw, call
 from .shards import batch_of
 
 
@@ -68,7 +68,8 @@ class _Away:
         try:
             while True:
                 self._hear(await self._line.receive(), playing)
-        except NoLineError:
+        except Exception:  # noqa: BLE001 - also of a message that this process cannot read: nothing more is heard
+            self._line.lost = True
             self.stopped = True
             playing.cancel()
             for answer in self._asked.values():

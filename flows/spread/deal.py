@@ -227,7 +227,12 @@ class _Dealer:
             elif isinstance(error, ENDS_THE_RUN):
                 self._end(error)
             shown = portable(error) if isinstance(error, Exception) else None
-            player.line.send(Answered(ask.number, reply, shown, ask.turn.sent.tries, self._share()))
+            tries, share = ask.turn.sent.tries, self._share()
+            try:
+                player.line.send(Answered(ask.number, reply, shown, tries, share))
+            except Exception as unsent:  # noqa: BLE001 - a plugin's reply may hold anything; its worker waits for it
+                kept = PolicyError(f"the reply cannot travel between processes ({unsent})")
+                player.line.send(Answered(ask.number, None, kept, tries, share))
 
         asking = player.asked[ask.number] = asyncio.create_task(self._reply(ask.turn))
         asking.add_done_callback(told)

@@ -7,7 +7,6 @@ test-kill-points` all of them.
 import os
 import random
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pivot.storage.lease import LOCK
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_served_faults import config_at, tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim
-from pivot.tests.models.chat_server import ChatServer, served
+from pivot.tests.models.chat_server import served, stop_after
 from pivot.tests.storage.object_server import Line, ObjectServer, promised, release
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
@@ -125,7 +124,7 @@ def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
         steps = server.log.answered
         for number in points(steps - 4, 2, 20):  # as many may be on their way when the last one comes
             root = tmp_path / str(number)
-            stopped = _stop_after(server, number)
+            stopped = stop_after(server, number)
             with pytest.raises(ServerGoneError, match="finished episodes are kept"):
                 pivot.build(config, root)
             stopped.join()
@@ -134,15 +133,3 @@ def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
             assert pivot.build(config, root).owed == 0
             assert tables_of(root) == tables_of(tmp_path / "whole"), f"gone after {number} answers"
             assert_whole(root)
-
-
-def _stop_after(server: ChatServer, answers: int) -> threading.Thread:
-    """Let a server go when it has given so many more answers; return what does it."""
-    last, stop = server.log.answered + answers, threading.Thread(target=server.stop)
-
-    def fault(key: str, tried: int) -> None:
-        if server.log.answered >= last and stop.ident is None:
-            stop.start()
-
-    server.fault = fault
-    return stop

@@ -19,7 +19,7 @@ from pivot.errors import ServerGoneError
 from pivot.models.cache import CallCache
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
-from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, number_of, served
+from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, number_of, served, stop_after
 
 QUICK: dict[str, Any] = {
     "cache": "",
@@ -148,14 +148,7 @@ def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tm
         config = config_at(server, {"sokoban": 4}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
         config |= {"tasks_per_shard": 1}
         pivot.build(config, tmp_path / "whole")
-        half = server.log.answered * 3 // 2
-        gone = threading.Thread(target=server.stop)
-
-        def vanish(key: str, tried: int) -> None:
-            if server.log.answered >= half and gone.ident is None:
-                gone.start()
-
-        server.fault = vanish
+        gone = stop_after(server, server.log.answered // 2)
         started = time.monotonic()
         with pytest.raises(
             ServerGoneError, match=r"no answer from http://127.* finished episodes are kept.*same command"

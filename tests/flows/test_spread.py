@@ -29,11 +29,12 @@ from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store
 from pivot.flows.spread import away, deal, line, shards
 from pivot.flows.spread.line import NoLineError
+from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment
 from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
-from pivot.tests.models.chat_server import FAULTS, MODEL, served
+from pivot.tests.models.chat_server import FAULTS, MODEL, served, stop_after
 
 TASKS = {"sokoban": 6, "frozenlake": 6}
 
@@ -236,14 +237,7 @@ def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_
         config = config_at(server, {"sokoban": 6}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
         config |= {"tasks_per_shard": 1}
         build(config, tmp_path / "whole")
-        half = server.log.answered * 3 // 2
-        gone = threading.Thread(target=server.stop)
-
-        def vanish(key: str, tried: int) -> None:
-            if server.log.answered >= half and gone.ident is None:
-                gone.start()
-
-        server.fault = vanish
+        gone = stop_after(server, server.log.answered // 2)
         began = time.monotonic()
         with pytest.raises(ServerGoneError, match=r"no answer from http://127.* finished episodes are kept"):
             build(config, tmp_path / "store", 3)
@@ -359,6 +353,17 @@ def test_an_error_that_cannot_travel_is_the_episodes_own(tmp_path: Path, monkeyp
     with served() as server:
         assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).owed == 6
     assert {"RuntimeError: LockedError: busy"} == set(load_store(tmp_path).episodes.collect()["error"])
+
+
+@pytest.mark.timeout(60)
+def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def locked(self: ModelPolicy, turn: Any) -> Any:
+        return Reply("<think>a</think><action>up</action>", call={"latency": threading.Lock()})
+
+    monkeypatch.setattr(ModelPolicy, "reply", locked)
+    with served() as server:
+        assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).owed == 6
+    assert all("cannot travel" in text for text in load_store(tmp_path).episodes.collect()["error"])
 
 
 @pytest.mark.timeout(180)

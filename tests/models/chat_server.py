@@ -300,3 +300,15 @@ def served(*arguments: Any, **settings: Any) -> Iterator[ChatServer]:
     """Run a server."""
     with ChatServer(*arguments, **settings) as server:
         yield server
+
+
+def stop_after(server: ChatServer, answers: int) -> threading.Thread:
+    """Let a server go when it has given so many more answers; return what does it."""
+    last, stop = server.log.answered + answers, threading.Thread(target=server.stop)
+
+    def fault(key: str, tried: int) -> None:
+        if server.log.answered >= last and stop.ident is None:
+            stop.start()
+
+    server.fault = fault
+    return stop
