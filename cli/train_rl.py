@@ -73,6 +73,12 @@ def rl(
         option("all tokens of a failure (default); extension: pivot, its turn alone.", "--opd-scope", panel=_HOW),
     ] = None,
     gamma: Annotated[float | None, option("Discount in advantages (default 1).", "--gamma", panel=_HOW)] = None,
+    lora: Annotated[
+        bool | None, option("Train adapters of the language model instead of all weights.", "--lora/--full", panel=_HOW)
+    ] = None,
+    lora_rank: Annotated[
+        int | None, option("Rank of the adapters (default 64).", "--lora-rank", panel=_HOW, min=1)
+    ] = None,
     minibatch: Annotated[
         int | None, option("Turns in an optimiser step (default 64).", "--minibatch", panel=_HOW, min=1)
     ] = None,
@@ -164,6 +170,8 @@ def rl(
         "opd_objective": opd_objective,
         "opd_scope": opd_scope,
         "gamma": gamma,
+        "lora": lora,
+        "lora_rank": lora_rank,
         "minibatch": minibatch,
         "micro_batch_tokens": micro_batch_tokens,
         "generate": generate,

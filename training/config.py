@@ -142,6 +142,11 @@ class RlConfig(Settings):
     """The gradient is scaled down to this norm."""
     minibatch: int = Field(default=64, ge=1)
     """Steps of episodes in one optimiser step."""
+    lora: bool = False
+    """Train low-rank adapters of the language model. The model without them is the reference, so there is no second
+    copy of the weights; servers are handed the adapters while they run."""
+    lora_rank: int = Field(default=64, ge=1)
+    lora_alpha: int = Field(default=128, ge=1)
     micro_batch_tokens: int = Field(default=16_384, ge=1)
     """Tokens, padding included, that are in memory at a time; it changes no result beyond rounding."""
     gamma: float = Field(default=1.0, gt=0, le=1)
@@ -285,6 +290,10 @@ def _checked(kind: type[AnyConfig], fields: dict[str, Any]) -> AnyConfig:
 
 
 def differing_fields(old: dict[str, Any], new: Settings, free: Sequence[str] = NOT_RESULTS) -> list[str]:
-    """Name the settings in which a run that is gone on with differs from the one in ``run.json``, but for ``free``."""
-    now = json.loads(new.model_dump_json())
-    return [name for name in now if name not in free and old.get(name) != now[name]]
+    """Name the settings in which a run that is gone on with differs from the one in ``run.json``, but for ``free``.
+
+    A setting that an older version had not heard of is what it was if it has its default.
+    """
+    now, defaults = json.loads(new.model_dump_json()), type(new).model_fields
+    unheard = {name for name in now if name not in old and getattr(new, name) == defaults[name].get_default()}
+    return [name for name in now if name not in {*free, *unheard} and old.get(name) != now[name]]

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,17 +23,21 @@ from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
+from .adapters import add_adapters, load_adapters, merged, without_adapters
 from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
 from .engines import (
     PROBE_TURNS,
+    HandOver,
     InProcessBackend,
     InProcessOptions,
     Probe,
+    Restart,
     ServedBackend,
     ServedTeacher,
     Servers,
+    SwapAdapters,
     VllmEngine,
 )
 from .eye import Eye
@@ -95,7 +100,10 @@ def prepare(config: RlConfig) -> Prepared:
     """
     levels = plan_levels(config)
     ranks = Ranks.current()
-    model, processor = load_weights(config.model, config.revision, torch.float32)
+    frozen_in = torch.bfloat16 if config.lora and uses_half(config) else torch.float32
+    model, processor = load_weights(config.model, config.revision, frozen_in)
+    if config.lora:
+        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.to(ranks.device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -173,11 +181,10 @@ class _Run:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
-        self.reference = self._frozen_copy() if self.config.kl > 0 else None
+        self.reference = self._start_weights() if self.config.kl > 0 else None
         self.done = 0 if start is None else start.step
         if start is not None:
-            saved, _ = load_weights(str(storage.local_path(start.folder)), None, torch.float32)
-            self.model.load_state_dict(saved.state_dict())
+            self._load(storage.local_path(start.folder))
         self.half = uses_half(self.config)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
@@ -198,7 +205,7 @@ class _Run:
         if self.config.engine == "vllm":
             servers = Servers(self.config.server_command, self.config.server_devices, storage.local_path(SERVER_LOGS))
             probe = Probe(self.encoder, first_turns(self.levels, PROBE_TURNS), half=self.half)
-            self.served = VllmEngine(servers, probe, storage.local_path(SERVED_WEIGHTS))
+            self.served = VllmEngine(servers, probe, self._hand_over(storage.local_path(SERVED_WEIGHTS)))
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
@@ -207,9 +214,27 @@ class _Run:
         if self.ranks.is_main:
             self.played.forget_after(self.done)
 
-    def _frozen_copy(self) -> Any:
+    def _start_weights(self) -> Callable[[], Eye]:
+        """Return what makes an eye of the weights that the run started from."""
+        if self.config.lora:
+            return partial(Eye, self.model, around=partial(without_adapters, self.model))
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
-        return copy.to(self.model.device).eval().requires_grad_(False)
+        return partial(Eye, copy.to(self.model.device).eval().requires_grad_(False))
+
+    def _hand_over(self, folder: Path) -> HandOver:
+        """Return how servers get the weights."""
+        config = self.config
+        if config.lora:
+            return SwapAdapters(folder, config.model, config.revision, config.lora_rank)
+        return Restart(folder)
+
+    def _load(self, folder: Path) -> None:
+        """Take the weights of a checkpoint."""
+        if self.config.lora:
+            load_adapters(self.model, folder)
+        else:
+            saved, _ = load_weights(str(folder), None, torch.float32)
+            self.model.load_state_dict(saved.state_dict())
 
     def go(self) -> RlResult:
         """Make all updates that are left, and the final folder; servers are ended whatever happens."""
@@ -367,8 +392,9 @@ class _Run:
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)
         with self._own_defaults():
-            further = on_disk.further_files(self.config.model)
-            on_disk.save_final(self.storage, self.model, self.encoder.processor, card, further, name)
+            further, config = on_disk.further_files(self.config.model), self.config
+            whole = merged(self.model, config.model, config.revision) if config.lora else self.model
+            on_disk.save_final(self.storage, whole, self.encoder.processor, card, further, name)
 
 
 # What is told about an update

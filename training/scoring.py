@@ -152,7 +152,8 @@ def score_rows(
         for places in batches:
             chosen = [rows[place] for place in places]
             for name, eye in eyes.items():
-                pieces = scorer(eye.model, chosen, eye).cpu().split([len(row.tokens) for row in chosen])
+                with eye.around():
+                    pieces = scorer(eye.model, chosen, eye).cpu().split([len(row.tokens) for row in chosen])
                 scored[name].update(zip(places, pieces, strict=True))
     return scored
 

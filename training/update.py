@@ -6,7 +6,7 @@ processes add up to the same gradient however they are cut.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,7 @@ def score_turns(
     turns: Sequence[TurnSample],
     scorer: Scorer,
     model: Any,
-    reference: Any | None,
+    reference: Callable[[], Eye] | None,
     config: RlConfig,
     ranks: Ranks,
     frozen: Teacher | None = None,
@@ -64,8 +64,8 @@ def score_turns(
     """Score all turns of an update, each process its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
-    wherever their prompts are of one length. ``frozen`` is a Teacher of other weights; a turn that it cannot score is
-    not distilled.
+    wherever their prompts are of one length. ``reference`` makes an eye of the weights that the run started from.
+    ``frozen`` is a Teacher of other weights; a turn that it cannot score is not distilled.
     """
     model.eval()
     eye = Eye(model)
@@ -76,7 +76,7 @@ def score_turns(
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
-    eyes = {"old": eye} | ({"reference": Eye(reference)} if reference is not None else {})
+    eyes = {"old": eye} | ({"reference": reference()} if reference is not None else {})
     scored = {name: ranks.join(values) for name, values in score_rows(scorer, eyes, students, mine).items()}
     taught = [turn.teacher or turn.student for turn in turns]
     teaching = [places for places in mine if turns[places[0]].teacher is not None]
@@ -138,7 +138,8 @@ class Learner:
     def __init__(self, model: Any, scorer: Scorer, config: RlConfig, ranks: Ranks) -> None:
         """Make a new optimiser for ``model``."""
         self.model, self.scorer, self.config, self.ranks = model, scorer, config, ranks
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        trained = [each for each in model.parameters() if each.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=config.lr, weight_decay=config.weight_decay)
 
     def update(self, scored: Sequence[Scored], number: int) -> dict[str, float | None]:
         """Take the optimiser steps of update ``number``; return what was measured on the way.

@@ -21,7 +21,8 @@ from pivot.tests.training import matrix  # noqa: E402
 from pivot.tests.training.lake import lines_of, torch  # noqa: E402
 from pivot.training import loop  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
-from pivot.training.engines import Probe, ServedTeacher, Servers  # noqa: E402
+from pivot.training.engines import Probe, ServedTeacher, Servers, hand_over  # noqa: E402
+from pivot.training.engines.hand_over import forget  # noqa: E402
 from pivot.training.engines.http import post  # noqa: E402
 from pivot.training.engines.servers import NAME  # noqa: E402
 from pivot.training.eye import Eye  # noqa: E402
@@ -35,7 +36,6 @@ LIMITS = '--enforce-eager --max-model-len 4096 --limit-mm-per-prompt \'{"image":
 # What torch would compile for a model of this size takes longer than all that is asked of it.
 VARIABLES = "VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 TORCHDYNAMO_DISABLE=1"
 COMMAND = f"env {VARIABLES} {PYTHON} -m vllm.entrypoints.openai.api_server --dtype float32 {LIMITS}"
-CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 
 
 def _save(model: Any, folder: Path) -> Path:
@@ -79,6 +79,24 @@ def test_five_updates_and_a_probe_that_agrees_after_each(tmp_path: Path, monkeyp
         assert line["grad_norm"] > 0
 
 
+def test_adapters_are_swapped_in_a_running_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = _save(matrix.player(FAMILY)[0], tmp_path / "start")
+    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
+    config = matrix.config_of("frozenlake", "mpr", str(start))
+    served = {"engine": "vllm", "updates": UPDATES, "server_command": COMMAND, "opd": 1.0}
+    config = config.model_copy(update={"lora": True, "lora_rank": 8, "lr": 1e-2, **served})
+    loop.train(loop.prepare(config), tmp_path / "run")
+    for line in lines_of(tmp_path / "run"):
+        print(f"probe after {line['step'] - 1} updates: {line['sync_difference']:.1e}")  # noqa: T201 - to report
+        assert line["sync_difference"] < 1e-3
+        assert line["generator_difference"] < 1e-3
+        assert line["grad_norm"] > 0
+    # The same without telling the server to forget: what it remembers of the prompts is of other adapters.
+    monkeypatch.setattr(hand_over, "forget", lambda _: None)
+    with pytest.raises(TrainingError, match="caches of others"):
+        loop.train(loop.prepare(config), tmp_path / "stale")
+
+
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str, Path]]:
     """A server on a model with tied embeddings."""
@@ -98,7 +116,7 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str,
 def _served(model: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
     servers = Servers(COMMAND, (), folder / "logs")
     try:
-        servers.restart(_save(model, folder / "model"))
+        servers.restart([str(_save(model, folder / "model"))])
         yield model, servers.urls[0], folder / "model"
     finally:
         servers.close()
@@ -142,8 +160,7 @@ def test_a_reload_that_leaves_the_head_untied_is_found(tied: tuple[Any, str, Pat
     model, url, folder = tied
     moved = _moved(model, "language_model")
     _reload(moved, url, folder)
-    for path in CACHES:
-        post(url.removesuffix("/v1"), path)
+    forget(url)
     with pytest.raises(TrainingError, match="it holds other weights"):
         _probe().check(moved, [url])
 
@@ -155,8 +172,7 @@ def test_a_stale_prefix_cache_is_found_and_an_emptied_one_is_right(untied: tuple
     _reload(moved, url, folder)
     with pytest.raises(TrainingError, match="caches of others"):
         _probe().check(moved, [url])
-    for path in CACHES:
-        post(url.removesuffix("/v1"), path)
+    forget(url)
     assert _probe().check(moved, [url]) < 1e-3
 
 

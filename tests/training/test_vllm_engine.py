@@ -3,6 +3,7 @@
 The stand-in is a chat server around the same kind of model; ``make test-serving`` does the same with vLLM itself.
 """
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch
 from pivot.tests.training.teacher_server import teacher_server
 from pivot.training import loop
+from pivot.training.adapters import add_adapters, load_adapters
 from pivot.training.encode import Encoder
-from pivot.training.engines import Probe, Servers
-from pivot.training.engines.servers import server_words
+from pivot.training.engines import Probe, Servers, SwapAdapters
+from pivot.training.engines.hand_over import CACHES
+from pivot.training.engines.servers import NAME, server_words
 from pivot.training.play import first_turns
 
 pytestmark = pytest.mark.train
@@ -25,29 +28,48 @@ FAMILY = "qwen2_5_vl"
 class StandIns(Servers):
     """Servers in this process, which load the weights that they are given, or some of them."""
 
+    last: "StandIns"
     stale: tuple[str, ...] = ()
     """Parts of names of the weights that stay what they were."""
 
     def __init__(self, *_: Any) -> None:
         self.model, processor = deepcopy(matrix.player(FAMILY))
         self._opened = [teacher_server(self.model, processor) for _ in range(2)]
-        self._urls = [each.__enter__()[0] for each in self._opened]
-        self.restarts = 0
+        self._entered = [each.__enter__() for each in self._opened]
+        self.starts: list[str] = []
+        self.forgot = 0
+        StandIns.last = self
 
     @property
     def urls(self) -> list[str]:
-        """Of both."""
-        return self._urls
+        """Of both, once they were started."""
+        return [url for url, _ in self._entered] if self.starts else []
 
-    def restart(self, folder: Path) -> None:
-        """Load what is not stale."""
-        self.restarts += 1
-        saved = type(self.model).from_pretrained(folder).state_dict()
+    def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
+        """Load what is not stale; with adapters to come, put their places on the model."""
+        self.starts.append(name)
+        if "--enable-lora" in model:
+            assert variables and variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+            assert Path(model[0]).is_absolute()
+            add_adapters(self.model, rank=4, alpha=128, seed=1)
+            for _, answers in self._entered:
+                answers.routes["/v1/load_lora_adapter"] = self._swap
+                answers.routes |= dict.fromkeys(CACHES, lambda _: self._forget())
+            return
+        saved = type(self.model).from_pretrained(model[0]).state_dict()
         kept = self.model.state_dict()
         new = {name: value for name, value in saved.items() if not any(part in name for part in self.stale)}
         if "lm_head" in self.stale:  # what a vLLM that reloads does to tied embeddings
             self.model.lm_head.weight = torch.nn.Parameter(kept["lm_head.weight"].clone())
         self.model.load_state_dict(kept | new)
+
+    def _swap(self, body: dict[str, Any]) -> None:
+        assert body["load_inplace"] and body["lora_name"] == NAME
+        if not self.stale:
+            load_adapters(self.model, Path(body["lora_path"]))
+
+    def _forget(self) -> None:
+        self.forgot += 1
 
     def close(self) -> None:
         """End both."""
@@ -91,6 +113,23 @@ def test_servers_that_hold_other_weights_stop_the_run(
     assert [line["step"] for line in lines_of(tmp_path / "run")] == [0, 1], "the first weights are the servers' own"
 
 
+def test_adapters_are_swapped_while_the_servers_run(config: Any, tmp_path: Path) -> None:
+    loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4})), tmp_path / "run")
+    _, *lines = lines_of(tmp_path / "run")
+    assert [line["sync_difference"] < 1e-5 and line["generator_difference"] < 1e-5 for line in lines] == [True] * 3
+    assert StandIns.last.starts == [SwapAdapters.BASE], "they are started once"
+    assert StandIns.last.forgot == 4 * 2 * len(CACHES), "after the start and after every update"
+
+
+def test_servers_that_keep_old_adapters_stop_the_run(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StandIns, "stale", ("adapters",))
+    config = config.model_copy(update={"lora": True, "lora_rank": 4, "lr": 1e-2})
+    with pytest.raises(TrainingError, match="it holds other weights"):
+        loop.train(loop.prepare(config), tmp_path / "run")
+
+
 def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
     model, processor = matrix.player(FAMILY)
     turns = first_turns(matrix.levels_of("sokoban"), 3)
@@ -105,13 +144,13 @@ def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     servers = Servers("python -c 'raise SystemExit(\"no such device\")'", (), tmp_path / "logs")
     with pytest.raises(ServerGoneError, match=r"(?s)did not start; see .*0\.log.*no such device"):
-        servers.restart(tmp_path)
+        servers.restart([str(tmp_path)])
     assert servers.urls == []
     with pytest.raises(ServerGoneError, match="--server-command"):
-        Servers("/no/such/vllm", (), tmp_path / "logs").restart(tmp_path)
+        Servers("/no/such/vllm", (), tmp_path / "logs").restart([str(tmp_path)])
 
 
 def test_a_command_line_keeps_what_the_user_gave(tmp_path: Path) -> None:
-    words = server_words("vllm serve --limit-mm-per-prompt '{\"image\": 9}'", tmp_path, 8123)
+    words = server_words("vllm serve --limit-mm-per-prompt '{\"image\": 9}'", [str(tmp_path)], 8123)
     assert words[:4] == ["vllm", "serve", "--limit-mm-per-prompt", '{"image": 9}']
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"

@@ -1,5 +1,6 @@
 """Engines: what generates replies while a model is trained."""
 
+from .hand_over import HandOver, Restart, SwapAdapters
 from .in_process import InProcessBackend, InProcessOptions
 from .servers import Servers
 from .teacher import ServedTeacher
@@ -7,11 +8,14 @@ from .vllm import PROBE_TURNS, Probe, ServedBackend, VllmEngine
 
 __all__ = [
     "PROBE_TURNS",
+    "HandOver",
     "InProcessBackend",
     "InProcessOptions",
     "Probe",
+    "Restart",
     "ServedBackend",
     "ServedTeacher",
     "Servers",
+    "SwapAdapters",
     "VllmEngine",
 ]

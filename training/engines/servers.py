@@ -1,8 +1,9 @@
-"""vLLM servers of this run: started on saved weights, and started again on new ones after every update.
+"""vLLM servers of this run: processes on this machine that come and go with it.
 
-A restart is the one way of handing over weights that is right for every model: reloading them in a running vLLM leaves
-the output head of models with tied embeddings as it was, without a word, and its caches of prefixes, pictures and
-encoded pictures outlive the weights that filled them. A new process has none. It costs its start, about half a minute.
+A restart is the one way of handing over all weights that is right for every model: reloading them in a running vLLM
+leaves the output head of models with tied embeddings as it was, without a word, and its caches of prefixes, pictures
+and encoded pictures outlive the weights that filled them. A new process has none. It costs its start, about half a
+minute. Other ways are in :mod:`.hand_over`.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -28,13 +29,13 @@ LAST_WORDS = 1500
 """Characters of a server's log that are told when it does not start."""
 
 
-def server_words(command: str, folder: Path, port: int) -> list[str]:
-    """Return the command line of one server, word by word.
+def server_words(command: str, model: Sequence[str], port: int, name: str = NAME) -> list[str]:
+    """Return the command line of one server, word by word; ``model`` is what it serves, and options of that.
 
     Log-probabilities are those of the distribution that tokens are drawn from, without the tokens that are banned from
     it; the checkpoint's own sampling defaults are left alone.
     """
-    words = [*shlex.split(command), "--model", str(folder), "--served-model-name", NAME]
+    words = [*shlex.split(command), "--model", *model, "--served-model-name", name]
     words += ["--host", "127.0.0.1", "--port", str(port)]
     return [*words, "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
 
@@ -66,8 +67,13 @@ class Servers:
         """Base addresses of those that run."""
         return [f"{url}/v1" for _, _, url in self._running]
 
-    def restart(self, folder: Path) -> None:
-        """End the servers that run and start all of them on the weights in ``folder``.
+    def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
+        """End the servers that run and start all of them.
+
+        Args:
+            model: folder or hub id of what they serve, and further words of the command line.
+            name: what they call it.
+            variables: of their environment.
 
         Raises:
             ServerGoneError: one does not come up; the message quotes its log.
@@ -80,11 +86,11 @@ class Servers:
             chosen = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
             try:
                 process = subprocess.Popen(
-                    server_words(self._command, folder, port),
+                    server_words(self._command, model, port, name),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"} | chosen,
-                    cwd=folder,
+                    env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"} | chosen | (variables or {}),
+                    cwd=self._logs.local_path(),  # away from folders that Python would take for packages
                     start_new_session=True,
                 )
             except OSError as error:

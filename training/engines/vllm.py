@@ -1,14 +1,13 @@
 """Generation by vLLM servers beside the trainer, on the weights of the last update.
 
-Weights are handed over by saving them and starting the servers again (:mod:`.servers` says why). After every hand-over
-a probe is asked for: replies to the first pictures of some levels, whose log-probabilities the trainer computes, too.
-Where the two sides differ on average by more than rounding explains, the servers do not hold the trainer's weights (or
-they hold caches of others), and the run stops: nothing else would tell but a policy that learns a little worse.
+How weights get there is in :mod:`.hand_over`. Every time a probe is asked for afterwards: replies to the first pictures
+of some levels, whose log-probabilities the trainer computes, too. Where the two sides differ on average by more than
+rounding explains, the servers do not hold the trainer's weights (or they hold caches of others), and the run stops:
+nothing else would tell but a policy that learns a little worse.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import TrainingError
@@ -22,6 +21,7 @@ from ...rollouts.policies import NAME as POLICY
 from ...storage import open_storage
 from ..encode import EXTRA, Encoder
 from ..scoring import Row, Scorer
+from .hand_over import HandOver, Save
 from .http import answer_all
 from .in_process import InProcessOptions
 from .servers import NAME, Servers
@@ -107,20 +107,20 @@ class ServedBackend(Backend):
 class VllmEngine:
     """Servers that are kept in step with the trained model."""
 
-    def __init__(self, servers: Servers, probe: "Probe", folder: Path) -> None:
-        """Keep ``servers`` in step; weights are put into ``folder`` for them, and ``probe`` is asked afterwards."""
-        self._servers, self._probe, self._folder = servers, probe, folder
+    def __init__(self, servers: Servers, probe: "Probe", hand_over: HandOver) -> None:
+        """Keep ``servers`` in step by ``hand_over``; ``probe`` is asked afterwards."""
+        self._servers, self._probe, self._hand_over = servers, probe, hand_over
         self._synced: int | None = None
         self.difference: float | None = None
         """Mean over the last probe's tokens, in nats."""
 
-    def sync(self, update: int, model: Any, save: Callable[[str], None]) -> None:
+    def sync(self, update: int, model: Any, save: Save) -> None:
         """Hand over the weights after ``update`` updates, unless the servers have them.
 
         Args:
             update: of the weights.
             model: that is trained.
-            save: saves model and processor to a folder.
+            save: saves it to a folder.
 
         Raises:
             ServerGoneError: a server does not come up.
@@ -128,8 +128,7 @@ class VllmEngine:
         """
         if self._synced == update:
             return
-        save(str(self._folder))
-        self._servers.restart(self._folder)
+        self._hand_over(self._servers, save)
         self.difference = self._probe.check(model, self.urls)
         self._synced = update
 
@@ -141,7 +140,7 @@ class VllmEngine:
     def close(self) -> None:
         """End the servers, and remove what they were given."""
         self._servers.close()
-        open_storage(self._folder).delete("")
+        open_storage(self._hand_over.folder).delete("")
 
 
 class Probe:
