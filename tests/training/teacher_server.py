@@ -128,12 +128,12 @@ def teacher_server(model: Any, processor: Any, *faults: str, pictures: int = 8) 
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
             if self.path in answers.routes:
                 answers.routes[self.path](body)
-                self._send(200, {})
+                self._send(200, "Success: done.")
             else:
                 self._send(*answers.to(body))
 
-        def _send(self, status: int, answer: dict[str, Any]) -> None:
-            data = json.dumps(answer).encode()
+        def _send(self, status: int, answer: dict[str, Any] | str) -> None:
+            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

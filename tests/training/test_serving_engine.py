@@ -32,7 +32,7 @@ from pivot.training.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
 pytestmark = pytest.mark.serving
 FAMILY = "qwen2_5_vl"
 UPDATES = 5
-LIMITS = '--enforce-eager --max-model-len 4096 --limit-mm-per-prompt \'{"image": 6, "video": 0}\''
+LIMITS = '--enforce-eager --block-size 32 --max-model-len 4096 --limit-mm-per-prompt \'{"image": 6, "video": 0}\''
 # What torch would compile for a model of this size takes longer than all that is asked of it.
 VARIABLES = "VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 TORCHDYNAMO_DISABLE=1"
 COMMAND = f"env {VARIABLES} {PYTHON} -m vllm.entrypoints.openai.api_server --dtype float32 {LIMITS}"

@@ -71,7 +71,8 @@ class SwapAdapters:
         if not servers.urls:
             servers.restart(self.words(), name=self.BASE, variables=RUNTIME_ADAPTERS)
         for url in servers.urls:
-            post(url, "/load_lora_adapter", {"lora_name": NAME, "lora_path": str(self.folder), "load_inplace": True})
+            adapters = {"lora_name": NAME, "lora_path": str(self.folder), "load_inplace": True}
+            post(url, "/load_lora_adapter", adapters, returns=False)
             forget(url)
 
     def words(self) -> list[str]:
@@ -85,4 +86,4 @@ class SwapAdapters:
 def forget(url: str) -> None:
     """Let a server forget what it computed with other weights."""
     for cache in CACHES:
-        post(url.removesuffix("/v1"), cache)
+        post(url.removesuffix("/v1"), cache, returns=False)
