@@ -101,6 +101,14 @@ def rl(
         list[str] | None,
         option("A server on this GPU (CUDA_VISIBLE_DEVICES); may be given again.", "--server-device", panel=_ENGINE),
     ] = None,
+    hand_over: Annotated[
+        str | None,
+        option(
+            "How servers get new weights: restart (default), nccl (other GPUs), ipc (the same one).",
+            "--hand-over",
+            panel=_ENGINE,
+        ),
+    ] = None,
     generate: Annotated[
         int | None, option("Replies generated together (default 32).", "--generate", panel=_ENGINE, min=1)
     ] = None,
@@ -174,6 +182,7 @@ def rl(
         "lora_rank": lora_rank,
         "minibatch": minibatch,
         "micro_batch_tokens": micro_batch_tokens,
+        "hand_over": hand_over,
         "generate": generate,
         "precision": None if bf16 is None else "bf16" if bf16 else "fp32",
         "gradient_checkpointing": gradient_checkpointing,

@@ -175,6 +175,9 @@ class RlConfig(Settings):
     what log-probabilities mean are added to it."""
     server_devices: tuple[str, ...] = ()
     """A server for each of these, which are what CUDA_VISIBLE_DEVICES says in it; one server if there are none."""
+    hand_over: Literal["restart", "nccl", "ipc"] = "restart"
+    """How servers get all weights after an update: started again on them, or sent them while they run, over NCCL from
+    GPU to GPU or by CUDA IPC within one. Adapters are swapped in any case."""
     generate: int = Field(default=32, ge=1)
     """Replies that are generated together. Which ones are is part of rounding, so it is kept through a run."""
     precision: Precision = "auto"
@@ -222,6 +225,9 @@ class RlConfig(Settings):
             raise ValueError(f"arm {self.arm}: found {found} for a Teacher, expected {expected}")
         if self.teacher_url is not None and asked != "frozen":
             raise ValueError(f"arm {self.arm}: found a --teacher-url, expected none: it teaches itself")
+        if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
+            found = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
+            raise ValueError(f"hand_over {self.hand_over!r}: found {found}, expected engine 'vllm' and all weights")
         if self.opd_scope == "pivot" and asked not in ("model", "solver"):
             raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
         return self
@@ -235,6 +241,7 @@ RL_NOT_RESULTS = (
     "teacher_url",
     "server_command",
     "server_devices",
+    "hand_over",
 )
 """Fields of Stage II that decide no weight beyond rounding."""
 RL_MAY_CHANGE = tuple(name for name in RL_NOT_RESULTS if name != "keep_rollouts")

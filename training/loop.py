@@ -29,16 +29,12 @@ from .curves import draw_curves
 from .encode import EXTRA, Encoder
 from .engines import (
     PROBE_TURNS,
-    HandOver,
     InProcessBackend,
     InProcessOptions,
-    Probe,
-    Restart,
     ServedBackend,
     ServedTeacher,
-    Servers,
-    SwapAdapters,
     VllmEngine,
+    open_engine,
 )
 from .eye import Eye
 from .hindsight import Batch, Failures, analyze, make_batch
@@ -57,7 +53,6 @@ torch: Any = need("torch", EXTRA)
 
 BEST = "best"
 OPTIMIZER = "optimizer.pt"
-SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -203,9 +198,9 @@ class _Run:
         self.served: VllmEngine | None = None
         self.urls: list[str] = []
         if self.config.engine == "vllm":
-            servers = Servers(self.config.server_command, self.config.server_devices, storage.local_path(SERVER_LOGS))
-            probe = Probe(self.encoder, first_turns(self.levels, PROBE_TURNS), half=self.half)
-            self.served = VllmEngine(servers, probe, self._hand_over(storage.local_path(SERVED_WEIGHTS)))
+            turns = first_turns(self.levels, PROBE_TURNS)
+            folder, processes = storage.local_path(), self.ranks.count
+            self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
@@ -220,13 +215,6 @@ class _Run:
             return partial(Eye, self.model, around=partial(without_adapters, self.model))
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
         return partial(Eye, copy.to(self.model.device).eval().requires_grad_(False))
-
-    def _hand_over(self, folder: Path) -> HandOver:
-        """Return how servers get the weights."""
-        config = self.config
-        if config.lora:
-            return SwapAdapters(folder, config.model, config.revision, config.lora_rank)
-        return Restart(folder)
 
     def _load(self, folder: Path) -> None:
         """Take the weights of a checkpoint."""

@@ -4,7 +4,8 @@ from .hand_over import HandOver, Restart, SwapAdapters
 from .in_process import InProcessBackend, InProcessOptions
 from .servers import Servers
 from .teacher import ServedTeacher
-from .vllm import PROBE_TURNS, Probe, ServedBackend, VllmEngine
+from .transfer import Transfer
+from .vllm import PROBE_TURNS, Probe, ServedBackend, VllmEngine, open_engine
 
 __all__ = [
     "PROBE_TURNS",
@@ -17,5 +18,7 @@ __all__ = [
     "ServedTeacher",
     "Servers",
     "SwapAdapters",
+    "Transfer",
     "VllmEngine",
+    "open_engine",
 ]

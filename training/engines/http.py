@@ -67,6 +67,19 @@ def post(
         time.sleep(min(PAUSE_SECONDS, patience))
 
 
+def get(url: str, path: str) -> Any:
+    """Return the JSON that a server of this run has at ``url + path``.
+
+    Raises:
+        ServerGoneError: it gives none.
+    """
+    try:
+        with urllib.request.urlopen(f"{url}{path}", timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - our own server
+            return json.load(answer)
+    except (OSError, ValueError) as error:
+        raise ServerGoneError(f"{url}{path}: found {type(error).__name__} ({error}), expected JSON") from error
+
+
 def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
     """Let a served model answer requests at the same time, and close it; one that gets no answer gets its error.
 

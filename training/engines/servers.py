@@ -20,8 +20,11 @@ from typing import IO
 from ...errors import ServerGoneError
 from ...storage import open_storage
 
+LOOPBACK = "127.0.0.1"
+"""Where they listen."""
 NAME = "policy"
 """Of the model on the servers."""
+OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 START_SECONDS = 900.0
 """Half a minute on an idle machine; five on a crowded one."""
 END_SECONDS = 30.0
@@ -36,14 +39,14 @@ def server_words(command: str, model: Sequence[str], port: int, name: str = NAME
     it; the checkpoint's own sampling defaults are left alone.
     """
     words = [*shlex.split(command), "--model", *model, "--served-model-name", name]
-    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words += ["--host", LOOPBACK, "--port", str(port)]
     return [*words, "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
 
 
 def free_port() -> int:
     """Return a port that nobody uses now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
@@ -89,7 +92,7 @@ class Servers:
                     server_words(self._command, model, port, name),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"} | chosen | (variables or {}),
+                    env={**os.environ, **OFFLINE, **chosen, **(variables or {})},
                     cwd=self._logs.local_path(),  # away from folders that Python would take for packages
                     start_new_session=True,
                 )
@@ -99,7 +102,7 @@ class Servers:
                     f"cannot start a server with {self._command!r}: {error.strerror}; give the command that starts "
                     "vLLM's OpenAI server on this machine with --server-command"
                 ) from error
-            self._running.append((process, log, f"http://127.0.0.1:{port}"))
+            self._running.append((process, log, f"http://{LOOPBACK}:{port}"))
         for number, (process, _, url) in enumerate(self._running):
             self._wait(process, url, self._logs.local_path(f"{number}.log"))
 

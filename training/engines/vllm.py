@@ -8,6 +8,7 @@ nothing else would tell but a policy that learns a little worse.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import TrainingError
@@ -19,15 +20,19 @@ from ...plugins import Settings
 from ...rollouts.base import Turn
 from ...rollouts.policies import NAME as POLICY
 from ...storage import open_storage
+from ..config import RlConfig
 from ..encode import EXTRA, Encoder
 from ..scoring import Row, Scorer
-from .hand_over import HandOver, Save
+from .hand_over import HandOver, Restart, Save, SwapAdapters
 from .http import answer_all
 from .in_process import InProcessOptions
 from .servers import NAME, Servers
+from .transfer import Transfer
 
 torch: Any = need("torch", EXTRA)
 
+SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
+"""In the folder of a run: what servers are given, and what they print."""
 VERSION = "1"
 """Goes up when the same weights get other replies for a reason of ours."""
 FIRST_SECONDS = 900.0
@@ -143,6 +148,34 @@ class VllmEngine:
         open_storage(self._hand_over.folder).delete("")
 
 
+def open_engine(
+    config: RlConfig, model: Any, scorer: Scorer, turns: Sequence[Turn], folder: Path, processes: int
+) -> VllmEngine:
+    """Return the servers of a run, none of which is started yet.
+
+    Args:
+        config: of the run.
+        model: that is trained.
+        scorer: of the run.
+        turns: whose prompts the probe asks about.
+        folder: of the run.
+        processes: that train together.
+
+    Raises:
+        TrainingError: the weights cannot be handed over so.
+    """
+    servers = Servers(config.server_command, config.server_devices, folder / SERVER_LOGS)
+    probe = Probe(scorer.encoder, turns, half=scorer.half)
+    saved = folder / SERVED_WEIGHTS
+    if config.lora:
+        return VllmEngine(servers, probe, SwapAdapters(saved, config.model, config.revision, config.lora_rank))
+    if config.hand_over == "restart":
+        return VllmEngine(servers, probe, Restart(saved))
+    if config.hand_over == "ipc" and processes > 1:
+        raise TrainingError(f"hand-over by ipc: found {processes} processes that train, expected one; give nccl")
+    return VllmEngine(servers, probe, Transfer(saved, model, config.hand_over))
+
+
 class Probe:
     """The same questions with pictures after every hand-over, put to servers and trainer."""
 
@@ -178,8 +211,8 @@ class Probe:
             raise TrainingError(
                 f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats a token on the same "
                 f"prompts, expected at most {TOLERANCES[self._half]:g}: it holds other weights, caches of others, or "
-                "computes in another precision; compare --server-command with the precision of the run, then run the "
-                "same command with --resume"
+                "computes in another precision; compare --server-command with the precision of the run, hand all "
+                "weights over with --hand-over restart, and go on with --resume"
             )
         return worst
 
