@@ -112,8 +112,7 @@ def rl(
     shard: Annotated[
         bool,
         option(
-            "Spread weights, gradients and AdamW's state over the processes of torchrun (FSDP2), instead of all of them "
-            "in each.",
+            "Spread weights, gradients and AdamW's state over torchrun's processes (FSDP2) instead of all in each.",
             "--shard",
             panel=_ENGINE,
         ),

@@ -25,8 +25,8 @@ from pivot.training.eye import Eye  # noqa: E402
 from pivot.training.loop import token_figures  # noqa: E402
 from pivot.training.objectives import gate  # noqa: E402
 from pivot.training.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
-from pivot.training.turns import TurnSample  # noqa: E402
 from pivot.training.sharding import WholeModel  # noqa: E402
+from pivot.training.turns import TurnSample  # noqa: E402
 from pivot.training.update import score_turns  # noqa: E402
 
 pytestmark = pytest.mark.train
