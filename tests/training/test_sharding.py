@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         env=os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"},
         cwd=folder,
-        timeout=300,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     ends = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
@@ -80,7 +80,7 @@ def test_two_processes_give_the_parameters_of_one(name: str, runs: Path, alone: 
 def test_processes_with_fewer_micro_batches_or_tokens_go_along(runs: Path) -> None:
     batches, mine, tokens = (_notes(runs, "sharded", what) for what in ("batches", "mine", "tokens"))
     assert batches[0] == batches[1]
-    assert 7 in batches[0], "an odd number: one process fills up"
+    assert 3 in batches[0], "an odd number: one process fills up"
     assert mine[0] == mine[1] == [-(-count // 2) for count in batches[0]]
     assert any(first != second for first, second in zip(*tokens, strict=True))
     whole = _notes(runs, "two", "mine")

@@ -20,8 +20,8 @@ from pivot.tests.training.victim import forked
 from pivot.training import loop, update
 from pivot.training.sharding import ShardedModel, WholeModel
 
-ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 7, "micro_batch_tokens": 1}
-"""Settings of the runs that are to give the same parameters: seven micro-batches of a turn each in a minibatch."""
+ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
+"""Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""
 COSINE_EVERY = 3
 COMMAND = (
     "train rl frozenlake --set size=2 --set horizon=2 --set cell=16 --model other --arm mp --shard --levels 12 "
@@ -56,8 +56,12 @@ def watched(note: Callable[..., None]) -> None:
     begin = update.Learner.__init__
 
     def begun(learner: Any, *arguments: Any) -> None:
+        def stepped(optimizer: Any, *_: Any) -> None:
+            note(bytes=bytes_held(optimizer))
+            hook.remove()  # it looks at all objects of the process
+
         begin(learner, *arguments)
-        learner.optimizer.register_step_post_hook(lambda optimizer, *_: note(bytes=bytes_held(optimizer)))
+        hook = learner.optimizer.register_step_post_hook(stepped)
 
     update.Learner.__init__ = begun
 
