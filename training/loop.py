@@ -2,7 +2,7 @@
 
 Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
 was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
-asks, scores and differentiates its share, and all of them hold the same weights.
+asks, scores and differentiates its share; all of them hold the same weights, or a share of them (``sharding.py``).
 """
 
 import json
@@ -175,7 +175,6 @@ class _Run:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
-        self.reference = self._frozen_copy() if self.config.kl > 0 else None
         self.done = 0 if start is None else start.step
         if start is not None:
             saved, _ = load_weights(str(storage.local_path(start.folder)), None, torch.float32)
@@ -192,6 +191,7 @@ class _Run:
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.weights = hold(self.model, self.ranks, shard=self.config.shard)
+        self.reference = self._frozen_copy() if self.config.kl > 0 else None
         self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
             self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
