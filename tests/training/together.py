@@ -63,7 +63,7 @@ def watched(note: Callable[..., None]) -> None:
         begin(learner, *arguments)
         hook = learner.optimizer.register_step_post_hook(stepped)
 
-    update.Learner.__init__ = begun
+    update.Learner.__init__ = begun  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def alike(name: str, *, shard: bool) -> None:
