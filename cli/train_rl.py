@@ -123,6 +123,14 @@ def rl(
             panel=_ENGINE,
         ),
     ] = None,
+    shard: Annotated[
+        bool,
+        option(
+            "Spread weights, gradients and AdamW's state over torchrun's processes (FSDP2) instead of all in each.",
+            "--shard",
+            panel=_ENGINE,
+        ),
+    ] = False,
     validate_every: Annotated[
         int | None, option("Updates between validations (default 25).", "--validate-every", panel=_WATCH, min=0)
     ] = None,
@@ -152,7 +160,7 @@ def rl(
 
     pivot train rl frozenlake --model Qwen/Qwen2.5-VL-3B-Instruct --arm vanilla_grpo --out runs/lake
 
-    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp
+    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp --shard
     """
     given: dict[str, Any] = {
         "env": env,
@@ -186,6 +194,7 @@ def rl(
         "generate": generate,
         "precision": None if bf16 is None else "bf16" if bf16 else "fp32",
         "gradient_checkpointing": gradient_checkpointing,
+        "shard": shard,
         "validate_every": validate_every,
         "validation_episodes": validation_episodes,
         "save_every": save_every,

@@ -5,14 +5,17 @@ The vision tower has none: vLLM would ignore them without a word.
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..identity import derive_seed
 from ..models.extras import need
 from .encode import EXTRA
+from .eye import Eye
 from .loading import load_weights
+from .sharding import WholeModel
 
 torch: Any = need("torch", EXTRA)
 
@@ -55,6 +58,23 @@ def without_adapters(model: Any) -> Iterator[None]:
         yield
     finally:
         model.enable_adapters()
+
+
+class StartOfAdapters(WholeModel):
+    """The weights that a run with adapters started from: its model without them."""
+
+    def __init__(self, trained: WholeModel) -> None:
+        """Look at the model that is trained."""
+        super().__init__(trained.model, trained.ranks)
+        self._trained = trained
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Let the trained model hold its weights."""
+        return self._trained.whole()
+
+    def eye(self) -> Eye:
+        """Return an eye that puts the adapters aside."""
+        return Eye(self.model, around=partial(without_adapters, self.model))
 
 
 def merged(model: Any, source: str, revision: str | None) -> Any:

@@ -184,6 +184,8 @@ class RlConfig(Settings):
     """``bf16`` computes in bfloat16 over weights kept in float32; ``auto`` is bf16 on a GPU, fp32 elsewhere."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: a third more time, a fraction of the memory."""
+    shard: bool = False
+    """Spread weights, reference, gradients and AdamW's state over the processes, instead of all of them in each."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     validate_every: int = Field(default=25, ge=0)
     """Updates between two validations; 0 for none but the last."""
@@ -236,6 +238,7 @@ class RlConfig(Settings):
 RL_NOT_RESULTS = (
     "updates",
     "micro_batch_tokens",
+    "shard",
     "save_every",
     "keep_rollouts",
     "teacher_url",

@@ -2,14 +2,13 @@
 
 Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
 was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
-asks, scores and differentiates its share, and all of them hold the same weights.
+asks, scores and differentiates its share; all of them hold the same weights, or a share of them (``sharding.py``).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,7 +22,7 @@ from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
-from .adapters import add_adapters, load_adapters, merged, without_adapters
+from .adapters import StartOfAdapters, add_adapters, load_adapters, merged
 from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
@@ -44,6 +43,7 @@ from .play import Levels, first_turns, measure, plan_levels, roll_out
 from .played import PlayedStore
 from .ranks import Ranks
 from .scoring import LoadedTeacher, Scorer, Teacher
+from .sharding import WholeModel, check_processes, hold
 from .skills import SkillWriter, check_same_tokens
 from .turns import Groups, group
 from .update import Learner, Scored, hindsight_figures, score_turns
@@ -95,6 +95,7 @@ def prepare(config: RlConfig) -> Prepared:
     """
     levels = plan_levels(config)
     ranks = Ranks.current()
+    check_processes(ranks, shard=config.shard)
     frozen_in = torch.bfloat16 if config.lora and uses_half(config) else torch.float32
     model, processor = load_weights(config.model, config.revision, frozen_in)
     if config.lora:
@@ -176,7 +177,6 @@ class _Run:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
-        self.reference = self._start_weights() if self.config.kl > 0 else None
         self.done = 0 if start is None else start.step
         if start is not None:
             self._load(storage.local_path(start.folder))
@@ -191,10 +191,11 @@ class _Run:
             larger, its_encoder = prepared.frozen
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
-        self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
+        self.weights = hold(self.model, self.ranks, shard=self.config.shard)
+        self.reference = self._start_weights() if self.config.kl > 0 else None
+        self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
-            path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
-            self.learner.optimizer.load_state_dict(torch.load(path, map_location=self.model.device, weights_only=True))
+            self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
         self.served: VllmEngine | None = None
         self.urls: list[str] = []
         if self.config.engine == "vllm":
@@ -209,12 +210,13 @@ class _Run:
         if self.ranks.is_main:
             self.played.forget_after(self.done)
 
-    def _start_weights(self) -> Callable[[], Eye]:
-        """Return what makes an eye of the weights that the run started from."""
+    def _start_weights(self) -> WholeModel:
+        """Return the weights that the run started from."""
         if self.config.lora:
-            return partial(Eye, self.model, around=partial(without_adapters, self.model))
+            return StartOfAdapters(self.weights)
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
-        return partial(Eye, copy.to(self.model.device).eval().requires_grad_(False))
+        copy.to(self.model.device).eval().requires_grad_(False)
+        return hold(copy, self.ranks, shard=self.config.shard)
 
     def _load(self, folder: Path) -> None:
         """Take the weights of a checkpoint."""
@@ -244,8 +246,9 @@ class _Run:
             self.report(progress(line, config.updates))
             if self._is_due(number, config.save_every):
                 self._save(number)
-        if self.ranks.is_main:
-            self._save_final(on_disk.FINAL)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_final(on_disk.FINAL)
         self.ranks.wait()
         return RlResult(str(self.storage.local_path()), config.updates, on_disk.read_metrics(self.storage)[-1])
 
@@ -260,13 +263,13 @@ class _Run:
         if self.served is not None:
             with clock.phase("sync"):
                 self._sync(number - 1)
-        with clock.phase("rollout"):
+        with clock.phase("rollout"), self.weights.whole():
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
             run_id = self.played.run_id(policy.config)
             rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
             groups = group(rollouts, config)
-        with clock.phase("analyze"):
+        with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
             batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
@@ -274,7 +277,7 @@ class _Run:
             self.scorer.pictures = dict(batch.pictures)
             if self.frozen is not None:
                 self.frozen.show(batch.pictures)
-            scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
+            scored = score_turns(batch.turns, self.scorer, self.weights, self.reference, config, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
         self._keep(number, rollouts, batch, failures)
@@ -295,8 +298,9 @@ class _Run:
         """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
         if self.served is None:
             return
-        if self.ranks.is_main:
-            self.served.sync(updates, self.model, self._save_model)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self.served.sync(updates, self.model, self._save_model)
         self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
 
     def _backend(
@@ -321,12 +325,13 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
-        if self.ranks.is_main and number:
-            lines = on_disk.read_metrics(self.storage)
-            earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
-            if played.success.value > max(earlier, default=-1.0):
-                self._save_final(BEST)
+        with self.weights.whole():
+            played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+            if self.ranks.is_main and number:
+                lines = on_disk.read_metrics(self.storage)
+                earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+                if played.success.value > max(earlier, default=-1.0):
+                    self._save_final(BEST)
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
     # What is kept
@@ -343,9 +348,11 @@ class _Run:
         append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
 
     def _save(self, number: int) -> None:
+        optimizer = self.weights.optimizer_state(self.learner.optimizer)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder), optimizer)
         if self.ranks.is_main:
-            folder = on_disk.Checkpoint(number).folder
-            self._save_all(self.storage.local_path(folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
@@ -368,10 +375,10 @@ class _Run:
             if not (Path(where) / file).exists():
                 (Path(where) / file).write_bytes(content)
 
-    def _save_all(self, where: Path) -> None:
+    def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
         try:
             self._save_model(str(where))
-            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
+            torch.save(optimizer, where / OPTIMIZER)
         except (OSError, RuntimeError) as error:
             raise TrainingError(
                 f"cannot write {where}: {error}; free some space and run the same command with --resume"

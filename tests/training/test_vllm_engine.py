@@ -95,8 +95,14 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return config.model_copy(update={"engine": "vllm", "updates": 3, "validation_episodes": 4})
 
 
-def test_a_run_generates_with_servers_that_get_every_update(config: Any, tmp_path: Path) -> None:
-    loop.train(loop.prepare(config), tmp_path / "run")
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_run_generates_with_servers_that_get_every_update(
+    shard: bool, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if shard:
+        request.getfixturevalue("group_of_one")
+        monkeypatch.setattr(loop, "check_processes", lambda *_, **__: None)
+    loop.train(loop.prepare(config.model_copy(update={"shard": shard})), tmp_path / "run")
     before, *lines = lines_of(tmp_path / "run")
     assert "validation" in before
     assert [line["step"] for line in lines] == [1, 2, 3]
