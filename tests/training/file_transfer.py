@@ -5,23 +5,24 @@ Both ends of it are here, each registered in its process: the servers load this 
 
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from safetensors.torch import load_file, save_file
-from vllm.distributed import weight_transfer as library
-from vllm.distributed.weight_transfer import base
+library: Any = import_module("vllm.distributed.weight_transfer")
+reload: Any = import_module("vllm.model_executor.model_loader.reload")
+files: Any = import_module("safetensors.torch")
 
 WAY = "file"
 
 
 @dataclass
-class FileInit(base.WeightTransferInitInfo):
+class FileInit(library.base.WeightTransferInitInfo):
     """Nothing has to be agreed on."""
 
 
 @dataclass
-class FileUpdate(base.WeightTransferUpdateInfo):
+class FileUpdate(library.base.WeightTransferUpdateInfo):
     """Where the weights are."""
 
     path: str = ""
@@ -38,15 +39,11 @@ class FileEngine(library.WeightTransferEngine[FileInit, FileUpdate]):
 
     def start_weight_update(self) -> None:
         """Get ready for weights as they are in checkpoints."""
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
-
-        initialize_layerwise_reload(self.model)
+        reload.initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
         """Put them where the model computes with them."""
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
-
-        finalize_layerwise_reload(self.model, self.model_config)
+        reload.finalize_layerwise_reload(self.model, self.model_config)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load the file."""
@@ -54,7 +51,7 @@ class FileEngine(library.WeightTransferEngine[FileInit, FileUpdate]):
 
     def receive_weights(self, update_info: FileUpdate) -> None:
         """Load the file."""
-        self.model.load_weights(load_file(update_info.path).items())
+        self.model.load_weights(files.load_file(update_info.path).items())
 
     def shutdown(self) -> None:
         """Do nothing."""
@@ -82,7 +79,7 @@ class FileTrainerEngine(library.TrainerWeightTransferEngine[FileTrainerInit]):
         """Write the file and have it loaded."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "weights.safetensors"
-            save_file({name: each.detach().clone() for name, each in self.source or ()}, path)
+            files.save_file({name: each.detach().clone() for name, each in self.source or ()}, path)
             self.client.start_weight_update()
             self.client.update_weights({"path": str(path)})
             self.client.finish_weight_update()

@@ -107,7 +107,7 @@ def by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A way of vLLM's weight transfer without a GPU, known here and to the servers."""
     where = subprocess.check_output([PYTHON, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
     site.addsitedir(where.strip())  # at the end: what training needs has its own versions
-    sys.modules.setdefault("torchvision", None)  # of which it has none, and transformers would take vLLM's
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # of which it has none, and transformers would take vLLM's
     pytest.importorskip("vllm.distributed.weight_transfer", reason="vLLM does not import beside training")
     from pivot.tests.training import file_transfer
 
