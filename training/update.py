@@ -238,8 +238,10 @@ class Learner:
     def _figures(self, sums: Sums) -> dict[str, float | None]:
         """Return means over all processes."""
         names = ("tokens", "clipped", "kl", "loss_grpo", "loss_kl", "loss_opd", "loss")
-        totals = torch.tensor([sums.values.get(name, 0.0) for name in names], dtype=torch.float64)
-        self.model.ranks.add([totals])
+        ranks = self.model.ranks
+        values = [sums.values.get(name, 0.0) for name in names]
+        totals = torch.tensor(values, dtype=torch.float64, device=ranks.device)  # NCCL adds up nothing on a CPU
+        ranks.add([totals])
         total = dict(zip(names, totals.tolist(), strict=True))
         steps, tokens = max(1.0, sums.values.get("steps", 0.0)), max(1.0, total["tokens"])
         return {

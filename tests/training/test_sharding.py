@@ -187,4 +187,4 @@ def test_a_cut_up_model_is_whole_while_somebody_reads_it() -> None:
             pass
         assert all(map(torch.equal, model.parameters(), before))
     assert len(held.trained()) == 3
-    assert held.forward(lambda twin: twin(torch.ones(3))).requires_grad
+    assert held.forward(lambda twin: twin(torch.ones(1, 3))).requires_grad

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pivot import cli
+from pivot.cli import train_rl
+from pivot.models.extras import need
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.rl_victim import at_call
 from pivot.tests.training.victim import forked
@@ -77,13 +80,12 @@ def alike(name: str, *, shard: bool) -> None:
 
 def command(name: str, *more: str) -> None:
     """Run ``pivot train rl ... --shard``; the Analyzer's replies are short."""
-    from pivot.cli import main, train_rl
 
     make = train_rl.make_rl_config
     train_rl.make_rl_config = lambda fields: make(fields | {"analyzer_tokens": 4})  # pyright: ignore[reportPrivateImportUsage]
     sys.argv = ["pivot", *COMMAND.split(), "--out", name, *more]
     try:
-        main()
+        cli.main()
     except SystemExit as end:
         if end.code:
             raise
@@ -107,6 +109,11 @@ def main(ports: list[str]) -> None:
         "killed": killed,
         "resumed": lambda: command("killed", "--resume"),
     }
+    for name in ("accelerate", "torch.distributed.fsdp", "torch.distributed.tensor"):
+        need(name, "train")  # once for all forks
+    transformers: Any = need("transformers", "train")
+    assert transformers.Qwen2_5_VLForConditionalGeneration
+    assert transformers.Qwen3VLForConditionalGeneration
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     statuses: dict[str, int] = {}
     for (name, run), port in zip(runs.items(), ports, strict=True):
