@@ -139,8 +139,8 @@ def main(turns: int) -> None:
     from pivot.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
     from pivot.training.config import make_rl_config  # noqa: PLC0415
     from pivot.training.encode import Encoder  # noqa: PLC0415
-    from pivot.training.ranks import ALONE  # noqa: PLC0415
     from pivot.training.scoring import Row, Scorer  # noqa: PLC0415
+    from pivot.training.sharding import WholeModel  # noqa: PLC0415
     from pivot.training.turns import TurnSample  # noqa: PLC0415
     from pivot.training.update import Learner, score_turns  # noqa: PLC0415
 
@@ -162,11 +162,12 @@ def main(turns: int) -> None:
         return [TurnSample(str(number), 0, row, row, 1.0, 2) for number, row in enumerate(rows)]
 
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0, "micro_batch_tokens": 4096})
-    learner = Learner(model, scorer, config, ALONE)
+    held = WholeModel(model)
+    learner = Learner(held, scorer, config)
     warm = samples(64, 1)
-    learner.update(score_turns(warm, scorer, model, None, config, ALONE)[:64], 1)
+    learner.update(score_turns(warm, scorer, held, None, config)[:64], 1)
     before = _peak()
-    scored = score_turns(samples(turns, PICTURES), scorer, model, None, config, ALONE)
+    scored = score_turns(samples(turns, PICTURES), scorer, held, None, config)
     learner.update(scored[:64], 1)
     sys.stdout.write(f"{_peak() - before:.1f}\n")
 

@@ -73,6 +73,12 @@ def rl(
         option("all tokens of a failure (default); extension: pivot, its turn alone.", "--opd-scope", panel=_HOW),
     ] = None,
     gamma: Annotated[float | None, option("Discount in advantages (default 1).", "--gamma", panel=_HOW)] = None,
+    lora: Annotated[
+        bool | None, option("Train adapters of the language model instead of all weights.", "--lora/--full", panel=_HOW)
+    ] = None,
+    lora_rank: Annotated[
+        int | None, option("Rank of the adapters (default 64).", "--lora-rank", panel=_HOW, min=1)
+    ] = None,
     minibatch: Annotated[
         int | None, option("Turns in an optimiser step (default 64).", "--minibatch", panel=_HOW, min=1)
     ] = None,
@@ -95,6 +101,14 @@ def rl(
         list[str] | None,
         option("A server on this GPU (CUDA_VISIBLE_DEVICES); may be given again.", "--server-device", panel=_ENGINE),
     ] = None,
+    hand_over: Annotated[
+        str | None,
+        option(
+            "How servers get new weights: restart (default), nccl (other GPUs), ipc (the same one).",
+            "--hand-over",
+            panel=_ENGINE,
+        ),
+    ] = None,
     generate: Annotated[
         int | None, option("Replies generated together (default 32).", "--generate", panel=_ENGINE, min=1)
     ] = None,
@@ -109,6 +123,14 @@ def rl(
             panel=_ENGINE,
         ),
     ] = None,
+    shard: Annotated[
+        bool,
+        option(
+            "Spread weights, gradients and AdamW's state over torchrun's processes (FSDP2) instead of all in each.",
+            "--shard",
+            panel=_ENGINE,
+        ),
+    ] = False,
     validate_every: Annotated[
         int | None, option("Updates between validations (default 25).", "--validate-every", panel=_WATCH, min=0)
     ] = None,
@@ -138,7 +160,7 @@ def rl(
 
     pivot train rl frozenlake --model Qwen/Qwen2.5-VL-3B-Instruct --arm vanilla_grpo --out runs/lake
 
-    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp
+    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp --shard
     """
     given: dict[str, Any] = {
         "env": env,
@@ -164,11 +186,15 @@ def rl(
         "opd_objective": opd_objective,
         "opd_scope": opd_scope,
         "gamma": gamma,
+        "lora": lora,
+        "lora_rank": lora_rank,
         "minibatch": minibatch,
         "micro_batch_tokens": micro_batch_tokens,
+        "hand_over": hand_over,
         "generate": generate,
         "precision": None if bf16 is None else "bf16" if bf16 else "fp32",
         "gradient_checkpointing": gradient_checkpointing,
+        "shard": shard,
         "validate_every": validate_every,
         "validation_episodes": validation_episodes,
         "save_every": save_every,

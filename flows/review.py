@@ -22,7 +22,7 @@ def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> d
     """Prove the newest stores below ``folder`` and show what is in them.
 
     Args:
-        folder: holds stores, or folders of stores.
+        folder: holds stores, or folders of stores, or is one.
         newest: how many of each such folder, the last ones by name.
         watch: is told how far the work has come, and shows the tables.
         workers: worker processes.
@@ -73,7 +73,10 @@ def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[
 
 
 def _series(folder: Address) -> Iterator[list[Address]]:
-    """Yield the stores of a folder, and those of every folder in it, sorted."""
+    """Yield the stores of a folder, and those of every folder in it, sorted; a folder that is a store is its own."""
+    if _is_store(folder):
+        yield [folder]
+        return
     storage = open_storage(folder)
     folders = [folder / name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None]
     yield [each for each in folders if _is_store(each)]

@@ -142,6 +142,11 @@ class RlConfig(Settings):
     """The gradient is scaled down to this norm."""
     minibatch: int = Field(default=64, ge=1)
     """Steps of episodes in one optimiser step."""
+    lora: bool = False
+    """Train low-rank adapters of the language model. The model without them is the reference, so there is no second
+    copy of the weights; servers are handed the adapters while they run."""
+    lora_rank: int = Field(default=64, ge=1)
+    lora_alpha: int = Field(default=128, ge=1)
     micro_batch_tokens: int = Field(default=16_384, ge=1)
     """Tokens, padding included, that are in memory at a time; it changes no result beyond rounding."""
     gamma: float = Field(default=1.0, gt=0, le=1)
@@ -170,12 +175,17 @@ class RlConfig(Settings):
     what log-probabilities mean are added to it."""
     server_devices: tuple[str, ...] = ()
     """A server for each of these, which are what CUDA_VISIBLE_DEVICES says in it; one server if there are none."""
+    hand_over: Literal["restart", "nccl", "ipc"] = "restart"
+    """How servers get all weights after an update: started again on them, or sent them while they run, over NCCL from
+    GPU to GPU or by CUDA IPC within one. Adapters are swapped in any case."""
     generate: int = Field(default=32, ge=1)
     """Replies that are generated together. Which ones are is part of rounding, so it is kept through a run."""
     precision: Precision = "auto"
     """``bf16`` computes in bfloat16 over weights kept in float32; ``auto`` is bf16 on a GPU, fp32 elsewhere."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: a third more time, a fraction of the memory."""
+    shard: bool = False
+    """Spread weights, reference, gradients and AdamW's state over the processes, instead of all of them in each."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     validate_every: int = Field(default=25, ge=0)
     """Updates between two validations; 0 for none but the last."""
@@ -217,6 +227,9 @@ class RlConfig(Settings):
             raise ValueError(f"arm {self.arm}: found {found} for a Teacher, expected {expected}")
         if self.teacher_url is not None and asked != "frozen":
             raise ValueError(f"arm {self.arm}: found a --teacher-url, expected none: it teaches itself")
+        if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
+            found = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
+            raise ValueError(f"hand_over {self.hand_over!r}: found {found}, expected engine 'vllm' and all weights")
         if self.opd_scope == "pivot" and asked not in ("model", "solver"):
             raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
         return self
@@ -225,11 +238,13 @@ class RlConfig(Settings):
 RL_NOT_RESULTS = (
     "updates",
     "micro_batch_tokens",
+    "shard",
     "save_every",
     "keep_rollouts",
     "teacher_url",
     "server_command",
     "server_devices",
+    "hand_over",
 )
 """Fields of Stage II that decide no weight beyond rounding."""
 RL_MAY_CHANGE = tuple(name for name in RL_NOT_RESULTS if name != "keep_rollouts")
@@ -285,6 +300,10 @@ def _checked(kind: type[AnyConfig], fields: dict[str, Any]) -> AnyConfig:
 
 
 def differing_fields(old: dict[str, Any], new: Settings, free: Sequence[str] = NOT_RESULTS) -> list[str]:
-    """Name the settings in which a run that is gone on with differs from the one in ``run.json``, but for ``free``."""
-    now = json.loads(new.model_dump_json())
-    return [name for name in now if name not in free and old.get(name) != now[name]]
+    """Name the settings in which a run that is gone on with differs from the one in ``run.json``, but for ``free``.
+
+    A setting that an older version had not heard of is what it was if it has its default.
+    """
+    now, defaults = json.loads(new.model_dump_json()), type(new).model_fields
+    unheard = {name for name in now if name not in old and getattr(new, name) == defaults[name].get_default()}
+    return [name for name in now if name not in {*free, *unheard} and old.get(name) != now[name]]

@@ -6,7 +6,8 @@ would be most of what hindsight costs.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +47,14 @@ class Seen:
 class Eye:
     """The picture part of a model. What it keeps is right for as long as the weights stay as they are."""
 
-    def __init__(self, model: Any, kept: int = SEEN_KEPT) -> None:
-        """Look with ``model``; keep ``kept`` bytes, and nothing that has a gradient."""
-        self.model = model
+    def __init__(
+        self, model: Any, kept: int = SEEN_KEPT, around: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """Look with ``model``; keep ``kept`` bytes, and nothing that has a gradient.
+
+        Whoever computes with the model does so within ``around``, which makes its weights those that are meant.
+        """
+        self.model, self.around = model, around
         self._most = kept
         self.kept_bytes = 0
         self._kept: OrderedDict[str, tuple[Tensor, ...]] = OrderedDict()

@@ -2,11 +2,11 @@
 
 Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
 was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
-asks, scores and differentiates its share, and all of them hold the same weights.
+asks, scores and differentiates its share; all of them hold the same weights, or a share of them (``sharding.py``).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from ..rollouts.base import Status, TaskRollouts
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
+from .adapters import StartOfAdapters, add_adapters, load_adapters, merged
 from .config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from .curves import draw_curves
 from .encode import EXTRA, Encoder
@@ -29,11 +30,10 @@ from .engines import (
     PROBE_TURNS,
     InProcessBackend,
     InProcessOptions,
-    Probe,
     ServedBackend,
     ServedTeacher,
-    Servers,
     VllmEngine,
+    open_engine,
 )
 from .eye import Eye
 from .hindsight import Batch, Failures, analyze, make_batch
@@ -43,6 +43,7 @@ from .play import Levels, first_turns, measure, plan_levels, roll_out
 from .played import PlayedStore
 from .ranks import Ranks
 from .scoring import LoadedTeacher, Scorer, Teacher
+from .sharding import WholeModel, check_processes, hold
 from .skills import SkillWriter, check_same_tokens
 from .turns import Groups, group
 from .update import Learner, Scored, hindsight_figures, score_turns
@@ -52,7 +53,6 @@ torch: Any = need("torch", EXTRA)
 
 BEST = "best"
 OPTIMIZER = "optimizer.pt"
-SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
 Report = Callable[[str], None]
 Line = dict[str, Any]
 
@@ -95,7 +95,11 @@ def prepare(config: RlConfig) -> Prepared:
     """
     levels = plan_levels(config)
     ranks = Ranks.current()
-    model, processor = load_weights(config.model, config.revision, torch.float32)
+    check_processes(ranks, shard=config.shard)
+    frozen_in = torch.bfloat16 if config.lora and uses_half(config) else torch.float32
+    model, processor = load_weights(config.model, config.revision, frozen_in)
+    if config.lora:
+        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.to(ranks.device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -173,11 +177,9 @@ class _Run:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
-        self.reference = self._frozen_copy() if self.config.kl > 0 else None
         self.done = 0 if start is None else start.step
         if start is not None:
-            saved, _ = load_weights(str(storage.local_path(start.folder)), None, torch.float32)
-            self.model.load_state_dict(saved.state_dict())
+            self._load(storage.local_path(start.folder))
         self.half = uses_half(self.config)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
@@ -189,16 +191,17 @@ class _Run:
             larger, its_encoder = prepared.frozen
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
-        self.learner = Learner(self.model, self.scorer, self.config, self.ranks)
+        self.weights = hold(self.model, self.ranks, shard=self.config.shard)
+        self.reference = self._start_weights() if self.config.kl > 0 else None
+        self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
-            path = storage.local_path(f"{start.folder}/{OPTIMIZER}")
-            self.learner.optimizer.load_state_dict(torch.load(path, map_location=self.model.device, weights_only=True))
+            self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
         self.served: VllmEngine | None = None
         self.urls: list[str] = []
         if self.config.engine == "vllm":
-            servers = Servers(self.config.server_command, self.config.server_devices, storage.local_path(SERVER_LOGS))
-            probe = Probe(self.encoder, first_turns(self.levels, PROBE_TURNS), half=self.half)
-            self.served = VllmEngine(servers, probe, storage.local_path(SERVED_WEIGHTS))
+            turns = first_turns(self.levels, PROBE_TURNS)
+            folder, processes = storage.local_path(), self.ranks.count
+            self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
         # What may differ when a run is gone on with must not be in the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
@@ -207,9 +210,21 @@ class _Run:
         if self.ranks.is_main:
             self.played.forget_after(self.done)
 
-    def _frozen_copy(self) -> Any:
+    def _start_weights(self) -> WholeModel:
+        """Return the weights that the run started from."""
+        if self.config.lora:
+            return StartOfAdapters(self.weights)
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
-        return copy.to(self.model.device).eval().requires_grad_(False)
+        copy.to(self.model.device).eval().requires_grad_(False)
+        return hold(copy, self.ranks, shard=self.config.shard)
+
+    def _load(self, folder: Path) -> None:
+        """Take the weights of a checkpoint."""
+        if self.config.lora:
+            load_adapters(self.model, folder)
+        else:
+            saved, _ = load_weights(str(folder), None, torch.float32)
+            self.model.load_state_dict(saved.state_dict())
 
     def go(self) -> RlResult:
         """Make all updates that are left, and the final folder; servers are ended whatever happens."""
@@ -231,8 +246,9 @@ class _Run:
             self.report(progress(line, config.updates))
             if self._is_due(number, config.save_every):
                 self._save(number)
-        if self.ranks.is_main:
-            self._save_final(on_disk.FINAL)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_final(on_disk.FINAL)
         self.ranks.wait()
         return RlResult(str(self.storage.local_path()), config.updates, on_disk.read_metrics(self.storage)[-1])
 
@@ -247,13 +263,13 @@ class _Run:
         if self.served is not None:
             with clock.phase("sync"):
                 self._sync(number - 1)
-        with clock.phase("rollout"):
+        with clock.phase("rollout"), self.weights.whole():
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
             run_id = self.played.run_id(policy.config)
             rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
             groups = group(rollouts, config)
-        with clock.phase("analyze"):
+        with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
             batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
@@ -261,7 +277,7 @@ class _Run:
             self.scorer.pictures = dict(batch.pictures)
             if self.frozen is not None:
                 self.frozen.show(batch.pictures)
-            scored = score_turns(batch.turns, self.scorer, self.model, self.reference, config, self.ranks, self.frozen)
+            scored = score_turns(batch.turns, self.scorer, self.weights, self.reference, config, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
         self._keep(number, rollouts, batch, failures)
@@ -282,8 +298,9 @@ class _Run:
         """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
         if self.served is None:
             return
-        if self.ranks.is_main:
-            self.served.sync(updates, self.model, self._save_model)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self.served.sync(updates, self.model, self._save_model)
         self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
 
     def _backend(
@@ -308,12 +325,13 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
-        if self.ranks.is_main and number:
-            lines = on_disk.read_metrics(self.storage)
-            earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
-            if played.success.value > max(earlier, default=-1.0):
-                self._save_final(BEST)
+        with self.weights.whole():
+            played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+            if self.ranks.is_main and number:
+                lines = on_disk.read_metrics(self.storage)
+                earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+                if played.success.value > max(earlier, default=-1.0):
+                    self._save_final(BEST)
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
     # What is kept
@@ -330,9 +348,11 @@ class _Run:
         append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
 
     def _save(self, number: int) -> None:
+        optimizer = self.weights.optimizer_state(self.learner.optimizer)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder), optimizer)
         if self.ranks.is_main:
-            folder = on_disk.Checkpoint(number).folder
-            self._save_all(self.storage.local_path(folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
@@ -355,10 +375,10 @@ class _Run:
             if not (Path(where) / file).exists():
                 (Path(where) / file).write_bytes(content)
 
-    def _save_all(self, where: Path) -> None:
+    def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
         try:
             self._save_model(str(where))
-            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
+            torch.save(optimizer, where / OPTIMIZER)
         except (OSError, RuntimeError) as error:
             raise TrainingError(
                 f"cannot write {where}: {error}; free some space and run the same command with --resume"
@@ -367,8 +387,9 @@ class _Run:
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)
         with self._own_defaults():
-            further = on_disk.further_files(self.config.model)
-            on_disk.save_final(self.storage, self.model, self.encoder.processor, card, further, name)
+            further, config = on_disk.further_files(self.config.model), self.config
+            whole = merged(self.model, config.model, config.revision) if config.lora else self.model
+            on_disk.save_final(self.storage, whole, self.encoder.processor, card, further, name)
 
 
 # What is told about an update

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import TrainingError
 from ..models.extras import need
 from ..models.weights import is_local
+from .adapters import adapter_config
 from .config import SftConfig, Shape
 
 torch: Any = need("torch", "train")
@@ -52,14 +53,9 @@ def estimate(config: SftConfig) -> Estimate:
     parameters = sum(each.numel() for each in model.parameters())
     trained = parameters
     if config.lora:
-        peft = need("peft", "train")
-        from .trainer import LANGUAGE_LAYERS  # noqa: PLC0415 - imports the trainer
-
         with torch.device("meta"):
-            adapted = peft.get_peft_model(
-                model, peft.LoraConfig(r=config.lora_rank, target_modules=LANGUAGE_LAYERS, task_type="CAUSAL_LM")
-            )
-        trained = sum(each.numel() for each in adapted.parameters() if each.requires_grad)
+            model.add_adapter(adapter_config(config.lora_rank, config.lora_alpha))
+        trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
     width = HALF if half else FULL
     frozen = parameters * (width if config.lora else FULL) + (trained * FULL if config.lora else 0)

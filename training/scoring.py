@@ -41,8 +41,7 @@ class Scorer:
 
     def __init__(self, encoder: Encoder, *, half: bool = False, kept: int = PIXELS_KEPT) -> None:
         """Score with prompts of one processor; ``half`` computes in bfloat16, ``kept`` bytes of pixels are kept."""
-        self.encoder = encoder
-        self._half = half
+        self.encoder, self.half = encoder, half
         self._kept = kept
         self._bytes = 0
         self._prompts: OrderedDict[str, EncodedPrompt] = OrderedDict()
@@ -85,7 +84,7 @@ class Scorer:
             for place in range(len(row.tokens))
         ]
         row_of, column = torch.tensor(places, device=device).unbind(1)
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=self._half):
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=self.half):
             seen = {"image": (eye or Eye(model, kept=0)).look(pictures)} if pictures else None
             states = model.model(**batch, mm_encoder_outputs=seen, use_cache=False).last_hidden_state
             hidden = states[row_of, column - 1]
@@ -152,7 +151,8 @@ def score_rows(
         for places in batches:
             chosen = [rows[place] for place in places]
             for name, eye in eyes.items():
-                pieces = scorer(eye.model, chosen, eye).cpu().split([len(row.tokens) for row in chosen])
+                with eye.around():
+                    pieces = scorer(eye.model, chosen, eye).cpu().split([len(row.tokens) for row in chosen])
                 scored[name].update(zip(places, pieces, strict=True))
     return scored
 

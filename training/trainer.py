@@ -18,6 +18,7 @@ from ..errors import TrainingError
 from ..models.extras import need
 from ..storage import Storage
 from . import checkpoint as on_disk
+from .adapters import adapter_config
 from .config import SftConfig
 from .curves import draw_losses
 from .encode import EXTRA, Batch, Encoder, Reply
@@ -31,8 +32,6 @@ trl: Any = need("trl", EXTRA)
 accelerate: Any = need("accelerate", EXTRA)
 hf_datasets: Any = need("datasets", EXTRA)
 
-LANGUAGE_LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""What adapters go on: the language model alone, because vLLM ignores those of the vision tower."""
 IDS = "episode_ids"
 Report = Callable[[str], None]
 
@@ -263,11 +262,6 @@ def make_trainer(
     config: SftConfig, plan: Plan, data: TrainingData, model: Any, encoder: Encoder, out: Path
 ) -> AnalyzerTrainer:
     """Put model, data and settings together."""
-    peft_config = None
-    if config.lora:
-        peft_config = need("peft", EXTRA).LoraConfig(
-            r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=LANGUAGE_LAYERS, task_type="CAUSAL_LM"
-        )
     trainer = AnalyzerTrainer(
         model=model,
         args=arguments(config, plan, out),
@@ -275,7 +269,7 @@ def make_trainer(
         eval_dataset=_eval_rows(config, data),
         data_collator=Collate(encoder, _held(data)),
         processing_class=encoder.processor,
-        peft_config=peft_config,
+        peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer

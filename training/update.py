@@ -7,7 +7,8 @@ processes add up to the same gradient however they are cut.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import isfinite, sqrt
 from typing import Any
 
 from ..errors import TrainingError
@@ -15,10 +16,9 @@ from ..identity import derive_seed
 from ..models.extras import need
 from .config import RlConfig
 from .encode import EXTRA
-from .eye import Eye
 from .objectives import Loss, Weights, gate, is_clipped, k3, stage_two_loss
-from .ranks import Ranks
-from .scoring import LoadedTeacher, Row, Scorer, Teacher, micro_batches, score_rows
+from .scoring import LoadedTeacher, Scorer, Teacher, micro_batches, score_rows
+from .sharding import WholeModel
 from .turns import TurnSample, roc_area
 
 torch: Any = need("torch", EXTRA)
@@ -46,6 +46,11 @@ class Scored:
         """How much likelier the Teacher finds each token."""
         return self.teacher - self.old
 
+    def weightless(self) -> "Scored":
+        """Return the same turn with no token that counts."""
+        nothing = torch.zeros_like(self.valid)
+        return replace(self, valid=nothing, active=nothing)
+
 
 def weights_of(config: RlConfig) -> Weights:
     """Return what the terms of a run's loss weigh."""
@@ -55,20 +60,19 @@ def weights_of(config: RlConfig) -> Weights:
 def score_turns(
     turns: Sequence[TurnSample],
     scorer: Scorer,
-    model: Any,
-    reference: Any | None,
+    model: WholeModel,
+    reference: WholeModel | None,
     config: RlConfig,
-    ranks: Ranks,
     frozen: Teacher | None = None,
 ) -> list[Scored]:
     """Score all turns of an update, each process its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
     wherever their prompts are of one length. ``frozen`` is a Teacher of other weights; a turn that it cannot score is
-    not distilled.
+    not distilled. Of sharded models only one is whole at a time.
     """
-    model.eval()
-    eye = Eye(model)
+    model.model.eval()
+    eye, ranks = model.eye(), model.ranks
     teaches = frozen or LoadedTeacher(scorer, eye)
     students = [turn.student for turn in turns]
     lengths = [
@@ -76,11 +80,16 @@ def score_turns(
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
-    eyes = {"old": eye} | ({"reference": Eye(reference)} if reference is not None else {})
-    scored = {name: ranks.join(values) for name, values in score_rows(scorer, eyes, students, mine).items()}
     taught = [turn.teacher or turn.student for turn in turns]
     teaching = [places for places in mine if turns[places[0]].teacher is not None]
-    teacher = ranks.join(teaches.score(taught, teaching))
+    other = {} if reference is None else {"reference": reference.eye()}
+    with model.whole():
+        made = score_rows(scorer, {"old": eye} | ({} if model.sharded else other), students, mine)
+        teacher = ranks.join(teaches.score(taught, teaching))
+    if reference is not None and model.sharded:
+        with reference.whole():
+            made |= score_rows(scorer, other, students, mine)
+    scored = {name: ranks.join(values) for name, values in made.items()}
     result = []
     for place, turn in enumerate(turns):
         old, valid = scored["old"][place], scorer.valid([turn.student])
@@ -135,10 +144,10 @@ class Sums:
 class Learner:
     """The trained model and its optimiser."""
 
-    def __init__(self, model: Any, scorer: Scorer, config: RlConfig, ranks: Ranks) -> None:
+    def __init__(self, model: WholeModel, scorer: Scorer, config: RlConfig) -> None:
         """Make a new optimiser for ``model``."""
-        self.model, self.scorer, self.config, self.ranks = model, scorer, config, ranks
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.model, self.scorer, self.config = model, scorer, config
+        self.optimizer = torch.optim.AdamW(model.trained(), lr=config.lr, weight_decay=config.weight_decay)
 
     def update(self, scored: Sequence[Scored], number: int) -> dict[str, float | None]:
         """Take the optimiser steps of update ``number``; return what was measured on the way.
@@ -150,6 +159,7 @@ class Learner:
         order = list(range(len(scored)))
         random.Random(derive_seed("minibatches", config.seed, number)).shuffle(order)
         cosine = None
+        self.model.train(config.gradient_checkpointing)
         for first in range(0, len(order), config.minibatch):
             chosen = [scored[place] for place in order[first : first + config.minibatch]]
             if first == 0 and number % COSINE_EVERY == 0:
@@ -160,25 +170,26 @@ class Learner:
             self.optimizer.step()
             sums.add(steps=1, grad_norm=norm)
         self.optimizer.zero_grad(set_to_none=True)
+        self.model.train(False)
         return self._figures(sums) | {"gradient_cosine": cosine}
 
     def _accumulate(self, chosen: Sequence[Scored], sums: Sums, term: str = "total") -> None:
         """Add the gradient of one term of a minibatch's loss, over all processes."""
         valid = sum(int(each.valid.sum()) for each in chosen)
         active = sum(int(each.active.sum()) for each in chosen)
-        rows = [each.turn.student for each in chosen]
-        lengths = [self.scorer.length(row) for row in rows]
-        self.model.train(self.config.gradient_checkpointing)
-        for places in self.ranks.share(micro_batches(lengths, self.config.micro_batch_tokens)):
-            part = [chosen[place] for place in places]
-            logprobs, known = self._forward([rows[place] for place in places], part)
+        lengths = [self.scorer.length(each.turn.student) for each in chosen]
+        batches = micro_batches(lengths, self.config.micro_batch_tokens)
+        parts = [[chosen[place] for place in places] for places in batches]
+        for part in self.model.share(parts, filler=[parts[0][0].weightless()]):
+            logprobs, known = self._forward(part)
             loss = self._loss(logprobs, known, valid, active)
             getattr(loss, term).backward()
             self._count(sums, logprobs.detach(), known, loss, valid)
-        self.ranks.add(each.grad for each in self._with_gradients())
+        self.model.sum_gradients()
 
-    def _forward(self, rows: Sequence[Row], part: Sequence[Scored]) -> tuple[Tensor, dict[str, Tensor]]:
-        logprobs = self.scorer(self.model, rows)
+    def _forward(self, part: Sequence[Scored]) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = [each.turn.student for each in part]
+        logprobs = self.model.forward(lambda model: self.scorer(model, rows))
         names = ("valid", "active", "old", "reference", "teacher")
         known = {name: torch.cat([getattr(each, name) for each in part]).to(logprobs.device) for name in names}
         advantages = [torch.full_like(each.old, each.turn.advantage) for each in part]
@@ -202,23 +213,15 @@ class Learner:
             loss=loss.total.item(),
         )
 
-    def _with_gradients(self) -> list[Any]:
-        """Return the parameters, each with a gradient: a process without a micro-batch brings zeros."""
-        parameters = [each for each in self.model.parameters() if each.requires_grad]
-        for each in parameters:
-            if each.grad is None:
-                each.grad = torch.zeros_like(each)
-        return parameters
-
     def _stop_unless_finite(self, number: int) -> float:
         """Scale the gradient down and return its norm."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
-        if not torch.isfinite(norm).item():
+        norm = self.model.clip(self.config.max_grad_norm)
+        if not isfinite(norm):
             raise TrainingError(
-                f"the gradient became {norm.item()} in update {number}, expected a finite number. The last checkpoint "
+                f"the gradient became {norm} in update {number}, expected a finite number. The last checkpoint "
                 "is kept: lower --lr, then run again with --resume or another --out"
             )
-        return norm.item()
+        return norm
 
     def _cosine(self, chosen: Sequence[Scored]) -> float | None:
         """Return the cosine between the gradients of GRPO and distillation; None where one of them is zero."""
@@ -226,16 +229,19 @@ class Learner:
         for term in ("grpo", "opd"):
             self.optimizer.zero_grad(set_to_none=True)
             self._accumulate(chosen, Sums(), term)
-            directions.append(torch.cat([each.grad.flatten().clone() for each in self._with_gradients()]))
-        if not all(bool(direction.any()) for direction in directions):
-            return None
-        return torch.nn.functional.cosine_similarity(*directions, dim=0).item()
+            directions.append(self.model.gradient())
+        first, second = directions
+        products = torch.stack([first @ second, first @ first, second @ second])
+        both, one, other = self.model.total(products).tolist()
+        return both / sqrt(one) / sqrt(other) if one > 0 and other > 0 else None
 
     def _figures(self, sums: Sums) -> dict[str, float | None]:
         """Return means over all processes."""
         names = ("tokens", "clipped", "kl", "loss_grpo", "loss_kl", "loss_opd", "loss")
-        totals = torch.tensor([sums.values.get(name, 0.0) for name in names], dtype=torch.float64)
-        self.ranks.add([totals])
+        ranks = self.model.ranks
+        values = [sums.values.get(name, 0.0) for name in names]
+        totals = torch.tensor(values, dtype=torch.float64, device=ranks.device)  # NCCL adds up nothing on a CPU
+        ranks.add([totals])
         total = dict(zip(names, totals.tolist(), strict=True))
         steps, tokens = max(1.0, sums.values.get("steps", 0.0)), max(1.0, total["tokens"])
         return {

@@ -4,10 +4,12 @@ Equal bytes need equal programs, and shards need one store: every node tells its
 wrote into the store, and writes something there that the driver has to see.
 """
 
+import contextlib
 import hashlib
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
@@ -37,6 +39,21 @@ class NodeReport:
     """What it found of the driver's in the store; None for nothing."""
     trouble: str
     """Why it cannot use the store, if it said so."""
+
+
+@contextlib.contextmanager
+def at_work(pool: ClusterPool, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[ClusterPool]:
+    """Give a pool whose nodes are fit and get ready for these environments; what is in work at the end is given up.
+
+    Raises:
+        ConfigError, StoreError: see :func:`check_nodes`.
+    """
+    check_nodes(pool, store, writes=writes)
+    pool.warm(environments)
+    try:
+        yield pool
+    finally:
+        pool.stop()
 
 
 def versions_here() -> dict[str, str]:

@@ -21,7 +21,7 @@ from ...storage import Address
 from .base import Engine, EngineSettings, WorkerPool
 from .cluster import RETRIES, ClusterPool, Settle, carry_out
 from .local import available_cores
-from .nodes import check_nodes
+from .nodes import at_work
 from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "RAY_ADDRESS"
@@ -52,12 +52,8 @@ class RayEngine(Engine):
         ray = need("ray", "ray")
         with _cluster_at(ray, address) if address else _cluster_here(ray, settings):
             pool = RayPool(ray, settings.workers, address)
-            check_nodes(pool, store, writes=writes)
-            pool.warm(environments)
-            try:
+            with at_work(pool, environments, store, writes=writes):
                 yield pool
-            finally:
-                pool.stop()
 
 
 def _prepare(address: str) -> None:

@@ -206,6 +206,7 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
     }
     assert (rows["2"]["environment"], rows["2"]["episodes"]) == ("frozenlake", 2)
     assert {Path(row["store"]).name for row in shown.table_of("group-rates")} == {"single", "2"}
+    assert review_stores(tmp_path / "single", 2, watch, 1)["stores"] == [str(tmp_path / "single")]
 
     (label,) = (tmp_path / "single" / "labels" / "v1").rglob("*.parquet")
     label.write_bytes(label.read_bytes()[:-1] + b"x")

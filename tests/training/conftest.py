@@ -27,3 +27,12 @@ def small_model(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     from pivot.tests.training.small import save_small_model
 
     return save_small_model(tmp_path_factory.mktemp("model") / "tiny", small_store / "dataset")
+
+
+@pytest.fixture
+def group_of_one() -> Iterator[None]:
+    """A process group in which this process is alone: weights are cut up for it, with nobody to wait for."""
+    distributed = import_module("torch.distributed")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()

@@ -22,6 +22,8 @@ from pivot.training.play import plan_levels  # noqa: E402
 from pivot.training.scoring import Row, Scorer  # noqa: E402
 
 torch.set_num_threads(1)
+MAY_DIFFER = ("calls/", ".receipts/", "manifest.json", "pivot.duckdb")
+"""What requests took, and what names or holds the files of those."""
 Line = dict[str, Any]
 
 
@@ -73,3 +75,14 @@ def lines_of(folder: Path) -> list[Line]:
 def weights_in(folder: Path) -> dict[str, Any]:
     """The weights of a checkpoint by name."""
     return safetensors.load_file(folder / "model.safetensors")
+
+
+def bytes_of(run: Path) -> dict[str, bytes]:
+    """Everything that a run leaves, but for times and what the processor's folder of a model says of itself."""
+    kept = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.name.startswith(".lock")]
+    named = {path.relative_to(run).as_posix(): path for path in kept}
+    return {
+        name: path.read_bytes()
+        for name, path in named.items()
+        if name != "metrics.jsonl" and not name.removeprefix("rollouts/").startswith(MAY_DIFFER)
+    }

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,6 +30,8 @@ class _Answers:
         self._model, self._processor, self.faults, self._pictures = model.eval(), processor, faults, pictures
         self._lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
+        self.routes: dict[str, Callable[[Any], None]] = {}
+        """What else it can be told: by path, what to do with the body."""
 
     def to(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and answer."""
@@ -123,10 +125,15 @@ def teacher_server(model: Any, processor: Any, *faults: str, pictures: int = 8) 
             self._send(200, {"data": [{"id": NAME}, {"id": POLICY}]})
 
         def do_POST(self) -> None:
-            self._send(*answers.to(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
+            if self.path in answers.routes:
+                answers.routes[self.path](body)
+                self._send(200, "Success: done.")
+            else:
+                self._send(*answers.to(body))
 
-        def _send(self, status: int, answer: dict[str, Any]) -> None:
-            data = json.dumps(answer).encode()
+        def _send(self, status: int, answer: dict[str, Any] | str) -> None:
+            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

@@ -5,24 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pivot.tests.training.lake import lines_of, save_grammatical
+from pivot.tests.training.lake import bytes_of, lines_of, save_grammatical
 from pivot.tests.training.rl_victim import MOMENTS
 
 pytestmark = pytest.mark.train
 QUICK = ("rollout", "step", "optimizer", "sealed")
-MAY_DIFFER = ("calls/", ".receipts/")
-"""What requests took, and what names the files of those."""
-
-
-def _bytes_of(run: Path) -> dict[str, bytes]:
-    """Everything that a run leaves, but for times and what the processor's folder of a model says of itself."""
-    kept = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.name.startswith(".lock")]
-    named = {path.relative_to(run).as_posix(): path for path in kept}
-    return {
-        name: path.read_bytes()
-        for name, path in named.items()
-        if name != "metrics.jsonl" and not name.removeprefix("rollouts/").startswith(MAY_DIFFER)
-    }
 
 
 @pytest.mark.parametrize(
@@ -44,12 +31,12 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(moments: tuple[str, ...], tm
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    lines, whole = lines_of(runs / "whole"), _bytes_of(runs / "whole")
+    lines, whole = lines_of(runs / "whole"), bytes_of(runs / "whole")
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert any(name.startswith("rollouts/steps/") for name in whole)
     assert lines[-1]["grad_norm"] > 0
     for name in moments:
         assert lines_of(runs / name) == lines, name
-        left = _bytes_of(runs / name)
+        left = bytes_of(runs / name)
         assert left.keys() == whole.keys(), name
         assert [file for file in whole if left[file] != whole[file]] == [], name

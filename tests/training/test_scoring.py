@@ -24,8 +24,8 @@ from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.eye import Eye  # noqa: E402
 from pivot.training.loop import token_figures  # noqa: E402
 from pivot.training.objectives import gate  # noqa: E402
-from pivot.training.ranks import ALONE  # noqa: E402
 from pivot.training.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
+from pivot.training.sharding import WholeModel  # noqa: E402
 from pivot.training.turns import TurnSample  # noqa: E402
 from pivot.training.update import score_turns  # noqa: E402
 
@@ -132,7 +132,7 @@ def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothin
     assert len(scored) == len(valid) == 2 * len(row.tokens) + 1
     turns = [TurnSample(name, 0, each, each, 0.0, 0) for name, each in (("whole", row), ("broken", broken))]
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0})
-    made = score_turns(turns, scorer, model, None, config, ALONE)
+    made = score_turns(turns, scorer, WholeModel(model), None, config)
     assert token_figures([], made)["placeholders"] == 1
     assert [int(each.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
 

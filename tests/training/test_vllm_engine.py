@@ -3,19 +3,26 @@
 The stand-in is a chat server around the same kind of model; ``make test-serving`` does the same with vLLM itself.
 """
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pivot.errors import ServerGoneError, TrainingError
+import requests
+from pivot.errors import PluginError, ServerGoneError, TrainingError
+from pivot.models.extras import installed
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch
 from pivot.tests.training.teacher_server import teacher_server
 from pivot.training import loop
+from pivot.training.adapters import add_adapters, load_adapters
+from pivot.training.config import make_rl_config
 from pivot.training.encode import Encoder
-from pivot.training.engines import Probe, Servers
-from pivot.training.engines.servers import server_words
+from pivot.training.engines import Probe, Servers, SwapAdapters, Transfer, transfer, vllm
+from pivot.training.engines.hand_over import CACHES
+from pivot.training.engines.servers import NAME, server_words
 from pivot.training.play import first_turns
 
 pytestmark = pytest.mark.train
@@ -25,29 +32,48 @@ FAMILY = "qwen2_5_vl"
 class StandIns(Servers):
     """Servers in this process, which load the weights that they are given, or some of them."""
 
+    last: "StandIns"
     stale: tuple[str, ...] = ()
     """Parts of names of the weights that stay what they were."""
 
     def __init__(self, *_: Any) -> None:
         self.model, processor = deepcopy(matrix.player(FAMILY))
         self._opened = [teacher_server(self.model, processor) for _ in range(2)]
-        self._urls = [each.__enter__()[0] for each in self._opened]
-        self.restarts = 0
+        self._entered = [each.__enter__() for each in self._opened]
+        self.starts: list[str] = []
+        self.forgot = 0
+        StandIns.last = self
 
     @property
     def urls(self) -> list[str]:
-        """Of both."""
-        return self._urls
+        """Of both, once they were started."""
+        return [url for url, _ in self._entered] if self.starts else []
 
-    def restart(self, folder: Path) -> None:
-        """Load what is not stale."""
-        self.restarts += 1
-        saved = type(self.model).from_pretrained(folder).state_dict()
+    def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
+        """Load what is not stale; with adapters to come, put their places on the model."""
+        self.starts.append(name)
+        if "--enable-lora" in model:
+            assert variables and variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+            assert Path(model[0]).is_absolute()
+            add_adapters(self.model, rank=4, alpha=128, seed=1)
+            for _, answers in self._entered:
+                answers.routes["/v1/load_lora_adapter"] = self._swap
+                answers.routes |= dict.fromkeys(CACHES, lambda _: self._forget())
+            return
+        saved = type(self.model).from_pretrained(model[0]).state_dict()
         kept = self.model.state_dict()
         new = {name: value for name, value in saved.items() if not any(part in name for part in self.stale)}
         if "lm_head" in self.stale:  # what a vLLM that reloads does to tied embeddings
             self.model.lm_head.weight = torch.nn.Parameter(kept["lm_head.weight"].clone())
         self.model.load_state_dict(kept | new)
+
+    def _swap(self, body: dict[str, Any]) -> None:
+        assert body["load_inplace"] and body["lora_name"] == NAME
+        if not self.stale:
+            load_adapters(self.model, Path(body["lora_path"]))
+
+    def _forget(self) -> None:
+        self.forgot += 1
 
     def close(self) -> None:
         """End both."""
@@ -62,15 +88,21 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(loop, "Servers", StandIns)
+    monkeypatch.setattr(vllm, "Servers", StandIns)
     for part in matrix.player(FAMILY):
         part.save_pretrained(tmp_path / "model")
     config = matrix.config_of("frozenlake", "mp", str(tmp_path / "model"))
     return config.model_copy(update={"engine": "vllm", "updates": 3, "validation_episodes": 4})
 
 
-def test_a_run_generates_with_servers_that_get_every_update(config: Any, tmp_path: Path) -> None:
-    loop.train(loop.prepare(config), tmp_path / "run")
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_run_generates_with_servers_that_get_every_update(
+    shard: bool, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if shard:
+        request.getfixturevalue("group_of_one")
+        monkeypatch.setattr(loop, "check_processes", lambda *_, **__: None)
+    loop.train(loop.prepare(config.model_copy(update={"shard": shard})), tmp_path / "run")
     before, *lines = lines_of(tmp_path / "run")
     assert "validation" in before
     assert [line["step"] for line in lines] == [1, 2, 3]
@@ -91,6 +123,23 @@ def test_servers_that_hold_other_weights_stop_the_run(
     assert [line["step"] for line in lines_of(tmp_path / "run")] == [0, 1], "the first weights are the servers' own"
 
 
+def test_adapters_are_swapped_while_the_servers_run(config: Any, tmp_path: Path) -> None:
+    loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4, "updates": 2})), tmp_path / "run")
+    _, *lines = lines_of(tmp_path / "run")
+    assert [line["sync_difference"] < 1e-5 and line["generator_difference"] < 1e-5 for line in lines] == [True] * 2
+    assert StandIns.last.starts == [SwapAdapters.BASE], "they are started once"
+    assert StandIns.last.forgot == 3 * 2 * len(CACHES), "after the start and after every update"
+
+
+def test_servers_that_keep_old_adapters_stop_the_run(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StandIns, "stale", ("adapters",))
+    config = config.model_copy(update={"lora": True, "lora_rank": 4, "lr": 1e-2, "validation_episodes": 0})
+    with pytest.raises(TrainingError, match="it holds other weights"):
+        loop.train(loop.prepare(config), tmp_path / "run")
+
+
 def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
     model, processor = matrix.player(FAMILY)
     turns = first_turns(matrix.levels_of("sokoban"), 3)
@@ -105,13 +154,112 @@ def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     servers = Servers("python -c 'raise SystemExit(\"no such device\")'", (), tmp_path / "logs")
     with pytest.raises(ServerGoneError, match=r"(?s)did not start; see .*0\.log.*no such device"):
-        servers.restart(tmp_path)
+        servers.restart([str(tmp_path)])
     assert servers.urls == []
     with pytest.raises(ServerGoneError, match="--server-command"):
-        Servers("/no/such/vllm", (), tmp_path / "logs").restart(tmp_path)
+        Servers("/no/such/vllm", (), tmp_path / "logs").restart([str(tmp_path)])
 
 
 def test_a_command_line_keeps_what_the_user_gave(tmp_path: Path) -> None:
-    words = server_words("vllm serve --limit-mm-per-prompt '{\"image\": 9}'", tmp_path, 8123)
+    words = server_words("vllm serve --limit-mm-per-prompt '{\"image\": 9}'", [str(tmp_path)], 8123)
     assert words[:4] == ["vllm", "serve", "--limit-mm-per-prompt", '{"image": 9}']
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
+
+
+class _Sender:
+    """The trainer's end of a transfer that is asked for and fails as it is told to."""
+
+    def __init__(self, info: Any, client: Any, source: Any) -> None:
+        self.info, self.client, self.source = info, client, source
+        self.sent, self.error = 0, None
+
+    def send_weights(self) -> None:
+        """Count, or fail."""
+        if self.error is not None:
+            raise self.error
+        self.sent += 1
+
+
+@pytest.fixture
+def senders(monkeypatch: pytest.MonkeyPatch) -> list[_Sender]:
+    """What vLLM's library has opened; requests to servers are left out."""
+    opened: list[_Sender] = []
+
+    def trainer_init(info: Any, *, client: Any, source: Any) -> _Sender:
+        opened.append(_Sender(info, client, source))
+        return opened[-1]
+
+    library = SimpleNamespace(
+        WeightTransferTrainerFactory=SimpleNamespace(trainer_init=trainer_init),
+        HTTPVLLMWeightSyncClient=lambda server: server,
+        ModuleSource=lambda model: model,
+        NCCLTrainerInitInfo=lambda **told: told,
+        IPCTrainerInitInfo=lambda **told: told,
+    )
+    monkeypatch.setattr(transfer, "need", lambda module, _: requests if module == "requests" else library)
+    monkeypatch.setattr(transfer, "forget", opened.append)
+    monkeypatch.setattr(transfer, "get", lambda *_: {"world_size": 2})
+    return opened
+
+
+class _Started:
+    """Servers that note how they were started."""
+
+    def __init__(self) -> None:
+        self.urls = ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
+        self.started: list[Any] = []
+
+    def restart(self, model: Sequence[str], variables: Any) -> None:
+        """Note it."""
+        self.started.append((list(model), variables))
+
+
+def test_weights_are_sent_once_the_servers_run(senders: list[Any], tmp_path: Path) -> None:
+    servers: Any = _Started()
+    saved: list[str] = []
+    hand_over = Transfer(tmp_path, "the model", "nccl")
+    hand_over(servers, saved.append)
+    assert saved == [str(tmp_path)] and len(servers.started) == 1
+    words, variables = servers.started[0]
+    assert words == [str(tmp_path), "--weight-transfer-config", '{"backend": "nccl"}']
+    assert variables["VLLM_SERVER_DEV_MODE"] == "1"
+    first, second = senders
+    assert (first.client, second.client) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert first.info["world_size"] == 3 and first.info["master_port"] != second.info["master_port"]
+    hand_over(servers, saved.append)
+    assert len(saved) == len(servers.started) == 1 and (first.sent, second.sent) == (1, 1)
+    assert senders[2:] == servers.urls, "both forget what they know of other weights"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (requests.ConnectionError("refused"), ServerGoneError, "has gone while weights were handed over"),
+        (RuntimeError("NCCL error: unhandled system error"), TrainingError, "--hand-over restart"),
+        (requests.HTTPError("400 Client Error"), TrainingError, "--hand-over restart"),
+    ],
+)
+def test_weights_that_do_not_arrive_are_told(
+    error: Exception, kind: type[Exception], told: str, senders: list[Any], tmp_path: Path
+) -> None:
+    hand_over = Transfer(tmp_path, "the model", "ipc")
+    hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert senders[0].info == {"rank": 0}
+    senders[0].error = error
+    with pytest.raises(kind, match=told):
+        hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
+
+
+def test_without_vllm_beside_the_trainer_nothing_is_started(tmp_path: Path) -> None:
+    if installed("vllm"):
+        pytest.skip("vLLM is installed here")
+    servers: Any = _Started()
+    with pytest.raises(PluginError, match=r"pip install 'pivot-vlm\[vllm\]'"):
+        Transfer(tmp_path, "the model", "nccl")(servers, lambda _: None)
+    assert not servers.started
+
+
+@pytest.mark.parametrize("fields", [{}, {"engine": "vllm", "lora": True}])
+def test_what_cannot_be_sent_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(TrainingError, match="expected engine 'vllm' and all weights"):
+        make_rl_config({"env": "frozenlake", "model": "m", "hand_over": "nccl", **fields})

@@ -20,7 +20,14 @@ REQUEST_SECONDS = 600.0
 _TRY_AGAIN = frozenset({429, *range(500, 600)})
 
 
-def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: float = PATIENCE_SECONDS) -> Any:
+def post(
+    url: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    patience: float = PATIENCE_SECONDS,
+    *,
+    returns: bool = True,
+) -> Any:
     """Send a JSON body to ``url + path`` until it is answered; return the JSON of the answer, None without any.
 
     Args:
@@ -28,6 +35,7 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
         path: beginning with a slash.
         body: None for an empty one.
         patience: seconds for which busy, broken and missing servers are asked again.
+        returns: whether the answer is JSON; what a command is answered with is for people.
 
     Raises:
         ServerGoneError: nothing is answered for so long.
@@ -43,7 +51,7 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - http or https
                 raw = answer.read()
-            return json.loads(raw) if raw.strip() else None
+            return json.loads(raw) if returns and raw.strip() else None
         except urllib.error.HTTPError as error:
             said = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
             reason = f"status {error.code}: {said}"
@@ -57,6 +65,19 @@ def post(url: str, path: str, body: Mapping[str, Any] | None = None, patience: f
                 "command with --resume"
             )
         time.sleep(min(PAUSE_SECONDS, patience))
+
+
+def get(url: str, path: str) -> Any:
+    """Return the JSON that a server of this run has at ``url + path``.
+
+    Raises:
+        ServerGoneError: it gives none.
+    """
+    try:
+        with urllib.request.urlopen(f"{url}{path}", timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - our own server
+            return json.load(answer)
+    except (OSError, ValueError) as error:
+        raise ServerGoneError(f"{url}{path}: found {type(error).__name__} ({error}), expected JSON") from error
 
 
 def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:

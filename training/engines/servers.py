@@ -1,8 +1,9 @@
-"""vLLM servers of this run: started on saved weights, and started again on new ones after every update.
+"""vLLM servers of this run: processes on this machine that come and go with it.
 
-A restart is the one way of handing over weights that is right for every model: reloading them in a running vLLM leaves
-the output head of models with tied embeddings as it was, without a word, and its caches of prefixes, pictures and
-encoded pictures outlive the weights that filled them. A new process has none. It costs its start, about half a minute.
+A restart is the one way of handing over all weights that is right for every model: reloading them in a running vLLM
+leaves the output head of models with tied embeddings as it was, without a word, and its caches of prefixes, pictures
+and encoded pictures outlive the weights that filled them. A new process has none. It costs its start, about half a
+minute. Other ways are in :mod:`.hand_over`.
 """
 
 import contextlib
@@ -12,15 +13,18 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from ...errors import ServerGoneError
 from ...storage import open_storage
 
+LOOPBACK = "127.0.0.1"
+"""Where they listen."""
 NAME = "policy"
 """Of the model on the servers."""
+OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 START_SECONDS = 900.0
 """Half a minute on an idle machine; five on a crowded one."""
 END_SECONDS = 30.0
@@ -28,21 +32,21 @@ LAST_WORDS = 1500
 """Characters of a server's log that are told when it does not start."""
 
 
-def server_words(command: str, folder: Path, port: int) -> list[str]:
-    """Return the command line of one server, word by word.
+def server_words(command: str, model: Sequence[str], port: int, name: str = NAME) -> list[str]:
+    """Return the command line of one server, word by word; ``model`` is what it serves, and options of that.
 
     Log-probabilities are those of the distribution that tokens are drawn from, without the tokens that are banned from
     it; the checkpoint's own sampling defaults are left alone.
     """
-    words = [*shlex.split(command), "--model", str(folder), "--served-model-name", NAME]
-    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words = [*shlex.split(command), "--model", *model, "--served-model-name", name]
+    words += ["--host", LOOPBACK, "--port", str(port)]
     return [*words, "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
 
 
 def free_port() -> int:
     """Return a port that nobody uses now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
@@ -66,8 +70,13 @@ class Servers:
         """Base addresses of those that run."""
         return [f"{url}/v1" for _, _, url in self._running]
 
-    def restart(self, folder: Path) -> None:
-        """End the servers that run and start all of them on the weights in ``folder``.
+    def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
+        """End the servers that run and start all of them.
+
+        Args:
+            model: folder or hub id of what they serve, and further words of the command line.
+            name: what they call it.
+            variables: of their environment.
 
         Raises:
             ServerGoneError: one does not come up; the message quotes its log.
@@ -80,11 +89,11 @@ class Servers:
             chosen = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
             try:
                 process = subprocess.Popen(
-                    server_words(self._command, folder, port),
+                    server_words(self._command, model, port, name),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"} | chosen,
-                    cwd=folder,
+                    env={**os.environ, **OFFLINE, **chosen, **(variables or {})},
+                    cwd=self._logs.local_path(),  # away from folders that Python would take for packages
                     start_new_session=True,
                 )
             except OSError as error:
@@ -93,7 +102,7 @@ class Servers:
                     f"cannot start a server with {self._command!r}: {error.strerror}; give the command that starts "
                     "vLLM's OpenAI server on this machine with --server-command"
                 ) from error
-            self._running.append((process, log, f"http://127.0.0.1:{port}"))
+            self._running.append((process, log, f"http://{LOOPBACK}:{port}"))
         for number, (process, _, url) in enumerate(self._running):
             self._wait(process, url, self._logs.local_path(f"{number}.log"))
 

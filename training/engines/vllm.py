@@ -1,9 +1,9 @@
 """Generation by vLLM servers beside the trainer, on the weights of the last update.
 
-Weights are handed over by saving them and starting the servers again (:mod:`.servers` says why). After every hand-over
-a probe is asked for: replies to the first pictures of some levels, whose log-probabilities the trainer computes, too.
-Where the two sides differ on average by more than rounding explains, the servers do not hold the trainer's weights (or
-they hold caches of others), and the run stops: nothing else would tell but a policy that learns a little worse.
+How weights get there is in :mod:`.hand_over`. Every time a probe is asked for afterwards: replies to the first pictures
+of some levels, whose log-probabilities the trainer computes, too. Where the two sides differ on average by more than
+rounding explains, the servers do not hold the trainer's weights (or they hold caches of others), and the run stops:
+nothing else would tell but a policy that learns a little worse.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,19 @@ from ...plugins import Settings
 from ...rollouts.base import Turn
 from ...rollouts.policies import NAME as POLICY
 from ...storage import open_storage
+from ..config import RlConfig
 from ..encode import EXTRA, Encoder
 from ..scoring import Row, Scorer
+from .hand_over import HandOver, Restart, Save, SwapAdapters
 from .http import answer_all
 from .in_process import InProcessOptions
 from .servers import NAME, Servers
+from .transfer import Transfer
 
 torch: Any = need("torch", EXTRA)
 
+SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
+"""In the folder of a run: what servers are given, and what they print."""
 VERSION = "1"
 """Goes up when the same weights get other replies for a reason of ours."""
 FIRST_SECONDS = 900.0
@@ -107,20 +112,20 @@ class ServedBackend(Backend):
 class VllmEngine:
     """Servers that are kept in step with the trained model."""
 
-    def __init__(self, servers: Servers, probe: "Probe", folder: Path) -> None:
-        """Keep ``servers`` in step; weights are put into ``folder`` for them, and ``probe`` is asked afterwards."""
-        self._servers, self._probe, self._folder = servers, probe, folder
+    def __init__(self, servers: Servers, probe: "Probe", hand_over: HandOver) -> None:
+        """Keep ``servers`` in step by ``hand_over``; ``probe`` is asked afterwards."""
+        self._servers, self._probe, self._hand_over = servers, probe, hand_over
         self._synced: int | None = None
         self.difference: float | None = None
         """Mean over the last probe's tokens, in nats."""
 
-    def sync(self, update: int, model: Any, save: Callable[[str], None]) -> None:
+    def sync(self, update: int, model: Any, save: Save) -> None:
         """Hand over the weights after ``update`` updates, unless the servers have them.
 
         Args:
             update: of the weights.
             model: that is trained.
-            save: saves model and processor to a folder.
+            save: saves it to a folder.
 
         Raises:
             ServerGoneError: a server does not come up.
@@ -128,8 +133,7 @@ class VllmEngine:
         """
         if self._synced == update:
             return
-        save(str(self._folder))
-        self._servers.restart(self._folder)
+        self._hand_over(self._servers, save)
         self.difference = self._probe.check(model, self.urls)
         self._synced = update
 
@@ -141,7 +145,35 @@ class VllmEngine:
     def close(self) -> None:
         """End the servers, and remove what they were given."""
         self._servers.close()
-        open_storage(self._folder).delete("")
+        open_storage(self._hand_over.folder).delete("")
+
+
+def open_engine(
+    config: RlConfig, model: Any, scorer: Scorer, turns: Sequence[Turn], folder: Path, processes: int
+) -> VllmEngine:
+    """Return the servers of a run, none of which is started yet.
+
+    Args:
+        config: of the run.
+        model: that is trained.
+        scorer: of the run.
+        turns: whose prompts the probe asks about.
+        folder: of the run.
+        processes: that train together.
+
+    Raises:
+        TrainingError: the weights cannot be handed over so.
+    """
+    servers = Servers(config.server_command, config.server_devices, folder / SERVER_LOGS)
+    probe = Probe(scorer.encoder, turns, half=scorer.half)
+    saved = folder / SERVED_WEIGHTS
+    if config.lora:
+        return VllmEngine(servers, probe, SwapAdapters(saved, config.model, config.revision, config.lora_rank))
+    if config.hand_over == "restart":
+        return VllmEngine(servers, probe, Restart(saved))
+    if config.hand_over == "ipc" and processes > 1:
+        raise TrainingError(f"hand-over by ipc: found {processes} processes that train, expected one; give nccl")
+    return VllmEngine(servers, probe, Transfer(saved, model, config.hand_over))
 
 
 class Probe:
@@ -179,8 +211,8 @@ class Probe:
             raise TrainingError(
                 f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats a token on the same "
                 f"prompts, expected at most {TOLERANCES[self._half]:g}: it holds other weights, caches of others, or "
-                "computes in another precision; compare --server-command with the precision of the run, then run the "
-                "same command with --resume"
+                "computes in another precision; compare --server-command with the precision of the run, hand all "
+                "weights over with --hand-over restart, and go on with --resume"
             )
         return worst
 
