@@ -67,7 +67,8 @@ def contested(env: str) -> TaskRollouts:
 @cache
 def _lines(env: str) -> tuple[str, ...]:
     """What prompts of Student, Analyzer and Teacher share."""
-    rollouts, profile = _scripted_rollouts(env)[:2], levels_of(env).env.profile
+    levels = levels_of(env)
+    rollouts, profile = roll_out(levels, levels.train[:2], ScriptedPolicy(), SCRIPTED), levels.env.profile
     tables = rollout_tables(rollouts)
     texts = [analyzer_text(profile, each) for each in failed_episodes(tables[EPISODES], tables[STEPS])]
     for record in rollouts:
