@@ -82,7 +82,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory, prefect_home: Path) -> dict[
     folder, before = tmp_path_factory.mktemp("external"), digests()
     python = install(folder)
     (folder / "empty").mkdir()
-    journey = ("-P", HERE / "journey.py", folder, EXAMPLE / "test_corridor.py")
+    # The copy's tests: pytest would import the packages around ours, and a checkout's folder may be called pivot-vlm.
+    journey = ("-P", HERE / "journey.py", folder, folder / "source" / "test_corridor.py")
     printed = run(python, *journey, cwd=folder / "empty", XDG_CACHE_HOME=str(prefect_home.parents[1]))
     assert digests() == before, "the package changed files of ours"
     return json.loads(printed.splitlines()[-1])
