@@ -27,6 +27,8 @@ REQUIRED = 1.7
 ROUNDS = 4
 TASKS = 384
 """A third of a minute with two workers: what they cannot share (card, views, the end of a stage) is a second of it."""
+BROKEN_SECONDS = 300.0
+"""How long a process waits for the others, which may have ended with an error."""
 SETTINGS = {"rows": 8, "cols": 8, "boxes": 2}
 
 
@@ -78,11 +80,13 @@ def _seconds_apart(processes: int) -> float:
         process.start()
     for process in started:
         process.join()
-    return max(seconds.get() for _ in started if not seconds.empty())
+    if any(process.exitcode for process in started):
+        raise RuntimeError("a process that was to build a store alone has ended with an error; it is told above")
+    return max(seconds.get() for _ in started)
 
 
 def _build_apart(together: Barrier, seconds: SimpleQueue[float]) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         _seconds(_config(8), Path(folder) / "warm", InProcess())
-        together.wait()
+        together.wait(BROKEN_SECONDS)
         seconds.put(_seconds(_config(TASKS // 4), Path(folder) / "full", InProcess()))

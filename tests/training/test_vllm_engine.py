@@ -52,9 +52,9 @@ class StandIns(Servers):
     def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
         """Load what is not stale; with adapters to come, put their places on the model."""
         self.starts.append(name)
+        assert Path(model[0]).is_absolute(), "servers run elsewhere"
         if "--enable-lora" in model:
             assert variables and variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
-            assert Path(model[0]).is_absolute()
             add_adapters(self.model, rank=4, alpha=128, seed=1)
             for _, answers in self._entered:
                 answers.routes["/v1/load_lora_adapter"] = self._swap
@@ -69,6 +69,7 @@ class StandIns(Servers):
 
     def _swap(self, body: dict[str, Any]) -> None:
         assert body["load_inplace"] and body["lora_name"] == NAME
+        assert Path(body["lora_path"]).is_absolute(), "servers run elsewhere"
         if not self.stale:
             load_adapters(self.model, Path(body["lora_path"]))
 
@@ -89,6 +90,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     monkeypatch.setattr(vllm, "Servers", StandIns)
+    monkeypatch.chdir(tmp_path)
     for part in matrix.player(FAMILY):
         part.save_pretrained(tmp_path / "model")
     config = matrix.config_of("frozenlake", "mp", str(tmp_path / "model"))
@@ -102,8 +104,8 @@ def test_a_run_generates_with_servers_that_get_every_update(
     if shard:
         request.getfixturevalue("group_of_one")
         monkeypatch.setattr(loop, "check_processes", lambda *_, **__: None)
-    loop.train(loop.prepare(config.model_copy(update={"shard": shard})), tmp_path / "run")
-    before, *lines = lines_of(tmp_path / "run")
+    loop.train(loop.prepare(config.model_copy(update={"shard": shard})), Path("run"))
+    before, *lines = lines_of(Path("run"))
     assert "validation" in before
     assert [line["step"] for line in lines] == [1, 2, 3]
     for line in lines:
@@ -124,8 +126,8 @@ def test_servers_that_hold_other_weights_stop_the_run(
 
 
 def test_adapters_are_swapped_while_the_servers_run(config: Any, tmp_path: Path) -> None:
-    loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4, "updates": 2})), tmp_path / "run")
-    _, *lines = lines_of(tmp_path / "run")
+    loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4, "updates": 2})), Path("run"))
+    _, *lines = lines_of(Path("run"))
     assert [line["sync_difference"] < 1e-5 and line["generator_difference"] < 1e-5 for line in lines] == [True] * 2
     assert StandIns.last.starts == [SwapAdapters.BASE], "they are started once"
     assert StandIns.last.forgot == 3 * 2 * len(CACHES), "after the start and after every update"

@@ -166,7 +166,7 @@ def open_engine(
     """
     servers = Servers(config.server_command, config.server_devices, folder / SERVER_LOGS)
     probe = Probe(scorer.encoder, turns, half=scorer.half)
-    saved = folder / SERVED_WEIGHTS
+    saved = folder.resolve() / SERVED_WEIGHTS  # servers run in another folder
     if config.lora:
         return VllmEngine(servers, probe, SwapAdapters(saved, config.model, config.revision, config.lora_rank))
     if config.hand_over == "restart":
