@@ -20,11 +20,10 @@ from ..errors import ConfigError
 from ..plugins import STORED
 from ..rollouts.policies import NAME as TRAINED
 from ..storage import Address
-from ..storage.receipts import Receipt
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, run_stage
-from .stages import ShardResult, timed
+from .stages import ShardResult, finish, kept_result, timed
 
 STAGE = "compact"
 
@@ -107,16 +106,15 @@ def compact_rollouts(root: Address, run: Run, shard: Shard, dealer: Dealer) -> S
         StoreError: the rows cannot be read, or not written.
     """
     store = Store(root, run.config)
-    receipt = store.receipt(ROLLOUT, shard)
-    if receipt is not None and receipt.holds(store.storage, receipt.inputs):
-        return ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts)
+    earlier = kept_result(store, ROLLOUT, shard, None)  # the digest is that of levels that only the rows name
+    if earlier is not None:
+        return earlier
     tables = dealer.rollouts()
     named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     files = write_tables(store.storage, named)
     episodes = tables[EPISODES]
-    receipt = Receipt(rollout_inputs(run, shard, dealer.tasks(episodes)), files, rollout_facts(episodes))
-    receipt.write(store.storage, store.receipt_file(ROLLOUT, shard))
-    return ShardResult(shard, ROLLOUT, False, receipt.files, receipt.facts)
+    inputs = rollout_inputs(run, shard, dealer.tasks(episodes))
+    return finish(store, ROLLOUT, shard, inputs, files, rollout_facts(episodes))
 
 
 @timed
@@ -127,15 +125,14 @@ def compact_labels(root: Address, run: Run, shard: Shard, dealer: Dealer) -> Sha
         StoreError: the rows cannot be read, or not written.
     """
     store, stage = Store(root, run.config), label_stage(run.config)
-    inputs, receipt = label_inputs(store, run, shard), store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(store.storage, inputs):
-        return ShardResult(shard, stage, True, receipt.files, receipt.facts)
+    inputs = label_inputs(store, run, shard)
+    earlier = kept_result(store, stage, shard, inputs)
+    if earlier is not None:
+        return earlier
     tables = dealer.labels()
     names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
     calls = store.label_calls_file(shard)
     if calls is not None:
         names[CALLS] = calls
     files = write_tables(store.storage, ((name, schema, tables[schema]) for schema, name in names.items()), sparse=True)
-    receipt = Receipt(inputs, files, label_facts(tables[LABELS]))
-    receipt.write(store.storage, store.receipt_file(stage, shard))
-    return ShardResult(shard, stage, False, receipt.files, receipt.facts)
+    return finish(store, stage, shard, inputs, files, label_facts(tables[LABELS]))

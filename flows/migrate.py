@@ -26,11 +26,10 @@ from ..labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWrite
 from ..labeling.label import certify_episodes, guidance_requests, with_prompt, write_guidance
 from ..records import to_row
 from ..storage import Address, open_storage
-from ..storage.receipts import Receipt
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
 from .pipeline import BuildResult, plan, run_stage
-from .stages import LabelJob, ShardResult, store_labels, timed
+from .stages import LabelJob, ShardResult, finish, kept_result, store_labels, timed
 
 STAGE = "migrate"
 REFUSED = "refused"
@@ -141,9 +140,10 @@ def migrate_rollouts(root: Address, run: Run, shard: Shard, files: OlderFiles, t
     store = Store(root, run.config)
     stored = {schema: files.rows(store.table_file(schema, shard)) for schema in (EPISODES,)}
     tasks = stored_levels(stored[EPISODES], run.config.rollouts) if tasks is None else tasks
-    inputs, receipt = rollout_inputs(run, shard, tasks), store.receipt(ROLLOUT, shard)
-    if receipt is not None and receipt.holds(store.storage, inputs):
-        return ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts)
+    inputs = rollout_inputs(run, shard, tasks)
+    earlier = kept_result(store, ROLLOUT, shard, inputs)
+    if earlier is not None:
+        return earlier
     stored |= {schema: files.rows(store.table_file(schema, shard)) for schema in STORE_TABLES if schema not in stored}
     derived = rederive(run, shard, tasks, stored)
     if derived.problems:
@@ -152,9 +152,7 @@ def migrate_rollouts(root: Address, run: Run, shard: Shard, files: OlderFiles, t
     made = write_tables(
         store.storage, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     )
-    receipt = Receipt(inputs, made, rollout_facts(tables[EPISODES]))
-    receipt.write(store.storage, store.receipt_file(ROLLOUT, shard))
-    return ShardResult(shard, ROLLOUT, False, receipt.files, receipt.facts)
+    return finish(store, ROLLOUT, shard, inputs, made, rollout_facts(tables[EPISODES]))
 
 
 @timed
@@ -165,9 +163,10 @@ def migrate_labels(root: Address, run: Run, shard: Shard, files: OlderFiles) -> 
         StoreError: the rows cannot be read, or not written.
     """
     store, config = Store(root, run.config), run.config
-    inputs, receipt = label_inputs(store, run, shard), store.receipt(label_stage(config), shard)
-    if receipt is not None and receipt.holds(store.storage, inputs):
-        return ShardResult(shard, label_stage(config), True, receipt.files, receipt.facts)
+    inputs = label_inputs(store, run, shard)
+    earlier = kept_result(store, label_stage(config), shard, inputs)
+    if earlier is not None:
+        return earlier
     writer = run.writer()
     episodes = store.read(EPISODES, shard)
     frames = shard_frames(store, shard) if writer.needs_pictures else {}

@@ -94,6 +94,22 @@ def tell_stored(reporter: Reporter, result: ShardResult) -> None:
         reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)
 
 
+def kept_result(store: Store, stage: str, shard: Shard, inputs: str | None) -> ShardResult | None:
+    """Return what an earlier run made of a shard, where its receipt holds; ``inputs`` None asks for no digest."""
+    receipt = store.receipt(stage, shard)
+    if receipt is None or not receipt.holds(store.storage, receipt.inputs if inputs is None else inputs):
+        return None
+    return ShardResult(shard, stage, True, receipt.files, receipt.facts)
+
+
+def finish(
+    store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
+) -> ShardResult:
+    """Leave the receipt of a shard whose files are written."""
+    Receipt(inputs, files, facts).write(store.storage, store.receipt_file(stage, shard))
+    return ShardResult(shard, stage, False, files, facts)
+
+
 # Roll out
 
 
@@ -128,12 +144,11 @@ def roll_out_shard(root: Address, run: Run, shard: Shard, tasks: Sequence[Task])
 
 def rollout_job(root: Address, run: Run, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
     """Return what has to be rolled out of a shard, or its result when an earlier run did it all."""
-    store, inputs = Store(root, run.config), rollout_inputs(run, shard, tasks)
-    receipt = store.receipt(ROLLOUT, shard)
-    known = receipt if receipt is not None and receipt.holds(store.storage, inputs) else None
-    if known is not None and not known.facts["owed"]:
-        return ShardResult(shard, ROLLOUT, True, known.files, known.facts)
-    return RolloutJob(shard, tasks, inputs, None if known is None else frozenset(known.facts["owed"]))
+    inputs = rollout_inputs(run, shard, tasks)
+    earlier = kept_result(Store(root, run.config), ROLLOUT, shard, inputs)
+    if earlier is not None and not earlier.facts["owed"]:
+        return earlier
+    return RolloutJob(shard, tasks, inputs, None if earlier is None else frozenset(earlier.facts["owed"]))
 
 
 def store_rollouts(root: Address, run: Run, job: RolloutJob, rollouts: list[TaskRollouts]) -> ShardResult:
@@ -149,7 +164,7 @@ def store_rollouts(root: Address, run: Run, job: RolloutJob, rollouts: list[Task
     tables = rollout_tables(rollouts)
     named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
     files = write_tables(store.storage, named)
-    return _done(store, ROLLOUT, shard, job.inputs, files, rollout_facts(tables[EPISODES]))
+    return finish(store, ROLLOUT, shard, job.inputs, files, rollout_facts(tables[EPISODES]))
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts, owed: Collection[str]) -> TaskRollouts:
@@ -237,11 +252,11 @@ def _begin_labels(root: Address, run: Run, shard: Shard, like: int | None) -> Be
     teacher = run.writer()
     inputs = label_inputs(store, run, shard)
     stage = label_stage(config)
-    receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(store.storage, inputs):
-        if not receipt.facts[UNANSWERED]:
-            return ShardResult(shard, stage, True, receipt.files, receipt.facts)
-        teacher = KeptGuidance(teacher, _answered(store, shard, receipt.facts[UNANSWERED]))
+    earlier = kept_result(store, stage, shard, inputs)
+    if earlier is not None:
+        if not earlier.facts[UNANSWERED]:
+            return earlier
+        teacher = KeptGuidance(teacher, _answered(store, shard, earlier.facts[UNANSWERED]))
     elif like is not None and run.writer_is_served:
         teacher = guidance_of_version(store, shard, like, teacher)
     episodes = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
@@ -273,19 +288,19 @@ def _store_labels(
     if calls is not None:
         tables.append((calls, CALLS, _label_calls(store, shard, inputs, label_call_table(labels))))
     files = write_tables(store.storage, tables, sparse=True)
-    return _done(store, label_stage(config), shard, inputs, files, label_facts(rows))
+    return finish(store, label_stage(config), shard, inputs, files, label_facts(rows))
 
 
 def _label_calls(store: Store, shard: Shard, inputs: str, made: pa.Table) -> pa.Table:
     """Return the calls of a shard's labels; what labels had taken whose teacher did not answer then counts, too."""
-    receipt, name = store.receipt(label_stage(store.config), shard), store.label_calls_file(shard)
-    if receipt is None or name is None or not receipt.holds(store.storage, inputs):
+    earlier, name = kept_result(store, label_stage(store.config), shard, inputs), store.label_calls_file(shard)
+    if earlier is None or name is None:
         return made
-    owed = set(receipt.facts[UNANSWERED])
+    owed = set(earlier.facts[UNANSWERED])
     stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
-    earlier = [call for call in stored if call.episode_id in owed]
+    before = [call for call in stored if call.episode_id in owed]
     return CALLS.table(
-        [to_row(call) for call in calls_in_all(earlier, [from_row(Call, row) for row in made.to_pylist()], owed)]
+        [to_row(call) for call in calls_in_all(before, [from_row(Call, row) for row in made.to_pylist()], owed)]
     )
 
 
@@ -315,18 +330,11 @@ def export_shard(root: Address, run: Run, shard: Shard, split: ShardSplit, folde
     sides = shard_sides(store, shard, split)
     inputs = export_inputs(store, run, shard, sides, folder)
     stage = export_stage(config, staged=folder != DATASET_FOLDER)
-    receipt = store.receipt(stage, shard)
-    if receipt is not None and receipt.holds(store.storage, inputs):
-        return ShardResult(shard, stage, True, receipt.files, receipt.facts)
+    earlier = kept_result(store, stage, shard, inputs)
+    if earlier is not None:
+        return earlier
     tables = dataset_tables(store, shard, sides)
     named = ((dataset_file(folder, schema, shard, side), schema, table) for (schema, side), table in tables.items())
     files = write_tables(store.storage, named, sparse=True)
     rows = sum(table.num_rows for (schema, _), table in tables.items() if schema is DATASET)
-    return _done(store, stage, shard, inputs, files, {"rows": rows})
-
-
-def _done(
-    store: Store, stage: str, shard: Shard, inputs: str, files: dict[str, FileRecord], facts: dict[str, Any]
-) -> ShardResult:
-    Receipt(inputs, files, facts).write(store.storage, store.receipt_file(stage, shard))
-    return ShardResult(shard, stage, False, files, facts)
+    return finish(store, stage, shard, inputs, files, {"rows": rows})

@@ -1,9 +1,8 @@
 """What a text says about actions: which it advises, warns of, or reports, read from the verb that goes with each.
 
 "Move up", "you should move up" and "up is the right choice" advise; "do not move up" and "instead of moving up" warn;
-"you moved "
-"up", "decided to move up" and "the box was pushed up" report. A direction without such a verb is a place ("the
-wall above", "the box left of you") and says nothing. Advice to do the same again, or nothing, names no action.
+"you moved up", "decided to move up" and "the box was pushed up" report. A direction without such a verb is a place
+("the wall above", "the box left of you") and says nothing. Advice to do the same again, or nothing, names no action.
 """
 
 import re
@@ -15,8 +14,7 @@ from .claims import clauses, is_imperative, names_step, plain, sentences
 
 _BASE = (
     "move|go|push|step|walk|head|shove|slide|press|choose|take|turn|try|play|pick|select|answer|use|reply with|"
-    "rotate|spin|"
-    "look|tilt|run|drive|continue|proceed|advance"
+    "rotate|spin|look|tilt|run|drive|continue|proceed|advance"
 )
 _ING = (
     "moving|going|pushing|stepping|walking|heading|shoving|sliding|pressing|choosing|taking|turning|trying|picking|"
@@ -44,8 +42,7 @@ _DECIDED = re.compile(
 )
 _ADVISED = re.compile(
     r"\b(?:should(?: have)?|must|ought to|needs? to|had to|have to|(?:is|was|be|better|best|safer|enough|aim|plan|"
-    r"try|remember) to"
-    r"|had better|better)$"
+    r"try|remember) to|had better|better)$"
 )
 _NEUTRAL = re.compile(r"\b(?:would(?: have)?|could(?: have)?|might|may|can|to|you|i|we|they|if|when)$")
 _AGAINST = re.compile(

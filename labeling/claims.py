@@ -72,19 +72,15 @@ _CLAUSE = re.compile(
 _IMPERATIVE = re.compile(
     r"^(?:(?:and|then|so|also|or|always|please|first|just|only|next time|here|there|better) )*"
     r"(?:avoid|do not|don't|never(?! \w+(?:ed|ell|ent|ot|as)\b)|keep|look|check|watch|use|send|write|give|choose|"
-    r"take|move|"
-    r"go|step|walk|head|read|compare|count|put|place|pick|push|close|plan|spend|try|make|change|redraw|draw|turn|find|"
-    r"grasp|finish|leave|end with|see|stop|stay|prefer|remember|think|wait|press|select|repeat|continue|let|beware|"
-    r"approach|"
-    r"return|aim|follow|reach|get|bring|ensure|be (?:sure|careful|aware)|consider|sidestep|compare|start|begin|clear|"
-    r"note|"
-    r"mind|save|respect|act|answer|respond|reply|state|open|shut|lift|carry|align|stack)\b(?! (?:(?:was|is|were|had|"
-    r"has)\b|\d))"
+    r"take|move|go|step|walk|head|read|compare|count|put|place|pick|push|close|plan|spend|try|make|change|redraw|draw|"
+    r"turn|find|grasp|finish|leave|end with|see|stop|stay|prefer|remember|think|wait|press|select|repeat|continue|let|"
+    r"beware|approach|return|aim|follow|reach|get|bring|ensure|be (?:sure|careful|aware)|consider|sidestep|start|begin|"
+    r"clear|note|mind|save|respect|act|answer|respond|reply|state|open|shut|lift|carry|align|stack)\b"
+    r"(?! (?:(?:was|is|were|had|has)\b|\d))"
 )
 _RULE = re.compile(
-    r"^(?:(?:a|an|each|any|such)\b|\w+ing\b|(?!(?:this|its|his|as|was|is|does|has|always|perhaps|yes|ours|"
-    r"us)\b)[a-z]{2,}s\b"
-    r"(?! (?:the|was|were|had)\b))|\b(?:sign|warning|hint|means)\b"
+    r"^(?:(?:a|an|each|any|such)\b|\w+ing\b|(?!(?:this|its|his|as|was|is|does|has|always|perhaps|yes|ours|us)\b)"
+    r"[a-z]{2,}s\b(?! (?:the|was|were|had)\b))|\b(?:sign|warning|hint|means)\b"
 )
 """How a sentence begins that tells what holds in general, or the word with which it names a sign."""
 _DUTY = re.compile(r"\b(?:should|must|needs? to|has to|have to|ought to|it is (?:better|best|safer|enough))\b")
@@ -94,8 +90,7 @@ _PASSIVE = re.compile(
 )
 _MODAL = re.compile(
     r"\b(?:would|should|might|may|must|ought|needs? to|want(?:s|ed)? to|(?:can|could)(?! (?:not|no longer|never)\b)|"
-    r"cannot|"
-    r"almost|nearly|trying|in order)\b[^.]*$"
+    r"cannot|almost|nearly|trying|in order)\b[^.]*$"
 )
 _NEGATION = re.compile(
     r"(?:\b(?:not|never|no|nor|neither|nothing|nobody|none|hardly|failed to|cannot|avoid|far from)|n't)"
