@@ -78,7 +78,15 @@ AREAS = {
     "store": Area("storage", ("dataset/test_readers.py", "cli/test_reading.py")),
     "commit": Area("storage", ("flows/test_relabel.py",)),
     "resume": Area("storage", ("flows/test_owed.py", "flows/test_build.py", "flows/test_relabel.py")),
-    "verify": Area("verify", ("dataset/test_verify_store.py", "dataset/test_verify.py", "dataset/test_plants.py")),
+    "verify": Area(
+        "verify",
+        (
+            "dataset/test_verify_store.py",
+            "dataset/test_verify.py",
+            "flows/test_writers.py",
+            "dataset/test_plants.py",
+        ),
+    ),
     "views": Area("verify", ("dataset/test_views.py",)),
 }
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.schema import CALLS, CERTIFICATE
+from pivot.datasets.proof.compare import schema_differences
+from pivot.datasets.schema import CALLS, CERTIFICATE, DATASET
 from pivot.datasets.store import MANIFEST
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.dataset.plants import FREE, other
@@ -164,6 +165,37 @@ def test_a_changed_file_is_found_by_its_digest(patients: dict[str, Patient], tab
     name = patient.file("sokoban", table)
     change_rows(patient.root, name, lambda rows: rows[:-1])
     assert any(problem.startswith(f"{name}: its ") and MANIFEST in problem for problem in problems(patient.root))
+
+
+@pytest.mark.usefixtures("rows_alone")
+def test_another_byte_outside_of_the_rows_is_found_by_the_digest(patients: dict[str, Patient]) -> None:
+    patient = patients["sokoban"]
+    name = patient.file("sokoban", "episodes")
+    data = (patient.root / name).read_bytes()
+    writer, other_writer = b"parquet-cpp-arrow", b"parquet-cpp-wrong"
+    assert data.count(writer) == 1
+    (patient.root / name).write_bytes(data.replace(writer, other_writer))
+    assert problems(patient.root) == [f"{name}: its sha256 is not that of {MANIFEST}"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b'"timeout", "deadlock"', b'"deadlock", "timeout"'),
+        (b'"mode": "RGB"', b'"mode": null'),
+        (b'{"info":', b'{"licence": "none", "info":'),
+    ],
+)
+def test_metadata_by_which_readers_decode_is_compared(right: bytes, wrong: bytes) -> None:
+    expected = DATASET.arrow_with_features()
+    [(key, features)] = (expected.metadata or {}).items()
+    stored = expected.with_metadata({key: features.replace(right, wrong, 1)})
+    assert stored.metadata != expected.metadata
+    assert schema_differences("file", expected, expected) == []
+    for schema in (stored, expected.remove_metadata(), expected.with_metadata({key: features, "note": "trust me"})):
+        [problem] = schema_differences("file", schema, expected)
+        assert problem.startswith("file: ")
+        assert "schema metadata" in problem
 
 
 def test_the_prompts_of_the_analyzer_are_checked_too(patients: dict[str, Patient]) -> None:

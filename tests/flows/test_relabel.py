@@ -275,6 +275,23 @@ def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
 
 
 @pytest.mark.xdist_group("kill")
+def test_labels_of_a_killed_relabel_with_another_solver_are_not_taken_up(
+    victim: Victim, small: Path, tmp_path: Path
+) -> None:
+    hasty = {"solvers": {"sokoban": {"max_states": 1}}}
+    whole = Path(shutil.copytree(small, tmp_path / "whole"))
+    changes = victim.run("relabel", whole, hasty)
+    assert not _labels(whole).equals(_labels(small))
+    root = Path(shutil.copytree(small, tmp_path / "killed"))
+    journal = next(number for number, change in enumerate(changes, 1) if change.endswith("/journal.json"))
+    victim.run("relabel", root, hasty, die_at=journal)
+    assert (root / "labels" / "v2").is_dir()
+    relabel(root, BY_EPISODE)
+    assert _labels(root).equals(_labels(small))
+    assert_whole(root)
+
+
+@pytest.mark.xdist_group("kill")
 def test_a_build_after_a_kill_finishes_the_bound_step_too(victim: Victim, small: Path, tmp_path: Path) -> None:
     whole = _undisturbed(victim, "relabel", small, tmp_path)
     root = Path(shutil.copytree(small, tmp_path / "killed"))

@@ -348,6 +348,14 @@ def test_only_what_may_have_changed_is_hashed_again(tmp_path: Path, monkeypatch:
     # A receipt of an earlier version knows no times.
     assert replace(receipt, changed={}).holds(LocalStorage(tmp_path), "inputs")
     assert hashed == ["episodes/env/00000.parquet"] * 2
+    # Whoever adds to a file may give it the old time.
+    receipt.write(LocalStorage(tmp_path), RECEIPT)
+    receipt = Receipt.read(LocalStorage(tmp_path), RECEIPT)
+    assert receipt is not None
+    then = target.stat().st_mtime_ns
+    target.write_text("contents")
+    os.utime(target, ns=(0, then))
+    assert not receipt.holds(LocalStorage(tmp_path), "inputs")
 
 
 def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
