@@ -182,7 +182,7 @@ def build(
     if part is None:
         take_up_parts(out_dir)
         parts = len(members_of(Store.open(out_dir)))
-        out.print(f"{out_dir} holds all of it already, in {parts} parts", soft_wrap=True)
+        out.print(f"{out_dir} holds all of it already, in {parts} part{'s' * (parts > 1)}", soft_wrap=True)
         return
     for env, levels in part.left_out.items():
         if levels:

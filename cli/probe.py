@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.arms import DEFAULT_ARMS, PROBE_ARMS
@@ -67,6 +68,12 @@ def probe(
             result = probe_store(root, settings, bars, pool.stream)
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
+    others = [folder.rstrip("/") for folder in members_of(store) if folder]
+    if others:
+        said = (
+            f"{root} grew by {len(others)} parts; this is its first one alone, the next: pivot probe {root / others[0]}"
+        )
+        err.print(said, soft_wrap=True)
     groups, rates = arm_rates(store)
     if style is Format.JSON:
         sys.stdout.write(json.dumps([each.row() for each in rates], indent=2) + "\n")

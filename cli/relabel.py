@@ -2,18 +2,17 @@
 
 from typing import Annotated, Any
 
-from ..datasets.config import make_config
+from ..datasets.config import RunConfig, make_config
 from ..datasets.run import Run
-from ..datasets.store import Store
 from ..flows.engines.base import Workers, open_pool
 from ..flows.engines.local import execute_with
-from ..flows.relabel import relabel_store
+from ..flows.relabel import part_roots, relabel_parts
 from . import model_flags as flags
-from .console import ProgressBars
+from .console import ProgressBars, out
 from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StorePath, option
 from .results import show_result
-from .settings import solver_settings
+from .settings import parse_setting, solver_settings
 
 
 @flags.with_models("teacher")
@@ -45,7 +44,8 @@ def relabel(
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
-    Guidance that a model wrote stays, and no server is needed, where the same model would be asked the same.
+    Guidance that a model wrote stays, and no server is needed, where the same model would be asked the same. A store
+    that grew by parts is labelled part by part, and seen as a whole when all are done.
 
     [bold]Examples[/]
 
@@ -62,24 +62,33 @@ def relabel(
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
     --teacher-base-url http://localhost:8000/v1
     """
-    config = Store.open(root, complete=False).config
-    changes: dict[str, Any] = {}
+    configs = part_roots(root)
+    environments = list({name: None for config in configs.values() for name in config.environments})
     change = models.teacher(teacher)
-    if teacher is not None or change.options or change.service:
-        changes["teacher"] = change.apply("teacher", config.teacher.model_dump())
-        Run(make_config(config.model_dump(mode="json") | changes)).writer().check()
-    if split is not None:
-        changes["split"] = split
-    if target_vocabulary is not None:
-        changes["target_vocabulary"] = target_vocabulary
-    if log is not None:
-        changes["log"] = log
-    if include_infeasible is not None:
-        changes["include_infeasible"] = include_infeasible
-    environments = list(config.environments)
-    if solver:
-        changes["solvers"] = solver_settings(config.solvers, solver, environments)
-    Run(make_config(config.model_dump(mode="json") | changes))  # a mistake is told before workers are started
+    shared = {
+        "split": split,
+        "target_vocabulary": target_vocabulary,
+        "log": log,
+        "include_infeasible": include_infeasible,
+    }
+
+    def changes(config: RunConfig) -> dict[str, Any]:
+        made: dict[str, Any] = {name: value for name, value in shared.items() if value is not None}
+        if teacher is not None or change.options or change.service:
+            made["teacher"] = change.apply("teacher", config.teacher.model_dump())
+        if solver:
+            others = set(environments) - config.environments.keys()
+            its = [each for each in solver if parse_setting("--solver", each)[0] not in others]
+            made["solvers"] = solver_settings(config.solvers, its, list(config.environments))
+        return made
+
+    for config in configs.values():  # a mistake is told before workers are started
+        made = changes(config)
+        changed = Run(make_config(config.model_dump(mode="json") | made))
+        if "teacher" in made:
+            changed.writer().check()
     with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, root) as pool:
-        result = relabel_store(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
+        result = relabel_parts(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
+    if len(configs) > 1:
+        out.print(f"all {len(configs)} parts of {root} are labelled again; here is the first one:", soft_wrap=True)
     show_result(result)

@@ -13,6 +13,7 @@ import polars as pl
 
 from ..errors import StoreError
 from ..storage import Address, FileRecord, Storage, parse_address
+from .config import Shard
 from .store import RUN, Store, StoreFrames
 
 PARTS, PARTS_FOLDER = "parts.json", "parts"
@@ -60,6 +61,11 @@ def members_of(store: Store) -> Members:
         folder = part_folder(number)
         members[f"{folder}/"] = Store.open(store.root / folder)
     return members
+
+
+def placed_shards(members: Members) -> list[tuple[Store, Shard]]:
+    """Return every shard of all parts with the store of its part, one part after the other."""
+    return [(member, shard) for member in members.values() for shard in member.config.shards()]
 
 
 def load_store(root: str | Address) -> StoreFrames:

@@ -41,7 +41,7 @@ from .engines.prefect import execute_as_tasks, noted_run
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .limits import model_slots
 from .pipeline import BuildResult, build_store
-from .relabel import relabel_store
+from .relabel import part_roots, relabel_parts
 from .review import review_stores
 from .watch import Watch, watched
 
@@ -175,7 +175,7 @@ def relabel_dataset(
     refresh: bool = False,
     workers: NonNegativeInt = 0,
 ) -> dict[str, Any]:
-    """Label a finished store again, without new rollouts, as its next label version.
+    """Label a finished store again with all its parts, without new rollouts, as its next label version.
 
     Args:
         root: Folder of the store.
@@ -185,20 +185,25 @@ def relabel_dataset(
         workers: Worker processes; 0 for one a core.
 
     Raises:
-        PivotError: as :func:`.relabel_store`.
+        PivotError: as :func:`.relabel_parts`.
     """
     store = parse_address(root)
-    old = Store.open(store, complete=False).config
-    made = changes.model_dump(mode="json", exclude_none=True)
-    if "solvers" in made:  # a form sends those of all environments
-        made["solvers"] = {name: each for name, each in made["solvers"].items() if name in old.environments}
-    config = make_config(old.model_dump(mode="json") | made)
+    asked = changes.model_dump(mode="json", exclude_none=True)
+
+    def made(old: RunConfig) -> dict[str, Any]:
+        if "solvers" not in asked:
+            return asked
+        # A form sends those of all environments.
+        return asked | {"solvers": {name: each for name, each in asked["solvers"].items() if name in old.environments}}
+
+    first = part_roots(store)[store]
+    config = make_config(first.model_dump(mode="json") | made(first))
     with (
         _at_work(config, store, Workers(count=workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
         execute = execute_with(pool)
-        result = relabel_store(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_parts(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
         _show(watch, result)
     return _plain(result)
 

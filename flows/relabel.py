@@ -4,18 +4,21 @@ The new labels and the new dataset are built beside the old ones under the next 
 until everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT
+from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.views import write_database
 from ..errors import StoreError
 from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
+from .append import take_up_parts
 from .engines.local import Execute
 from .meeting import meet_models
 from .pipeline import BuildResult, label_and_export, result_of, summarise
@@ -68,6 +71,43 @@ def relabel_store(
         _bind(old, store, results, keep_old)
         roll_forward(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
+
+
+def relabel_parts(
+    root: Address,
+    changes: Callable[[RunConfig], dict[str, Any]],
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    keep_old: bool = False,
+    refresh: bool = False,
+) -> BuildResult:
+    """Relabel a store with all its later parts, and let readers of the whole see them as they are then.
+
+    Killed in between, parts differ in their label version until the same call has gone through all of them; ``changes``
+    says of the config of a part what differs from now on. Returns what came of the first part.
+
+    Raises:
+        StoreError, ConfigError: as :func:`relabel_store`.
+    """
+    roots = part_roots(root)
+    results = [
+        relabel_store(each, changes(config), execute, reporter, keep_old=keep_old, refresh=refresh)
+        for each, config in roots.items()
+    ]
+    if len(roots) > 1:
+        take_up_parts(root)
+    return results[0]
+
+
+def part_roots(root: Address) -> dict[Address, RunConfig]:
+    """Return the places of all parts of a store, itself first, with their configs.
+
+    Raises:
+        StoreError: there is no store, or its list of parts cannot be read.
+    """
+    places = [root, *(root / part_folder(number) for number in listed_parts(open_storage(root)))]
+    return {place: Store.open(place, complete=False).config for place in places}
 
 
 def _has_new_writer(old: Store, store: Store) -> bool:

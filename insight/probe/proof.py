@@ -13,6 +13,7 @@ from typing import Any
 
 from ...datasets.config import Shard
 from ...datasets.parquet import read_table
+from ...datasets.parts import members_of
 from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
@@ -40,13 +41,18 @@ from .shard import ShardProbe
 
 
 def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
-    """Return what is wrong with the probe of a store; nothing for a store that was not probed.
+    """Return what is wrong with the probes of a store and its later parts; nothing where there was no probe.
 
     With ``follow`` the places that the settings of environments name are used, as in ``verify_store``.
 
     Raises:
         StoreError: a table cannot be read.
     """
+    parts = members_of(store).items()
+    return [f"{folder}{problem}" for folder, part in parts for problem in _part_problems(part, follow=follow)]
+
+
+def _part_problems(store: Store, *, follow: bool) -> list[str]:
     manifest = store.manifest()
     present = set(store.storage.listing(FOLDER))
     listed = {name for name in manifest if name.startswith(f"{FOLDER}/")}

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...datasets.parts import Members, placed_shards
 from ...datasets.schema import EPISODES, LABELS
-from ...datasets.store import Store
 from ...errors import ConfigError
 from .plain import plain
 
@@ -51,7 +51,7 @@ class Contents:
     record: dict[str, Any]
     """What the viewer reads."""
     places: list[tuple[int, int]] = field(repr=False)
-    """For each episode the number of its shard in the plan, and of its row there."""
+    """For each episode the number of its shard among those of all parts, and of its row there."""
 
     def of_shard(self, number: int) -> list[tuple[int, int]]:
         """Return number and row of the episodes of one shard."""
@@ -68,21 +68,21 @@ def chunk_name(chunk: int) -> str:
     return f"pages/{chunk * CHUNK // 1000}/{chunk}"
 
 
-def contents(store: Store, selection: Selection) -> Contents:
-    """List the selected episodes of a store.
+def contents(members: Members, selection: Selection) -> Contents:
+    """List the selected episodes of a store with all its parts.
 
     Raises:
         ConfigError: the store has no such environment; StoreError: a file is missing or torn.
     """
-    missing = [name for name in selection.environments if name not in store.config.environments]
+    first, held = members[""], {name: None for each in members.values() for name in each.config.environments}
+    missing = [name for name in selection.environments if name not in held]
     if missing:
-        held = ", ".join(store.config.environments)
-        raise ConfigError(f"{store.root} holds no environment {missing[0]!r}; it holds: {held}")
+        raise ConfigError(f"{first.root} holds no environment {missing[0]!r}; it holds: {', '.join(held)}")
     rows: list[dict[str, Any]] = []
     places: list[tuple[int, int]] = []
     counts: dict[str, int] = {}
     total = 0
-    for number, shard in enumerate(store.config.shards()):
+    for number, (store, shard) in enumerate(placed_shards(members)):
         if selection.environments and shard.env not in selection.environments:
             total += store.read(EPISODES, shard, ["episode_id"]).num_rows
             continue
@@ -96,7 +96,7 @@ def contents(store: Store, selection: Selection) -> Contents:
             rows.append(_row(episode, labels.get(episode["episode_id"])))
             places.append((number, row))
     columns, words = _columns(rows)
-    record = {"format": FORMAT, "run_id": store.run.run_id, "stored": total, "chunk": CHUNK, "count": len(rows)}
+    record = {"format": FORMAT, "run_id": first.run.run_id, "stored": total, "chunk": CHUNK, "count": len(rows)}
     return Contents(record | {"words": words, "columns": columns}, places)
 
 

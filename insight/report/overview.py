@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ...datasets.parts import Members
 from ...datasets.store import Store
 from ...datasets.views import connect, run_query
 from ...errors import PluginError
@@ -25,8 +26,8 @@ TITLES = {
 _SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
 
 
-def overview(root: Address, store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the page and its pictures, by path.
+def overview(root: Address, members: Members) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the page and its pictures, by path; tables and pictures are of all parts together.
 
     Raises:
         StoreError: a file of the store is missing or torn.
@@ -41,9 +42,21 @@ def overview(root: Address, store: Store) -> tuple[dict[str, Any], dict[str, byt
         pictures, problem = {f"plots/{name}": data for name, data in save_plots(root, "svg").items()}, None
     except PluginError as error:
         pictures, problem = {}, str(error)
-    config = store.config
     record = {
         "format": FORMAT,
+        **_run(members[""]),
+        "parts": [{"folder": folder.rstrip("/"), **_run(member)} for folder, member in members.items() if folder],
+        "tables": tables,
+        "plots": [_plot(path, data) for path, data in pictures.items()],
+        "problem": problem,
+    }
+    return record, pictures
+
+
+def _run(store: Store) -> dict[str, Any]:
+    """Describe what made a store, or a part of one."""
+    config = store.config
+    return {
         "run_id": store.run.run_id,
         "policy": {"name": config.policy.name, "stand_in": store.run.policy().is_stand_in},
         "writer": {"name": config.teacher.name, "stand_in": store.run.writer().is_stand_in},
@@ -51,11 +64,7 @@ def overview(root: Address, store: Store) -> tuple[dict[str, Any], dict[str, byt
         "seed": str(config.seed),
         "environments": {name: run.tasks for name, run in config.environments.items()},
         "rollouts": config.rollouts,
-        "tables": tables,
-        "plots": [_plot(path, data) for path, data in pictures.items()],
-        "problem": problem,
     }
-    return record, pictures
 
 
 def _plot(path: str, picture: bytes) -> dict[str, Any]:

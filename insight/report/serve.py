@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from urllib.parse import urlsplit
 
+from ...datasets.parts import members_of, placed_shards
 from ...datasets.store import Store
 from ...errors import ConfigError, PivotError
 from ...storage import Address
@@ -58,9 +59,9 @@ class LiveSite:
     def __init__(self, root: Address, selection: Selection) -> None:
         """List the selected episodes; see :func:`.contents.contents` for errors."""
         self._root, self._selection = root, selection
-        self._store = Store.open(root)
-        self._shards = self._store.config.shards()
-        self.contents: Contents = contents(self._store, selection)
+        self._members = members_of(Store.open(root))
+        self._shards = placed_shards(self._members)
+        self.contents: Contents = contents(self._members, selection)
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
         self._recent: OrderedDict[tuple[int, int], Page] = OrderedDict()
         self._lock = Lock()
@@ -93,7 +94,7 @@ class LiveSite:
 
     @cached_property
     def _overview(self) -> tuple[str, dict[str, bytes]]:
-        record, pictures = overview(self._root, self._store)
+        record, pictures = overview(self._root, self._members)
         return json_text(record), pictures
 
     @cached_property
@@ -151,7 +152,7 @@ class LiveSite:
 
     def _pages(self, number: int) -> ShardPages:
         if number not in self._open:
-            made = ShardPages(self._store, self._shards[number], number, draw_plans=True)
+            made = ShardPages(*self._shards[number], number, draw_plans=True)
             self._open[number] = made
             if len(self._open) > SHARDS_KEPT:
                 self._open.popitem(last=False)[1].close()

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
+from ...datasets.parts import Members, members_of, placed_shards
 from ...datasets.progress import Reporter
 from ...datasets.store import Store
 from ...errors import ConfigError, StoreError
@@ -38,15 +39,15 @@ def asset(name: str) -> bytes:
 
 
 def write_report(root: Address, target: Path, selection: Selection, reporter: Reporter) -> Contents:
-    """Write the report of a finished store to the folder ``target``; a report that is there is replaced.
+    """Write the report of a finished store with all its parts to ``target``; a report that is there is replaced.
 
     Raises:
         StoreError: there is no such store, one of its files is torn, or the report cannot be written.
         ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
     """
-    store = Store.open(root)
+    members = members_of(Store.open(root))
     check_target(target)
-    listed = contents(store, selection)
+    listed = contents(members, selection)
     target = target.resolve()
     staged = target.with_name(f".{target.name}.new")
     workplace = LocalStorage(staged)
@@ -55,7 +56,7 @@ def write_report(root: Address, target: Path, selection: Selection, reporter: Re
             if name != ".lock":
                 workplace.delete(name)
         try:
-            _Writer(staged).write_all(root, store, listed, selection, reporter)
+            _Writer(staged).write_all(root, members, listed, selection, reporter)
         except BaseException as error:  # also Ctrl-C: what is half done serves nobody
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError):
@@ -99,24 +100,25 @@ class _Writer:
         self.put(f"{name}.js", script(name, text))
 
     def write_all(
-        self, root: Address, store: Store, listed: Contents, selection: Selection, reporter: Reporter
+        self, root: Address, members: Members, listed: Contents, selection: Selection, reporter: Reporter
     ) -> None:
         for name in ASSETS:
             self.put(name, asset(name))
         self.page("contents", json_text(listed.record))
-        record, pictures = overview(root, store)
+        record, pictures = overview(root, members)
         self.page("overview", json_text(record))
         for name, content in pictures.items():
             self.put(name, content)
         reporter.start(STAGE, len(listed.places))
-        self._episodes(store, listed, selection.draw_plans, reporter)
+        self._episodes(members, listed, selection.draw_plans, reporter)
         reporter.finish(STAGE)
-        marker = {"report": "pivot", "format": FORMAT, "run_id": store.run.run_id, "selection": asdict(selection)}
+        run_id = members[""].run.run_id
+        marker = {"report": "pivot", "format": FORMAT, "run_id": run_id, "selection": asdict(selection)}
         self.put(MARKER, (json_text(marker) + "\n").encode("ascii"))
 
-    def _episodes(self, store: Store, listed: Contents, draw_plans: bool, reporter: Reporter) -> None:
+    def _episodes(self, members: Members, listed: Contents, draw_plans: bool, reporter: Reporter) -> None:
         chunk: list[str] = []
-        for number, shard in enumerate(store.config.shards()):
+        for number, (store, shard) in enumerate(placed_shards(members)):
             episodes = listed.of_shard(number)
             if not episodes:
                 continue

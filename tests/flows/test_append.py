@@ -22,6 +22,9 @@ from pivot.datasets.views import query
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.errors import StoreError
 from pivot.flows.append import reserve_part, take_up_parts
+from pivot.insight.probe.proof import probe_problems
+from pivot.insight.report.contents import Selection, page_name
+from pivot.insight.report.serve import LiveSite
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of, files_of, fingerprint
 from pivot.tests.storage.faults import Fate, Killed, mortal
@@ -218,3 +221,52 @@ def test_a_relabelled_part_is_taken_up_again(store: Path) -> None:
     assert "holds all of it already, in 3 parts" in run("build", "--out", store, "--append")
     assert verify_store(store, Silent()).problems == []
     assert set(load_store(store).labels.collect()["label_version"]) == {"1", "2"}
+
+
+def test_a_grown_store_is_relabelled_as_a_whole(store: Path, grown: Path) -> None:
+    said = run("relabel", store, "--split", "episode", "--workers", "1")
+    assert "all 3 parts" in said
+    assert verify_store(store, Silent()).problems == []
+    members = members_of(Store.open(store))
+    assert {each.config.split for each in members.values()} == {"episode"}
+    assert set(load_store(store).labels.collect()["label_version"]) == {"2"}
+    labels = [load_store(root).labels.drop("label_version").collect() for root in (store, grown)]
+    assert labels[0].equals(labels[1])
+
+
+def test_a_solver_setting_is_for_the_parts_with_its_environment(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    pivot.build(config_of({"frozenlake": 1}, rollouts=1), root)
+    append(root, config_of({"sokoban": 1}, rollouts=1))
+    run("relabel", root, "--solver", "sokoban.max_states=1000", "--workers", "1")
+    solvers = [member.config.solvers for member in members_of(Store.open(root)).values()]
+    assert solvers == [{}, {"sokoban": {"max_states": 1000}}]
+    assert "environment 'svg' is not part of this build" in str(error_of("relabel", root, "--solver", "svg.a=1"))
+
+
+def test_the_site_of_a_grown_store_shows_every_part(store: Path, tmp_path: Path) -> None:
+    whole = load_store(store).episodes.collect()
+    assert f"{whole.height} of {whole.height} episodes" in run("report", store, "--out", tmp_path / "site")
+    live = LiveSite(store, Selection(draw_plans=True))
+    listed = live.contents.record["columns"]["id"]
+    assert set(listed) == set(whole["episode_id"])
+    assert len(listed) == whole.height
+    for number in (0, whole.height - 1):
+        name = f"{page_name(number)}.json"
+        page = json.loads(live.content(name) or b"")
+        assert page["episode"]["episode_id"] == listed[number]
+        assert page == json.loads((tmp_path / "site" / name).read_bytes())
+    overview = json.loads(live.content("overview.json") or b"")
+    assert [each["folder"] for each in overview["parts"]] == ["parts/0001", "parts/0002"]
+    assert overview["parts"][1]["seed"] == "9"
+    live.close()
+
+
+def test_probes_of_parts_are_proved_with_the_whole(store: Path) -> None:
+    assert f"the next: pivot probe {store}/parts/0001" in run("probe", store, "--arm", "no_hint", "--workers", "1")
+    run("probe", store / "parts/0001", "--arm", "no_hint", "--workers", "1")
+    assert probe_problems(Store.open(store)) == []
+    shutil.copy(store / "parts/0001/probe/sokoban/00000.parquet", store / "parts/0001/probe/sokoban/00009.parquet")
+    assert probe_problems(Store.open(store)) == [
+        "parts/0001/probe/sokoban/00009.parquet: the file is not in manifest.json"
+    ]

@@ -18,17 +18,22 @@
 
   const part = ({ name, stand_in: standIn }) => `${name}${standIn ? " (embedded stand-in for a model)" : ""}`;
 
+  function runFacts(run) {
+    const levels = Object.entries(run.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
+    return [
+      ["run", run.run_id], ["levels", levels], ["rollouts a level", run.rollouts], ["policy", part(run.policy)],
+      ["writer of guidance", part(run.writer)], ["label version", run.label_version], ["seed", run.seed],
+    ];
+  }
+
   function Overview() {
     Pivot.keys = {};
     const { value: record, error } = useLoaded("overview", () => Pivot.load("overview"));
     if (error) return html`<main class="overview"><h1>Overview</h1><p class="none">${error}</p></main>`;
     if (!record) return html`<main class="overview"><p class="wait">Loading …</p></main>`;
-    const levels = Object.entries(record.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
     return html`<main class="overview"><div class="title"><h1>Overview</h1><a class="json" href="overview.json" title="this page as JSON">JSON</a></div>
-      <section class="card"><${Facts} rows=${[
-        ["run", record.run_id], ["levels", levels], ["rollouts a level", record.rollouts], ["policy", part(record.policy)],
-        ["writer of guidance", part(record.writer)], ["label version", record.label_version], ["seed", record.seed],
-      ]} /></section>
+      <section class="card"><${Facts} rows=${runFacts(record)} /></section>
+      ${record.parts.map((each) => html`<section class="card"><h2><${Text}>${each.folder}<//></h2><${Facts} rows=${runFacts(each)} /></section>`)}
       ${record.problem && html`<p class="none"><${Text}>${`No pictures: ${record.problem}`}<//></p>`}
       <div class="tables">${record.tables.map((table) => html`<${Table} key=${table.view} table=${table} />`)}</div>
       <div class="plots">${record.plots.map((plot) => html`<figure class="plot" tabindex="0" aria-label=${plot.title}>
