@@ -211,7 +211,7 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         Raises:
             SimulatorError: the simulator failed, and so did every attempt to bring another one to this moment.
         """
-        assert self._loaded
+        _ = self._loaded  # tells a mistake in the code before a process is started for it
         self._frame = None
         self._now = self._request(lambda process: self._execute(process, action), catch_up=True)
         self._done.append((action, self._now))
@@ -219,7 +219,7 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
 
     def draw(self) -> Frame:
         """Return what is seen now; see the base class."""
-        assert self._loaded
+        _ = self._loaded  # tells a mistake in the code before a process is started for it
         if self._frame is None:
             self._frame = self._request(self._look, catch_up=True)
         return self._frame
