@@ -4,19 +4,78 @@ Processes that are spawned (our workers, a simulator, vLLM's) import the main mo
 it, and vLLM's CPU workers even fail when numba is already there.
 """
 
+import io
+import os
+import signal
 import sys
+from pathlib import Path
+from typing import NoReturn
+
+from typing_extensions import Buffer
 
 from . import __version__
+from .errors import StoreError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+class Outlet(io.FileIO):
+    """Standard output or error that no reader and no full disk can turn into a traceback."""
+
+    def write(self, data: Buffer, /) -> int:
+        """Write; what nobody reads any more is dropped (`pivot stats DIR | head`).
+
+        Raises:
+            StoreError: standard output cannot be written. Later output is dropped, so it is told once.
+        """
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if isinstance(error, BrokenPipeError) or self.fileno() != 1:
+                return memoryview(data).nbytes
+            raise StoreError(f"cannot write the output: {error.strerror}") from error
+
+
+def _opened(stream: io.TextIOWrapper | None, descriptor: int) -> io.TextIOWrapper:
+    """Return a standard stream that can always be written: also where there is none, or one of few characters."""
+    if stream is None:  # closed by who started us: what is opened next must not take its place
+        return Path(os.devnull).open("w", encoding="utf-8")
+    raw = io.BufferedWriter(Outlet(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+
+
+def _interrupted(*_: object) -> NoReturn:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def main() -> None:
     """Run the command line."""
+    sys.stdout, sys.stderr = _opened(sys.stdout, 1), _opened(sys.stderr, 2)  # type: ignore[arg-type]
     if sys.argv[1:] == ["--version"]:  # without the libraries of the commands, whose import takes seconds
-        sys.stdout.write(f"pivot {__version__}\n")
+        _say_version()
         return
+    # A library that is interrupted while it is imported raises anything; nothing has begun yet.
+    if usual := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
     from .cli import main as run  # noqa: PLC0415 - see above
 
-    run()
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run()
+    except KeyboardInterrupt:
+        _interrupted()
+
+
+def _say_version() -> None:
+    try:
+        sys.stdout.write(f"pivot {__version__}\n")
+        sys.stdout.flush()
+    except StoreError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

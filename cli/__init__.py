@@ -117,10 +117,8 @@ def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
-            pass  # the reader has seen enough (`pivot stats DIR | head`)
-        except OSError as error:
-            status = status or 1
-            show_error(f"cannot write the output: {error.strerror}")
+        except PivotError as error:
+            status = status or error.status
+            show_error(str(error))
     atexit.register(os._exit, status)
     sys.exit(status)

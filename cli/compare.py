@@ -1,7 +1,6 @@
 """``pivot compare``: two stores side by side."""
 
 import json
-import sys
 from itertools import groupby
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
 from ..training.compare import is_policy_run
-from .console import out, show_table
+from .console import out, show_table, write_data
 from .evaluate_policy import show_runs
 from .options import StoreAddress, store_argument
 
@@ -43,9 +42,9 @@ def compare(
     comparisons = compare_stores(old, new, seed)
     rows = [each.row() for each in comparisons]
     if style is Format.JSON:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        write_data(json.dumps(rows, indent=2) + "\n")
     elif style is Format.CSV:
-        sys.stdout.write(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
+        write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
     else:
         out.print(f"{old} (old) against {new} (new)")
         for env, some in groupby(comparisons, lambda each: each.env):

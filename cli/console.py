@@ -4,6 +4,8 @@ What is printed may come from a stranger: a store, a server, a file. It is shown
 characters appear as escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to words of our own.
 """
 
+import io
+import sys
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -110,6 +112,13 @@ class ProgressBars:
             self._bars.update(bar, completed=self._bars.tasks[bar].total)
         else:
             self._lines.finish(stage)
+
+
+def write_data(text: str) -> None:
+    """Write CSV or JSON to standard output: in UTF-8, whatever the terminal's encoding is."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(text)
 
 
 NARROW = 10

@@ -1,7 +1,6 @@
 """``pivot probe``: play failures again from the step where they were lost."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
@@ -23,7 +22,7 @@ from ..insight.probe.report import (
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.stats import Format, csv_text
 from ..plugins import read_settings
-from .console import ProgressBars, err, out, show_table, styled
+from .console import ProgressBars, err, out, show_table, styled, write_data
 from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StorePath, option
 
@@ -76,10 +75,10 @@ def probe(
         err.print(said, soft_wrap=True)
     groups, rates = arm_rates(store)
     if style is Format.JSON:
-        sys.stdout.write(json.dumps([each.row() for each in rates], indent=2) + "\n")
+        write_data(json.dumps([each.row() for each in rates], indent=2) + "\n")
     elif style is Format.CSV:
         rows = [each.row() for each in rates]
-        sys.stdout.write(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
+        write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
     else:
         for env, rows in arm_tables(rates).items():
             show_table(f"{env}: retries that return more, and that reach the goal", ARM_HEADER, rows)

@@ -16,7 +16,7 @@ from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary, summary_json
 from ..storage import Address
-from .console import out, show_table, visible
+from .console import out, show_table, visible, write_data
 from .options import StorePath
 
 
@@ -73,7 +73,7 @@ def stats(
         elif sql is not None:
             _show_result(root, connection, sql, style)
         elif style is Format.JSON:
-            sys.stdout.write(json.dumps(summary_json(root, connection), indent=2, ensure_ascii=True) + "\n")
+            write_data(json.dumps(summary_json(root, connection), indent=2, ensure_ascii=True) + "\n")
         else:
             _show_summary(root, connection)
 
@@ -104,9 +104,9 @@ def _show_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str,
     if style is Format.CSV:
         if sys.stdout.isatty():  # a terminal obeys what a file only keeps
             rows = [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
-        sys.stdout.write(csv_text(names, rows))
+        write_data(csv_text(names, rows))
     elif style is Format.JSON:
-        sys.stdout.write(json.dumps(json_rows(names, rows), indent=2, ensure_ascii=True) + "\n")
+        write_data(json.dumps(json_rows(names, rows), indent=2, ensure_ascii=True) + "\n")
     else:
         show_table("", names, rows)
 

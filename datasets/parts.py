@@ -18,6 +18,9 @@ from .store import RUN, Store, StoreFrames
 
 PARTS, PARTS_FOLDER = "parts.json", "parts"
 
+SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
+"""Fields of the config that all parts have in common: their rows are read as one dataset."""
+
 Members = Mapping[str, Store]
 """The stores of all parts by the beginning of their files' names, from ``""`` of the first."""
 
@@ -61,6 +64,15 @@ def members_of(store: Store) -> Members:
         folder = part_folder(number)
         members[f"{folder}/"] = Store.open(store.root / folder)
     return members
+
+
+def unlike(store: Store, first: Store) -> list[str]:
+    """Say in what a part differs from the first one where all parts have to be alike."""
+    return [
+        f"its {name} is {getattr(store.config, name)!r}, that of the first part {getattr(first.config, name)!r}"
+        for name in SHARED
+        if getattr(store.config, name) != getattr(first.config, name)
+    ]
 
 
 def placed_shards(members: Members) -> list[tuple[Store, Shard]]:

@@ -111,4 +111,6 @@ def part_problems(store: Store) -> list[str]:
         and (storage.stat(CARD) is None or storage.read_bytes(CARD).decode() != parts_card(store))
     ):
         problems.append(f"{CARD}: it is not the card that the parts give; {mend}")
+    if not listed and storage.stat(CARD) is not None:
+        problems.append(f"{CARD}: a card of parts, of which {PARTS} names none")
     return problems

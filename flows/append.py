@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from ..datasets.config import EnvRun, RunConfig
 from ..datasets.export import moved_level_of
 from ..datasets.parts import (
+    SHARED,
     Members,
     begun_parts,
     listed_parts,
     members_of,
     part_folder,
+    unlike,
     write_parts,
 )
 from ..datasets.parts_card import write_parts_card
@@ -28,9 +30,6 @@ from ..errors import StoreError
 from ..rollouts.ids import group_id
 from ..storage import Address, open_storage
 from .pipeline import deciding
-
-SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
-"""Fields of the config that all parts have in common: their rows are read as one dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +143,19 @@ def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
     """Let readers of a store see finished parts, and those that they see already as they are now.
 
     Raises:
-        StoreError: the store is being written, a part is not finished, or two parts hold the same levels, because they
-            were in the making at once.
+        StoreError: the store is being written, a part is not finished or was relabelled into something that is no part
+            of one dataset, or two parts hold the same levels, because they were in the making at once.
     """
     storage = open_storage(root)
     with storage.lock() as held:
         store = Store.open(held)
         parts = listed_parts(storage)
+        for number in sorted({*parts, *numbers}):
+            if different := unlike(Store.open(held / part_folder(number)), store):
+                raise StoreError(
+                    f"{root / part_folder(number)} cannot be read as one dataset with the others: "
+                    f"{'; '.join(different)}; label all parts alike with: pivot relabel {root}"
+                )
         for number in numbers:
             if number not in parts:
                 _refuse_doubles(store, Store.open(held / part_folder(number)))

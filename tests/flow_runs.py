@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pivot.datasets.store import Store
 
-CLI = [sys.executable, "-c", "from pivot.cli import main; main()"]
+CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
 """The ``pivot`` command, wherever this interpreter finds the package."""
 
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")

@@ -20,6 +20,7 @@ from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
 from .files import card_problems, file_problems, receipt_problems, run_problems, view_problems
+from .parts import whole_problems
 from .report import Report, ShardReport
 from .shard import stored_policy, verify_shard
 
@@ -47,6 +48,8 @@ def verify_store(root: Address, progress: Reporter, stream: Stream | None = None
         folder = part_folder(number)
         report.add(folder, verify_store(root / folder, progress, stream, follow=follow))
     report.problems += _described(part_problems, store)
+    if listed_parts(store.storage):
+        report.problems += _described(whole_problems, store)
     return report
 
 

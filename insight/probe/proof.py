@@ -102,18 +102,19 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
         if live is not None:
             live.close()
     if current and live is not None and not problems and config == env.config and store.run.policy().is_stand_in:
-        problems += [f"{name} {text}" for text in _unplayed_problems(store, shard, settings, current)]
+        problems += [f"{name} {text}" for text in _unlike_played_again(store, shard, settings, current, tolerance)]
     return problems
 
 
-def _unplayed_problems(store: Store, shard: Shard, settings: ProbeSettings, rows: Sequence[Retry]) -> list[str]:
-    """Make those retries of an embedded policy again that the rows say could not be played.
+def _unlike_played_again(
+    store: Store, shard: Shard, settings: ProbeSettings, rows: Sequence[Retry], tolerance: float
+) -> list[str]:
+    """Make all retries of an embedded policy again, and compare every field of their rows.
 
     What a model gave cannot be asked for again: the broken retries of a served policy stay owed, and are counted.
     """
-    done = {row.retry_id: row for row in rows if row.status in (RetryStatus.DONE, RetryStatus.NO_SUFFIX)}
     policy = rollback_policy(store)
-    work = ShardProbe(store, shard, settings, policy, done)
+    work = ShardProbe(store, shard, settings, policy, {})
 
     def receive(_: Batch, records: list[TaskRollouts]) -> None:
         work.receive(records)
@@ -126,12 +127,24 @@ def _unplayed_problems(store: Store, shard: Shard, settings: ProbeSettings, rows
         if other is None:
             problems.append(f"{row.retry_id}: the retry of {row.episode_id} in arm {row.arm} is there under another id")
             continue
-        different = [each.name for each in fields(Retry) if getattr(row, each.name) != getattr(other, each.name)]
+        names = [each.name for each in fields(Retry)]
+        different = [name for name in names if not _is_close(getattr(row, name), getattr(other, name), tolerance)]
         problems += [
             f"{row.retry_id}: its {each} is {getattr(other, each)!r}, made again it is {getattr(row, each)!r}"
             for each in different[:1]
         ]
+    if not problems and [row.retry_id for row in work.rows] != [row.retry_id for row in rows]:
+        problems.append("the rows are out of order")
     return problems
+
+
+def _is_close(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two values are equal, numbers within what an environment repeats of them."""
+    if isinstance(one, float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=0, abs_tol=tolerance)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_is_close(*each, tolerance) for each in zip(one, other, strict=True))
+    return one == other
 
 
 def _count_problems(

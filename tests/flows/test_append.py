@@ -11,9 +11,10 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.config import make_config
-from pivot.datasets.parts import load_store, members_of
-from pivot.datasets.parts_card import part_problems
+from pivot.datasets.parts import load_store, members_of, write_parts
+from pivot.datasets.parts_card import part_problems, write_parts_card
 from pivot.datasets.progress import Silent
+from pivot.datasets.proof.parts import whole_problems
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.run import Run
 from pivot.datasets.split import SIDES, TRAIN, side_by_hash
@@ -25,6 +26,7 @@ from pivot.flows.append import reserve_part, take_up_parts
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.report.contents import Selection, page_name
 from pivot.insight.report.serve import LiveSite
+from pivot.storage import LocalStorage
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of, files_of, fingerprint
 from pivot.tests.storage.faults import Fate, Killed, mortal
@@ -221,6 +223,38 @@ def test_a_relabelled_part_is_taken_up_again(store: Path) -> None:
     assert "holds all of it already, in 3 parts" in run("build", "--out", store, "--append")
     assert verify_store(store, Silent()).problems == []
     assert set(load_store(store).labels.collect()["label_version"]) == {"1", "2"}
+
+
+@pytest.mark.parametrize("change", [("split", "episode"), ("log", "actions"), ("target-vocabulary", "paper")])
+def test_a_part_that_was_relabelled_into_another_dataset_is_none(store: Path, change: tuple[str, str]) -> None:
+    name, value = change
+    run("relabel", store / "parts/0001", f"--{name}", value, "--workers", "1")
+    said = str(error_of("build", "--out", store, "--append"))
+    assert f"its {name.replace('-', '_')} is '{value}', that of the first part" in said
+    assert f"pivot relabel {store}" in said
+    # Whoever writes the list of parts by hand is told, too.
+    storage = LocalStorage(store)
+    parts = {number: storage.record(f"parts/{number:04d}/manifest.json") for number in (1, 2)}
+    write_parts(storage, parts)
+    write_parts_card(Store.open(store))
+    problems = verify_store(store, Silent()).problems
+    assert any(f"parts/0001/: its {name.replace('-', '_')} is" in each for each in problems)
+    assert any("on both sides of the split" in each for each in whole_problems(Store.open(store))) == (name == "split")
+
+
+def test_a_part_that_is_there_twice_is_found(store: Path) -> None:
+    assert whole_problems(Store.open(store)) == []
+    shutil.copytree(store / "parts/0001", store / "parts/0003")
+    storage = LocalStorage(store)
+    write_parts(storage, {n: storage.record(f"parts/{n:04d}/manifest.json") for n in (1, 2, 3)})
+    [problem] = whole_problems(Store.open(store))
+    assert problem.startswith("parts/0003/: ")
+    assert "are in an earlier part, too" in problem
+
+
+def test_a_card_of_parts_that_nothing_lists_is_found(store: Path) -> None:
+    (store / "parts.json").write_text('{"parts": {}}')
+    assert part_problems(Store.open(store)) == ["README.md: a card of parts, of which parts.json names none"]
 
 
 def test_a_grown_store_is_relabelled_as_a_whole(store: Path, grown: Path) -> None:

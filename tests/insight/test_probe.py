@@ -232,6 +232,8 @@ LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "not restored in place of what was played": lambda _: UNPLAYED | {"status": "not_restored", "error": "step 0"},
     "retry_id": lambda _: {"retry_id": "episode-1-no-such"},
     "policy_config": lambda _: {"policy_config": "{}"},
+    "other replies": lambda row: {"responses": ["x"] * len(row["responses"])},
+    "an error beside what was played": lambda _: {"error": "the model is tired"},
 }
 
 
@@ -257,6 +259,12 @@ def test_a_missing_row_and_a_stray_file_are_found(five: Path, tmp_path: Path) ->
     found = "\n".join(probe_problems(Store.open(root)))
     assert "is missing" in found
     assert "probe/sokoban/00009.parquet: a file that a probe does not make" in found
+
+
+def test_the_order_of_retries_is_proved(five: Path, tmp_path: Path) -> None:
+    root = copy_store(five, tmp_path / "store")
+    _change_probe(root, "probe/frozenlake/00000.parquet", lambda rows: rows[::-1])
+    assert probe_problems(Store.open(root)) == ["probe/frozenlake/00000.parquet the rows are out of order"]
 
 
 def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:

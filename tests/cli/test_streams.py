@@ -1,0 +1,70 @@
+"""Standard output that is read no further, full, closed or of few characters, and Ctrl-C while the command begins."""
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from pivot.tests.flow_runs import CLI, clean_environment
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment() | environment,
+        timeout=120,
+    )
+
+
+def pivot(*words: object) -> str:
+    return shlex.join([*CLI, *map(str, words)])
+
+
+def test_a_reader_that_leaves_changes_no_status(tiny_store: Path) -> None:
+    for command in (pivot("stats", tiny_store), pivot("--help")):
+        ended = shell(f"{command} | head -n 1")
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [("stats",), ("stats", "--sql", "from steps", "--format", "csv"), ("--version",)])
+def test_a_full_disk_behind_the_output_is_told_in_a_line(tiny_store: Path, words: tuple[str, ...]) -> None:
+    command = pivot(*words, *([tiny_store] if words[0] == "stats" else []))
+    ended = shell(f"{command} > /dev/full")
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot write the output: No space left on device\n"
+
+
+def test_without_an_output_a_command_does_its_work(tiny_store: Path) -> None:
+    ended = shell(f"{pivot('stats', tiny_store)} >&-")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_terminal_of_few_characters_is_told_what_it_can_show(tiny_store: Path) -> None:
+    shown = shell(pivot("verify", tiny_store, "--workers", "1"), PYTHONIOENCODING="ascii")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("\\u2713 ")
+    rows = pivot("stats", tiny_store, "--sql", "select '\u2713' as mark", "--format", "csv")
+    assert shell(rows, PYTHONIOENCODING="ascii").stdout == "mark\n\u2713\n"
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.6, 1.0])
+def test_ctrl_c_while_a_command_begins_is_no_traceback(tiny_store: Path, delay: float) -> None:
+    process = subprocess.Popen(
+        [*CLI, "verify", str(tiny_store)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
+    time.sleep(delay)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "interrupted" in said
