@@ -4,6 +4,7 @@ The replies of a real model cannot be derived, so they are taken as given; every
 rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -33,7 +34,19 @@ from ..inputs import (
     rollout_inputs,
 )
 from ..parquet import absent_columns, read_table
-from ..schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from ..schema import (
+    CALLS,
+    DATASET,
+    DATASET_EPISODES,
+    EPISODES,
+    FRAMES,
+    LABELS,
+    PROMPTS,
+    STEPS,
+    STORE_TABLES,
+    TableSchema,
+)
+from ..split import SIDES
 from ..store import DATASET_FOLDER, Store
 from ..tables import rollout_tables, steps_by_episode
 from .compare import Same, differences, schema_differences
@@ -41,6 +54,7 @@ from .labels import verify_labels
 from .pictures import container_format, container_problem
 from .replay import StoredReplies
 from .report import ShardReport
+from .statistics import statistics_problems
 
 
 def verify_shard(
@@ -65,6 +79,8 @@ def verify_shard(
     store = Store(root, config)
     try:
         stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
+        for name in _files(store, shard):
+            report.problems += statistics_problems(store.storage, name)
         tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
         _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
         as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
@@ -86,6 +102,13 @@ def stored_tasks(episodes: pa.Table) -> list[Task]:
     """Return the levels that stored episodes were made from, in order."""
     names = [each.name for each in fields(Task)]
     return list(dict.fromkeys(Task(**row) for row in episodes.select(names).to_pylist()))
+
+
+def _files(store: Store, shard: Shard) -> list[str]:
+    """Every Parquet file of a shard that readers open."""
+    names = [store.table_file(schema, shard) for schema in STORE_TABLES] + store.label_files(shard)
+    exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)
+    return names + [dataset_file(DATASET_FOLDER, schema, shard, side) for schema, side in exported]
 
 
 def _read(store: Store, name: str, schema: TableSchema, report: ShardReport) -> pa.Table:

@@ -14,6 +14,7 @@ from typing import Any
 from ...datasets.config import Shard
 from ...datasets.parquet import read_table
 from ...datasets.parts import members_of
+from ...datasets.proof.statistics import statistics_problems
 from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
@@ -84,7 +85,8 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     steps = steps_by_episode(tables[STEPS].to_pylist())
     settings = probe_settings(store)
     current = [row for row in rows if row.label_version == str(store.config.label_version)]
-    problems = [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
+    problems = statistics_problems(store.storage, name)
+    problems += [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
     env = store.run.env(shard.env)
     config = env.config if follow else env.config.without_locations()
     live = Replayer(env.type(config)) if config.repeats_exactly else None  # a simulator is not started to verify

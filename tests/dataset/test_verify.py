@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.proof.compare import schema_differences
 from pivot.datasets.schema import CALLS, CERTIFICATE, DATASET
@@ -196,6 +198,45 @@ def test_metadata_by_which_readers_decode_is_compared(right: bytes, wrong: bytes
         [problem] = schema_differences("file", schema, expected)
         assert problem.startswith("file: ")
         assert "schema metadata" in problem
+
+
+def _footer(data: bytes) -> int:
+    """Where the footer of a Parquet file begins."""
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+@pytest.mark.usefixtures("rows_alone")
+@pytest.mark.parametrize(
+    ("table", "column"), [("episodes", "num_steps"), ("labels", "certificate.budget_before"), ("calls", "role")]
+)
+def test_statistics_by_which_readers_skip_rows_are_compared(lake: Patient, table: str, column: str) -> None:
+    name = lake.file("frozenlake", table)
+    path, head, inner = lake.root / name, column.split(".", maxsplit=1)[0], column.partition(".")[2]
+    whole = pq.read_table(path)
+    rows = whole[head].to_pylist()
+    other: dict[str, Any] = {"num_steps": 1, "role": "teacher"}
+    lied = [None if row is None else row | {inner: 1} for row in rows] if inner else [other[head]] * len(rows)
+    place = whole.schema.get_field_index(head)
+    false = whole.set_column(place, whole.field(place), pa.array(lied, whole.field(place).type))
+    files = []
+    for each in (whole, false):
+        pq.write_table(each, path, compression="none", use_dictionary=False)
+        files.append(path.read_bytes())
+    true, forged = files
+    path.write_bytes(true[: _footer(true)] + forged[_footer(forged) :])
+    if _footer(true) == _footer(forged):  # places of columns are those of the true file
+        assert pq.read_table(path).equals(whole)
+    assert any(each.startswith(f"{name}: column {column} is stated to lie between") for each in lake.found())
+
+
+@pytest.mark.usefixtures("rows_alone")
+def test_a_row_group_without_rows_is_found(lake: Patient) -> None:
+    name = lake.file("frozenlake", "dataset/frozenlake")
+    whole = pq.read_table(lake.root / name)
+    with pq.ParquetWriter(lake.root / name, whole.schema) as writer:
+        writer.write_table(whole.slice(0, 0))
+        writer.write_table(whole)
+    assert f"{name}: a row group without rows" in lake.found()
 
 
 def test_the_prompts_of_the_analyzer_are_checked_too(patients: dict[str, Patient]) -> None:
