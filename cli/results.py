@@ -1,5 +1,6 @@
 """What a build will do, and what it left."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def _load_line(root: Address, config: str) -> str:
 
 def _next_commands(result: BuildResult) -> dict[str, str]:
     """Return the commands that work on what a build left, with what each is for."""
-    root, counts = result.root, result.environments
+    root, counts = shlex.quote(str(result.root)), result.environments
     hints = {f"pivot stats {root}": "failure modes, groups, rejects"}
     if any(each["failed"] for each in counts.values()):
         hints[f"pivot peek {root}"] = "one labelled failure (--png FILE for the picture)"
@@ -71,7 +72,8 @@ def _next_commands(result: BuildResult) -> dict[str, str]:
     records = [name for name, each in counts.items() if each["rows"]]
     whole = [f"{name}_episodes" for name, each in counts.items() if each["succeeded"] + each["failed"]]
     for config in (records or whole)[:1]:
-        hints[_load_line(root, config)] = "in Python, with the datasets library"
+        if not set("*?[") & set(str(result.root)):  # the library takes such a name for a pattern
+            hints[_load_line(result.root, config)] = "in Python, with the datasets library"
     return hints
 
 

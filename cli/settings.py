@@ -81,6 +81,8 @@ def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
         name, _, number = part.partition("=")
         if not number.isdecimal():
             raise ConfigError(f"--tasks {text}: found {part!r}; expected a number, or ENV=N,ENV=N")
+        if name in counts:
+            raise ConfigError(f"--tasks {text}: environment {name!r} stands there twice; give it one number")
         if name not in names:
             raise ConfigError(f"--tasks {text}: environment {name!r} is not part of this build ({', '.join(names)})")
         counts[name] = int(number)

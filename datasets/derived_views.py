@@ -45,8 +45,6 @@ _BLOCK_COLUMNS = {
     "returns": "The returns, in order of sample index.",
 }
 
-_GROUP_COLUMNS = [name for name in _BLOCK_COLUMNS if name not in ("rollouts", "whole")]
-
 DERIVED: dict[str, View] = {
     "failures": View(
         "Every label with its episode: the columns of `labels`, then those of `episodes`.",
@@ -79,8 +77,7 @@ DERIVED: dict[str, View] = {
     ),
     "groups": View(
         "The whole blocks: what group statistics are taken over. Columns as in `blocks`.",
-        # Names, not EXCLUDE of several, which DuckDB words in another order whenever it writes the file again.
-        f"SELECT {', '.join(_GROUP_COLUMNS)} FROM blocks WHERE whole",
+        "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
     ),
     "ends": View(
         "How each episode ended: the columns of `episodes` that rates of episodes are made of.",

@@ -102,7 +102,16 @@ class EpisodeView:
         return facts
 
     def figure(self) -> NDArray[np.uint8]:
-        """Draw the episode with its label; RGB."""
+        """Draw the episode with its label; RGB.
+
+        Raises:
+            StoreError: there is no step to draw, or the label names one that the episode does not have.
+        """
+        if self.pivot_step is not None and not 0 <= self.pivot_step < max(1, len(self.steps)):
+            raise StoreError(
+                f"the label of episode {self.episode['episode_id']} names step {self.pivot_step}, expected one of its "
+                f"{len(self.steps)} steps; see what else is wrong with: pivot verify {self.store.root}"
+            )
         if not self.steps:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))

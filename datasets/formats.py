@@ -28,12 +28,29 @@ def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str, whol
     Raises:
         StoreError: one is another; the message names the command that makes a store of this version of it.
     """
+    refuse_newer(run, root)
     stored, here = run.get("formats", formats()), formats()
     for name in names or here:
         if stored.get(name) != here[name]:
             held = f"{root} has {name} format {stored.get(name)}, this version writes {here[name]}"
             unfinished = "it is not finished: do that with the version that began it, or make it anew with --refresh"
             raise StoreError(f"{held}; {migrate_hint(root) if whole else unfinished}")
+
+
+def refuse_newer(run: Any, root: object) -> None:
+    """Refuse a store whose ``run.json`` says a newer version wrote it: nobody here knows what its rows mean.
+
+    Raises:
+        StoreError: it does.
+    """
+    stored = run.get("formats") if isinstance(run, Mapping) else None
+    for name, here in formats().items():
+        held = stored.get(name) if isinstance(stored, Mapping) else None
+        if isinstance(held, int) and held > here:
+            raise StoreError(
+                f"{root} has {name} format {held}, this version knows none above {here}: a newer PIVOT wrote it; "
+                "install that one"
+            )
 
 
 def migrate_hint(root: object) -> str:

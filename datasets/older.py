@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from ..errors import PivotError, StoreError
+from ..errors import ConfigError, PivotError, StoreError
 from ..models.base import Role
 from ..plugins import STORED
 from ..storage import Address, FileRecord, open_storage
@@ -31,6 +31,8 @@ def readable_config(raw: Mapping[str, Any]) -> tuple[RunConfig, list[str]]:
     left_out: list[str] = []
 
     def known(values: Mapping[str, Any], kind: type[BaseModel], where: str) -> dict[str, Any]:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"the config in run.json: found {values!r} at {where or 'its top'}, expected an object")
         fields = values if kind.model_config.get("extra") == "allow" else kind.model_fields
         left_out.extend(f"{where}{name}={value!r}" for name, value in values.items() if name not in fields)
         return {name: value for name, value in values.items() if name in fields}

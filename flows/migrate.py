@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..datasets.config import Shard
+from ..datasets.formats import refuse_newer
 from ..datasets.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
 from ..datasets.older import OlderFiles, readable_config
 from ..datasets.parquet import write_tables
@@ -108,13 +109,17 @@ def open_older(root: Address) -> tuple[Store, list[str]]:
     """Open a finished store of any version; return also what of its config this version does not know.
 
     Raises:
-        StoreError: there is none. ConfigError, PluginError: its config cannot be used here in any way.
+        StoreError: there is none, or a newer version wrote it. ConfigError, PluginError: its config cannot be used here
+            in any way.
     """
+    storage = open_storage(root)
+    if storage.stat(RUN) is not None:
+        refuse_newer(storage.read_json(RUN), root)
     try:
         store = Store.open(root)
         _ = store.run
     except ConfigError:
-        config, left_out = readable_config(open_storage(root).read_json(RUN)["config"])
+        config, left_out = readable_config(storage.read_json(RUN)["config"])
         if not left_out:
             raise
         store = Store(root, config)

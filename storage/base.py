@@ -113,7 +113,8 @@ class Storage(ABC):
             return json.loads(self.read_bytes(name).decode())
         except (ValueError, RecursionError) as error:
             raise StoreError(
-                f"{self.address(name)} is not valid JSON ({error}); restore it from a copy or build the store again"
+                f"{self.address(name)} is not valid JSON ({error}); restore it from a copy, or build the store again "
+                "in an empty folder"
             ) from error
 
     def record(self, name: str) -> FileRecord:

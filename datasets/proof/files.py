@@ -195,7 +195,15 @@ def view_problems(store: Store, notes: list[str]) -> list[str]:
 def _catalogue(path: Path) -> dict[tuple[str, str], str]:
     with duckdb.connect(str(path), read_only=True, config=CLOSED) as connection:
         rows = connection.execute(_CATALOGUE).fetchall()
-    return {(kind, name): sql or "" for kind, name, sql in rows}
+    return {(kind, name): _EXCLUDED.sub(_in_order, sql or "") for kind, name, sql in rows}
+
+
+_EXCLUDED = re.compile(r"EXCLUDE \(([\w, ]+)\)")
+"""Names without an order, which DuckDB words otherwise whenever a client makes it write the file again."""
+
+
+def _in_order(found: re.Match[str]) -> str:
+    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
 
 
 # Receipts

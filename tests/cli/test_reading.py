@@ -27,7 +27,7 @@ from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
-from pivot.tests.stores import Rows, change_rows
+from pivot.tests.stores import Rows, change_rows, rewrite_manifest
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
@@ -216,6 +216,16 @@ def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "no" / "such" / "folder.png", tmp_path):
         message = str(error_of("peek", built, "--png", place))
         assert message.startswith(f"cannot write {place}: ")
+
+
+def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path: Path) -> None:
+    for path in sorted((store / "labels").rglob("*.parquet")):
+        name = path.relative_to(store).as_posix()
+        change_rows(store, name, lambda rows: [row | {"pivot_step": 2**31 - 1} for row in rows])
+    rewrite_manifest(store)
+    said = str(error_of("peek", store, "--png", tmp_path / "failure.png"))
+    assert "names step 2147483647, expected one of its" in said
+    assert "pivot verify" in said
 
 
 def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:

@@ -81,6 +81,7 @@ WRONG = [
     ("build sokoban --out foreign", "foreign holds 'cat.jpg' but no run.json"),
     ("build sokoban --out /proc/x", "cannot write to /proc/x: No such file or directory"),
     ("build sokoban --out STORE", "holds a run with another config: .*it also holds frozenlake"),
+    ("build sokoban --tasks sokoban=1,sokoban=2 --out x", "environment 'sokoban' stands there twice"),
     ("build --config gone --out x", "cannot read config file gone: No such file"),
     ("build --config empty --out x", "cannot read config file empty: Is a directory"),
     ("build --config bad.json --out x", "config file bad.json is not valid JSON"),

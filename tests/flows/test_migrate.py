@@ -113,6 +113,21 @@ def test_every_reader_and_writer_of_an_older_store_names_the_command(older: Path
     assert fingerprint(root) == fingerprint(older)
 
 
+def test_a_store_of_a_newer_version_is_left_alone(fresh: Path, tmp_path: Path) -> None:
+    root = copy_store(fresh, tmp_path / "store")
+    run = json.loads((root / "run.json").read_text())
+    run["formats"]["store"] += 1
+    (root / "run.json").write_text(json.dumps(run))
+    newer = "a newer PIVOT wrote it; install that one"
+    with pytest.raises(StoreError, match=newer):
+        migrate(root, tmp_path / "new")
+    with pytest.raises(StoreError, match=newer):
+        pivot.build(CONFIG, root)
+    (root / "run.json").write_text('{"config": 5}')
+    with pytest.raises(ConfigError, match=r"run\.json: found 5 .*expected an object"):
+        migrate(root, tmp_path / "new")
+
+
 def test_settings_that_are_gone_are_left_out_and_named(fresh: Path, tmp_path: Path) -> None:
     def change(run: dict[str, Any]) -> None:
         run["config"]["compression"] = "zstd"
