@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 from prefect import flow, get_client
-from prefect.exceptions import PrefectException
+from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -291,11 +291,23 @@ def _plain(result: BuildResult) -> dict[str, Any]:
 def run_in_process(
     config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
-    """Run the flow here and now on ``pool``, showing progress through ``reporter``; a failure is not tried again."""
+    """Run the flow here and now on ``pool``, showing progress through ``reporter``; a failure is not tried again.
+
+    Raises:
+        ConfigError: Prefect's server refuses what it is told, mostly because it cannot write it down.
+        PivotError: as :func:`.build_store`.
+    """
     tokens = _reporter.set(reporter), _pool.set(pool)
     here = build_dataset.with_options(retries=0, timeout_seconds=0)
     try:
         raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
+    except PrefectHTTPStatusError as error:
+        said = f"{error.response.status_code} to {error.request.url.path}"
+        home = os.environ.get("PREFECT_HOME", "~/.prefect")
+        raise ConfigError(
+            f"the flow engine (Prefect) answers {said}; see that PREFECT_HOME={home} can be written and has room, and "
+            "run the same command again"
+        ) from error
     finally:
         _reporter.reset(tokens[0])
         _pool.reset(tokens[1])

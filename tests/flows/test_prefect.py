@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -129,6 +130,21 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, s
     assert "prefect server start" in error
     with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
         FlowServer("nonsense", None).wait()
+
+
+def test_records_that_cannot_be_written_are_told_in_a_line(prefect_home: Path, tmp_path: Path) -> None:
+    cache = shutil.copytree(prefect_home.parents[1], tmp_path / "cache")
+    words = [*CLI, "build", "sokoban", "--tasks", "2", "--workers", "1", "--out", str(tmp_path / "store")]
+    failed = subprocess.run(
+        ["bash", "-c", f"ulimit -f 200; exec {shlex.join(words)}"],
+        env=clean_environment() | {"XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    (error,) = error_lines(failed)
+    assert re.search(r"the flow engine .*PREFECT_HOME=.*(has room|run the same command again)", error)
 
 
 # The server of a run
