@@ -18,12 +18,13 @@ from ...datasets.proof.statistics import statistics_problems
 from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
-from ...environments.base import Task
+from ...environments.base import PivotEnv, Task
 from ...errors import StoreError
 from ...labeling.replay import DisagreementError, Replayer
 from ...records import from_row
 from ...rollouts.base import TaskRollouts
 from ...rollouts.loop import Batch, run_batches
+from ...rollouts.parser import parse_reply
 from .arms import PROBE_ARMS
 from .rates import probe_settings
 from .records import (
@@ -89,7 +90,8 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     problems += [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
     env = store.run.env(shard.env)
     config = env.config if follow else env.config.without_locations()
-    live = Replayer(env.type(config)) if config.repeats_exactly else None  # a simulator is not started to verify
+    game = env.type(config)  # reads replies; a simulator behind it is not started to verify
+    live = Replayer(game) if config.repeats_exactly else None
     tolerance = config.tolerance or 1e-9
     try:
         for row in current:
@@ -97,12 +99,13 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
             if episode is None or label is None:
                 continue  # counted above
             found = _claims(row, episode, label)
+            if not found and row.status is RetryStatus.DONE:
+                found = _misread(game, row)
             if not found and live is not None and row.status is RetryStatus.DONE:
                 found = _replayed(live, tolerance, row, episode, steps[row.episode_id], settings.gamma)
             problems += [f"{name} {row.retry_id}: {text}" for text in found]
     finally:
-        if live is not None:
-            live.close()
+        (live or game).close()
     if current and live is not None and not problems and config == env.config and store.run.policy().is_stand_in:
         problems += [f"{name} {text}" for text in _unlike_played_again(store, shard, settings, current, tolerance)]
     return problems
@@ -193,6 +196,26 @@ def _claims(row: Retry, episode: Mapping[str, Any], label: Mapping[str, Any]) ->
     ):
         problems.append("it was not played, but says what came of it")
     return problems
+
+
+def _misread(game: PivotEnv, row: Retry) -> list[str]:
+    """Read the replies again and compare the actions that they give with those of the row."""
+    profile = game.profile
+    read: list[tuple[str, str, bool]] = []
+    for text in row.responses or []:
+        parsed = parse_reply(
+            text, profile.answer_tag, game.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
+        )
+        action = parsed.action
+        name, payload = (profile.unusable_action, None) if action is None else (action.name, action.payload)
+        read.append((name, payload or "", parsed.action_valid))
+    names = ("actions", "payloads", "action_valid")
+    columns = [list(each) for each in zip(*read, strict=True)] or [[], [], []]
+    return [
+        f"its {name} are not those that its responses give"
+        for name, column in zip(names, columns, strict=True)
+        if column != list(getattr(row, name) or [])
+    ][:1]
 
 
 def _replayed(

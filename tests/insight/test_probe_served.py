@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pivot
+import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.progress import Silent
 from pivot.datasets.store import Store
 from pivot.errors import ServerGoneError
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import probe_rows
-from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.records import PROBE, ProbeSettings
 from pivot.insight.probe.run import ProbeResult, probe_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
 from pivot.tests.flows.test_served_faults import QUICK
@@ -50,6 +51,19 @@ def _texts(body: dict[str, Any]) -> str:
     return "\n".join(part["text"] for part in parts if part["type"] == "text")
 
 
+def _refuse_other_replies(root: Path) -> None:
+    """What a model said cannot be had again, but what it did has to follow from it."""
+    path = next(path for path in sorted((root / "probe").rglob("*.parquet")))
+    whole = path.read_bytes()
+    rows = pq.read_table(path).to_pylist()
+    place = next(place for place, row in enumerate(rows) if row["status"] == "done")
+    rows[place]["responses"] = ["x"] * len(rows[place]["responses"])
+    pq.write_table(PROBE.table(rows), path)
+    found = probe_problems(Store.open(root))
+    assert [each.endswith("are not those that its responses give") for each in found] == [True]
+    path.write_bytes(whole)
+
+
 def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_path: Path) -> None:
     with served(_player) as server:
         root = _built(tmp_path / "store", server)
@@ -62,6 +76,7 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
         assert not [body for body in server.log.bodies if "response_format" in body]
     rows = [row for row in probe_rows(Store.open(root)).to_dicts() if row["sample_idx"] == 0]
     assert probe_problems(Store.open(root)) == []
+    _refuse_other_replies(root)
     failures = {row["episode_id"] for row in rows}
     assert len(failures) <= len(asked) <= 2 * len(failures)  # an unusable answer is asked for twice
     for arm in ("self", "teacher"):
