@@ -104,7 +104,8 @@ def main() -> None:
     except SystemExit as leaving:  # of a library
         status = leaving.code
     if status == INTERRUPTED:
-        err.print("interrupted; run the same command again to go on where it stopped")
+        again = "again with --resume" if sys.argv[1:2] == ["train"] else "again"
+        err.print(f"interrupted; run the same command {again} to go on where it stopped")
     _leave(status if isinstance(status, int) else int(status is not None))
 
 

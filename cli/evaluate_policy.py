@@ -109,10 +109,13 @@ def _tell_gain(row: dict[str, Any], beside: Path, name: str) -> None:
     if storage.stat(name) is None:
         raise TrainingError(f"{beside} holds no {name}; measure it first: pivot evaluate policy {beside}")
     other = storage.read_json(name)
-    if (other["env"], other["settings"], other["seed"]) != (row["env"], row["settings"], row["seed"]):
+    alike = ("env", "settings", "seed", "levels", "temperature")
+    if different := [
+        f"{each} {other.get(each)} and {row.get(each)}" for each in alike if other.get(each) != row.get(each)
+    ]:
         raise TrainingError(
-            f"{beside} was measured on other levels ({other['env']}, {other['settings']}, seed {other['seed']}), "
-            f"expected {row['env']}, {row['settings']}, seed {row['seed']}; measure both with the same settings"
+            f"{beside} was measured on other levels, or in another way ({'; '.join(different)}); measure both with the "
+            "same settings"
         )
     before, after = other["success"]["value"], row["success"]["value"]
     gain = f"{100 * (after - before) / before:+.0f} % relative" if before else "from nothing"

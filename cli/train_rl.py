@@ -1,5 +1,6 @@
 """``pivot train rl``: a policy by GRPO with gated self-distillation (Stage II)."""
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -212,6 +213,7 @@ def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
     from ..training import loop  # noqa: PLC0415 - PyTorch and its friends take seconds
     from ..training.played import FOLDER  # noqa: PLC0415
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
     prepared = loop.prepare(config)
     speaks = prepared.ranks.is_main
     if speaks:

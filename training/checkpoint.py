@@ -18,7 +18,7 @@ from ..storage import Storage, open_storage
 from .config import differing_fields
 
 CHECKPOINTS = "checkpoints"
-FINAL, STAGED_FINAL = "final", ".final"
+FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
 METRICS, RUN, LOSS_PICTURE, CHECK_PICTURE = "metrics.jsonl", "run.json", "loss.png", "data_check.png"
 _PREFIX = "checkpoint-"
 KEPT = 2

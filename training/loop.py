@@ -51,7 +51,6 @@ from .versions import training_versions
 
 torch: Any = need("torch", EXTRA)
 
-BEST = "best"
 OPTIMIZER = "optimizer.pt"
 Report = Callable[[str], None]
 Line = dict[str, Any]
@@ -149,6 +148,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     if not prepared.ranks.is_main:
         return _Run(prepared, storage, start, report).go()
     with storage.lock():
+        storage.delete(on_disk.FINAL)  # of fewer updates, if there is one: more of them may be asked for now
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
         cut_samples(storage, 0 if start is None else start.step)
@@ -331,7 +331,7 @@ class _Run:
                 lines = on_disk.read_metrics(self.storage)
                 earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
                 if played.success.value > max(earlier, default=-1.0):
-                    self._save_final(BEST)
+                    self._save_final(on_disk.BEST)
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
     # What is kept

@@ -158,9 +158,14 @@ def measure(
     """Play held-out levels about equally often, ``episodes`` in all or a few more; return figures and records.
 
     Raises:
-        TrainingError: not one episode could be finished.
+        TrainingError: there is no level to play, or not one episode could be finished.
     """
     tasks = levels.validation
+    if not tasks:
+        raise TrainingError(
+            f"{levels.env.profile.name}: found no level that is held out, expected two different ones in all at least; "
+            "raise --levels"
+        )
     samples = max(1, ceil(episodes / len(tasks)))
     chosen = tasks[: ceil(episodes / samples)]
     records = roll_out(levels, chosen, policy, samples, ranks)

@@ -10,7 +10,7 @@ from ..models.transformers.model import Engine
 from ..models.weights import is_local, revision_of
 from ..rollouts.policies import ModelPolicy
 from ..storage import Storage, open_storage
-from .checkpoint import FINAL, RUN
+from .checkpoint import BEST, FINAL, RUN
 from .config import RlConfig, make_rl_config
 from .encode import EXTRA, Encoder
 from .engines import InProcessBackend
@@ -67,6 +67,11 @@ def checkpoint_of(folder: Path, name: str = FINAL) -> str:
     """
     storage: Storage = open_storage(folder)
     if storage.stat(f"{name}/config.json") is None:
+        if name == BEST and storage.stat(f"{FINAL}/config.json") is not None:
+            raise TrainingError(
+                f"{folder} holds no checkpoint 'best': no validation was better than the one before the first update, "
+                "or none was made; take --checkpoint final"
+            )
         raise TrainingError(
             f"{folder} holds no checkpoint {name!r}, expected a finished run of pivot train rl; finish it with "
             "--resume, or name another with --checkpoint"

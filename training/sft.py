@@ -10,6 +10,7 @@ from typing import Any
 from ..models.weights import revision_of
 from ..storage import Storage, open_storage
 from . import checkpoint as on_disk
+from .adapters import merged
 from .card import model_card
 from .config import NOT_RESULTS, SftConfig
 from .curves import draw_losses
@@ -133,7 +134,7 @@ def _train(
         draw_losses(storage)
         model = trainer.accelerator.unwrap_model(trainer.model)
         if config.lora:
-            model = model.merge_and_unload()
+            model = merged(model, config.model, config.revision)
         model.config.use_cache = True  # the library turned it off for training, and would save that
         results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
         card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())

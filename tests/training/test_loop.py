@@ -1,5 +1,6 @@
 """Runs of Stage II: what they leave, every arm, kills, and what may go wrong on the way."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pivot.rollouts.base import Policy, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training import loop
-from pivot.training.play import plan_levels, roll_out
+from pivot.training.play import measure, plan_levels, roll_out
 from pivot.training.turns import group, roc_area, thinking_tokens, training_return
 
 pytestmark = pytest.mark.train
@@ -81,6 +82,31 @@ def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> Non
     with pytest.raises(TrainingError, match="was begun with arm"):
         _run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
     assert [line["step"] for line in _run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
+
+
+def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    _run(out, player, updates=1)
+    first = (out / "final" / "model.safetensors").read_bytes()
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop._Run, "_save_final", killed)
+        _run(out, player, updates=2, resume=True)
+    assert lines_of(out)[-1]["step"] == 2
+    again = loop.train(loop.prepare(short(player, updates=2)), out, resume=True)
+    assert not again.already_complete
+    assert (out / "final" / "model.safetensors").read_bytes() != first
+
+
+def test_no_level_to_hold_out_is_told() -> None:
+    levels = dataclasses.replace(plan_levels(short("none", levels=40)), validation=())
+    with pytest.raises(TrainingError, match="found no level that is held out"):
+        measure(levels, None, 8)  # type: ignore[arg-type]
 
 
 def test_a_gradient_that_is_no_number_stops_the_run(

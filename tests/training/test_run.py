@@ -95,6 +95,24 @@ def test_adapters_go_on_the_language_model_alone_and_are_merged(
     assert changed and all("language_model" in name and "_proj" in name for name in changed)
 
 
+def test_adapters_that_learnt_in_bfloat16_are_merged_in_float32(
+    small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-5, epochs=1, precision="bf16"
+    )
+    train(prepare(config), tmp_path / "run")
+    before, after = (
+        transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
+        for folder in (small_model, tmp_path / "run" / FINAL)
+    )
+    assert {each.dtype for each in after.values()} == {torch.float32}
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert changed
+    for name in changed:  # rounded to bfloat16, most weights would stay as they were
+        assert (before[name] != after[name]).float().mean() > 0.9
+
+
 def test_a_run_with_adapters_goes_on_where_it_was(small_store: Path, small_model: Path, tmp_path: Path) -> None:
     config = config_of(small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-2, save_every=2)
     train(prepare(config), tmp_path / "whole")
