@@ -14,10 +14,7 @@ from typing import NoReturn
 from typing_extensions import Buffer
 
 from . import __version__
-from .errors import StoreError
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+from .errors import INTERRUPTED, StoreError
 
 
 class Outlet(io.FileIO):

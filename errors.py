@@ -8,6 +8,9 @@ a typed reason.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+INTERRUPTED = 130
+"""Exit status of the command line after Ctrl-C, as shells have it."""
+
 
 class PivotError(Exception):
     """Base of every error that PIVOT raises on purpose."""

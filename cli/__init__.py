@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from ..errors import PivotError
+from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from .build import build
@@ -39,9 +39,6 @@ from .view import view
 
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 
 app = typer.Typer(
     name="pivot",
