@@ -84,6 +84,7 @@ class _Dealer:
         self._shards, self._pool = shards, pool
         self._run, self._policy = shards.run, shards.run.policy()
         self._players: list[_Player] = []
+        self._playing: list[asyncio.Task[None]] = []
         self._hearing: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
@@ -92,12 +93,12 @@ class _Dealer:
         port = port_for(self._pool.hosts)
         self._place = Place(self._pool.hosts, port.getsockname()[1], secrets.token_bytes(32))
         server = await asyncio.start_server(self._called, sock=port)
-        playing = [asyncio.create_task(self._playing()) for _ in range(loops)]
+        self._playing = [asyncio.create_task(self._play()) for _ in range(loops)]
         try:
-            await asyncio.shield(asyncio.gather(*playing))
+            await asyncio.shield(asyncio.gather(*self._playing))
         except BaseException as error:  # noqa: BLE001 - raised below, when what is finished is stored
             self._end(error)
-            await asyncio.gather(*playing, return_exceptions=True)
+            await asyncio.gather(*self._playing, return_exceptions=True)
         finally:
             if self._hearing:  # the last words of workers that have ended
                 await asyncio.wait(self._hearing, timeout=PATIENCE_SECONDS)
@@ -108,7 +109,7 @@ class _Dealer:
         if self._error is not None:
             raise self._error
 
-    async def _playing(self) -> None:
+    async def _play(self) -> None:
         """Have a worker play, to the end of all shards."""
         with worker_deaths():
             try:
@@ -190,7 +191,7 @@ class _Dealer:
                 continue
             job: RolloutJob | None = None
             if self._error is None:
-                if player.left >= AT_HAND * self._share():
+                if player.left >= self._at_hand():
                     continue
                 job = self._next()
                 if job is not None:
@@ -211,6 +212,10 @@ class _Dealer:
     def _share(self) -> int:
         """Return how many episodes each of those who play may have in flight."""
         return math.ceil(self._policy.episodes_in_flight / max(1, sum(bool(player.jobs) for player in self._players)))
+
+    def _at_hand(self) -> int:
+        """Return how many episodes one of those who play may have at hand; who has yet to call gets as many."""
+        return AT_HAND * math.ceil(self._policy.episodes_in_flight / max(1, sum(not it.done() for it in self._playing)))
 
     def _ask(self, player: _Player, ask: Ask) -> None:
         """Have a turn answered; whatever becomes of that is told."""

@@ -155,30 +155,50 @@ def test_what_workers_hold_up_is_told_apart_from_what_was_sent(tmp_path: Path, s
 # A simulator that is slow
 
 
-class Sluggish(SokobanEnv):
-    """Thinks about every step, and lets nobody else think meanwhile in its process."""
+class Stuck(SokobanEnv):
+    """Its first step takes until all of FrozenLake is stored, or ``patience`` is over; nobody else plays meanwhile in
+    its worker."""
+
+    frozenlake_is_stored = threading.Event()
+    patience = 0.0
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.03)
+        self.frozenlake_is_stored.wait(self.patience)
+        type(self).patience = 0.0
         return super().step(action)
 
 
-@pytest.mark.parametrize(("workers", "holds_up"), [(1, True), (4, False)])
+class Watching(Told):
+    """Lets the stuck simulator go when the last shard of FrozenLake is stored."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__()
+        self._left = shards
+
+    def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
+        super().stored(stage, shard, seconds, size, reused=reused)
+        if stage == "rollout" and "frozenlake" in shard:
+            self._left -= 1
+            if not self._left and Stuck.patience:  # still in its first step
+                Stuck.frozenlake_is_stored.set()
+
+
+@pytest.mark.parametrize(("workers", "patience", "holds_up"), [(1, 2.0, True), (4, 60.0, False)])
 def test_a_slow_simulator_holds_up_its_own_worker_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, holds_up: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, patience: float, holds_up: bool
 ) -> None:
     load = plugins.load
 
-    def slow_sokoban(group: str, name: str) -> Any:
-        return Sluggish if (group, name) == ("environments", "sokoban") else load(group, name)
+    def stuck_sokoban(group: str, name: str) -> Any:
+        return Stuck if (group, name) == ("environments", "sokoban") else load(group, name)
 
-    monkeypatch.setattr(plugins, "load", slow_sokoban)
+    monkeypatch.setattr(plugins, "load", stuck_sokoban)
+    monkeypatch.setattr(Stuck, "frozenlake_is_stored", threading.Event())
+    monkeypatch.setattr(Stuck, "patience", patience)
     with served() as server:
-        told = Told()
         config = config_at(server, {"sokoban": 3, "frozenlake": 9}, rollouts=4, max_concurrency=8)
-        build(config, tmp_path, workers, told)
-    ends = {env: max(at for shard, at in told.stored_at if env in shard) for env in ("sokoban", "frozenlake")}
-    assert (ends["frozenlake"] > ends["sokoban"] - 0.5) == holds_up
+        build(config, tmp_path, workers, Watching(shards=3))
+    assert Stuck.frozenlake_is_stored.is_set() is not holds_up
 
 
 # Workers that are lost
