@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -12,14 +12,15 @@ from ..datasets.split import SIDES, VALIDATION
 from ..errors import ConfigError, TrainingError
 from ..flows.api import build
 from ..flows.engines.local import available_cores
+from ..labeling.vocabulary import Vocabulary
 from ..models.base import Backend
 from ..models.extras import look_for
 from ..plugins import read_settings
 from ..storage import open_storage
 from ..training.ablation import PICTURES
 from ..training.analyzer import ROLE, Analyzer, Reading
-from ..training.baselines import EXTRA, baseline_table, check_learned
-from ..training.evaluate import Choice, LoggedFailure, evaluate, read_labels, worked_examples
+from ..training.baselines import EXTRA, check_learned
+from ..training.evaluate import Choice, evaluate, read_labels, worked_examples
 from ..training.heldout import ALL, open_records
 from ..training.report import HEADER as TABLE_HEADER
 from ..training.report import (
@@ -104,6 +105,14 @@ def analyzer(
     shots: Annotated[
         int, _option("Worked training examples before every question (default 0).", "--shots", panel=_RECORDS, min=0)
     ] = 0,
+    target_vocabulary: Annotated[
+        str | None,
+        _option(
+            "Words for failure modes: certificate, or paper (default: those the run was taught, or the dataset's).",
+            "--target-vocabulary",
+            panel=_RECORDS,
+        ),
+    ] = None,
     out_dir: Annotated[
         Path | None, _option("Folder of the report (default: RUN/evaluation).", "--out", panel=_REPORT)
     ] = None,
@@ -166,6 +175,8 @@ def analyzer(
     """
     _check_word("--pictures", pictures, PICTURES)
     _check_word("--side", side, SIDES)
+    if target_vocabulary is not None:
+        _check_word("--target-vocabulary", target_vocabulary, get_args(Vocabulary))
     look_for("matplotlib", EXTRA)  # before a model is asked for hours
     if learned:
         check_learned()
@@ -187,14 +198,17 @@ def analyzer(
         return Analyzer(asked, examples)
 
     if suite:
-        if data is not None or beside:
-            raise ConfigError("--suite has its own data and table; leave --data and --beside away")
+        if data is not None or beside or target_vocabulary:
+            raise ConfigError(
+                "--suite has its own data, words and table; leave --data, --target-vocabulary and --beside away"
+            )
         _suite(suite_data or target / "suite-data", target, make, pictures, shots, scale, learned, label)
         return
     source = data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(f"{model} does not say what it was trained on; name the data with --data DATASET, or --suite")
-    records = open_records(source, _config_of(config, run))
+    vocabulary: Any = target_vocabulary or (run or {}).get("target_vocabulary")
+    records = open_records(source, _config_of(config, run), vocabulary)
     choice = Choice(side, pictures, full_length, limit, seed)  # pyright: ignore[reportArgumentType]
     others = {each: read_summary(folder) for each, folder in map(_beside, beside or ())}
     held = read_labels(records, choice)
@@ -259,14 +273,12 @@ def baselines(
     held = read_labels(records, Choice(side, full_length=full_length, seed=seed))
     tables: dict[str, Any] = {}
     for env in held.environments:
-        mine = [place for place, row in enumerate(held.rows) if row["env"] == env]
-        train = [each for each in held.train if each.env == env]
-        if not train:
+        fitted_on = sum(each.env == env for each in held.train)
+        if not fitted_on:
             raise TrainingError(f"{data} has no {env} record on the other side to fit on; build more levels")
-        test = [LoggedFailure.of_record(held.rows[place]) for place in mine]
-        levels = [held.levels[place] for place in mine]
-        table = baseline_table(train, test, levels, learned=learned, seed=seed).row()
-        tables[env] = {"records": len(test), "levels": len(set(levels)), "fitted on": len(train), **table}
+        levels = [held.levels[place] for place in held.places(env)]
+        table = held.baselines(env, learned=learned, seed=seed).row()
+        tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": fitted_on, **table}
     compared_shares = {env: table["shares"] for env, table in tables.items()}
     for env, rows in compared_shares.items():
         facts = tables[env]

@@ -74,13 +74,15 @@ def policy(
     if target is None:
         raise TrainingError(f"{model} is no folder, so there is no place for the result; say where with --out DIR")
     err.print(f"playing {config.validation_episodes} episodes of {name} …", soft_wrap=True)
-    result = evaluation.evaluate_policy(config, weights)
+    result = evaluation.evaluate_policy(config, weights, run)
     row = result.row()
     open_storage(target).write_json(evaluation.RESULT, row)
     shares = {"success": row["success"], **{f"success, {each}": value for each, value in row["by_set"].items()}}
     shares["return"] = row["return"]
     table = [[each, value["value"], value["low"], value["high"], value["records"]] for each, value in shares.items()]
     show_table(f"{name}: {result.levels} held-out levels", ["figure", "mean", "low", "high", "episodes"], table)
+    if result.trained_on:
+        out.print(f"{result.trained_on} more were left out: the run was trained on them", soft_wrap=True)
     if row["errors"]:
         out.print(f"{row['errors']} episodes could not be finished and are in no figure", soft_wrap=True)
     if beside is not None:

@@ -11,6 +11,7 @@ from ..datasets.progress import Silent
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
 from ..training.contexts import ARMS, DEFAULT_ARM
+from ..training.wording import words_taught
 from .console import err, out, show_table
 from .options import option
 from .settings import env_settings
@@ -72,6 +73,14 @@ def rl(
     opd_scope: Annotated[
         str | None,
         option("all tokens of a failure (default); extension: pivot, its turn alone.", "--opd-scope", panel=_HOW),
+    ] = None,
+    target_vocabulary: Annotated[
+        str | None,
+        option(
+            "The Analyzer's words for failure modes: certificate, or paper (default: those that Stage I taught it).",
+            "--target-vocabulary",
+            panel=_HOW,
+        ),
     ] = None,
     gamma: Annotated[float | None, option("Discount in advantages (default 1).", "--gamma", panel=_HOW)] = None,
     lora: Annotated[
@@ -186,6 +195,7 @@ def rl(
         "beta": beta,
         "opd_objective": opd_objective,
         "opd_scope": opd_scope,
+        "target_vocabulary": target_vocabulary or words_taught(model),
         "gamma": gamma,
         "lora": lora,
         "lora_rank": lora_rank,

@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -281,6 +281,7 @@ def baseline_table(
     test: Sequence[LoggedFailure],
     levels: Sequence[str],
     *,
+    word: Callable[[str], str] = str,
     learned: bool = True,
     seed: int = 0,
 ) -> Baselines:
@@ -290,6 +291,7 @@ def baseline_table(
         train: failures to fit on, at least one.
         test: failures of other levels, at least one.
         levels: the canonical level of each test failure.
+        word: what the failures call a mode that the arithmetic reading names as certificates do.
         learned: whether the learned predictors are fitted, too.
         seed: decides their fits and the intervals.
 
@@ -299,7 +301,9 @@ def baseline_table(
     table, not_fitted = dict[str, dict[str, Share]](), dict[str, str]()
     for name, fit in PREDICTORS.items():
         predictor = fit(train)
-        table[name] = score_guesses([predictor(each) for each in test], test, levels, seed)
+        guesses = [predictor(each) for each in test]
+        named = [replace(guess, mode=word(guess.mode)) for guess in guesses]
+        table[name] = score_guesses(named, test, levels, seed)
     for name, learner in LEARNED.items() if learned else ():
         if len(train) < learner.fewest:
             not_fitted[name] = f"{len(train)} failures to fit on, it needs {learner.fewest}; build more levels"

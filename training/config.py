@@ -168,6 +168,8 @@ class RlConfig(Settings):
     """Longest reply of the Student."""
     analyzer_tokens: int = Field(default=512, ge=1)
     """Longest reply of the Analyzer."""
+    target_vocabulary: Vocabulary = "certificate"
+    """Words for failure modes that the Analyzer is asked for, and that the Teacher is told: those of Stage I."""
     engine: Literal["in-process", "vllm"] = "in-process"
     """What generates: the trained module itself, or vLLM servers that the run starts on this machine."""
     server_command: str = "python -m vllm.entrypoints.openai.api_server"

@@ -7,7 +7,7 @@ else is arithmetic on both. The result is JSON data; a table and pictures of it 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import plugins
@@ -15,7 +15,8 @@ from ..datasets.config import versions
 from ..datasets.predictors import LoggedFailure
 from ..datasets.split import TRAIN, VALIDATION
 from ..errors import TrainingError
-from ..labeling.target import parse_target
+from ..labeling.target import Target, parse_target
+from ..labeling.vocabulary import Vocabulary, target_mode
 from .ablation import Pictures, blank, exchanged
 from .analyzer import Analyzer, AnalyzerCase, Reading, Shot, case_of_record
 from .baselines import Baselines, baseline_table
@@ -52,14 +53,57 @@ class Held:
     levels: Sequence[str]
     """Canonical level of each."""
     train: Sequence[LoggedFailure] = field(default=(), repr=False)
-    """The failures of the training side that a baseline is fitted on."""
+    """The failures of the training side that a baseline is fitted on, in the words of the targets."""
     seen: int = 0
     """Records whose level the other side holds, too: a model that was trained on it has seen the room."""
+
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
+    """Whose words for failure modes the targets of an environment use."""
 
     @property
     def environments(self) -> list[str]:
         """Names, sorted."""
         return sorted({row["env"] for row in self.rows})
+
+    def places(self, env: str) -> list[int]:
+        """Return where the records of an environment stand."""
+        return [place for place, row in enumerate(self.rows) if row["env"] == env]
+
+    def baselines(self, env: str, *, learned: bool, seed: int) -> Baselines:
+        """Return what the logs of an environment give away of its targets.
+
+        Nothing where the other side has no record of the environment.
+
+        Raises:
+            PluginError: what the learned baselines need is not installed.
+        """
+        train = [each for each in self.train if each.env == env]
+        if not train:
+            why = "no record of this environment on the other side to fit on; build more levels"
+            return Baselines({}, {"all": why})
+        vocabulary, mine = self.vocabularies[env], self.places(env)
+        test = [_logged(self.rows[place], vocabulary) for place in mine]
+        levels = [self.levels[place] for place in mine]
+
+        def word(mode: str) -> str:
+            return target_mode(env, mode, vocabulary)
+
+        return baseline_table(train, test, levels, word=word, learned=learned, seed=seed)
+
+
+def _logged(row: Row, vocabulary: Vocabulary) -> LoggedFailure:
+    """Return a failure as its log tells it, its mode in the words of a vocabulary."""
+    failure = LoggedFailure.of_record(row)
+    return replace(failure, failure_mode=target_mode(failure.env, failure.failure_mode, vocabulary))
+
+
+def _vocabulary_of(rows: Sequence[Row]) -> Vocabulary:
+    """Return whose words for failure modes the targets of some rows use."""
+    return "certificate" if all(_target(row).failure_mode == row["failure_mode"] for row in rows) else "paper"
+
+
+def _target(row: Row) -> Target:
+    return parse_target(row["completion"][0]["content"][0]["text"])
 
 
 def read_labels(records: Records, choice: Choice) -> Held:
@@ -79,11 +123,15 @@ def read_labels(records: Records, choice: Choice) -> Held:
         )
     columns = ("env", "horizon", "num_steps", "actions", "action_log", "pivot_step", "failure_mode", "initial_state")
     others = list(records.rows(TRAIN if choice.side == VALIDATION else VALIDATION, columns))
-    train = [LoggedFailure.of_record(row) for row in others if choice.takes(row)]
+    environments = sorted({row["env"] for row in rows})
+    named: dict[str, Vocabulary] = {
+        env: _vocabulary_of([row for row in rows if row["env"] == env]) for env in environments
+    }
+    train = [_logged(row, named.get(row["env"], "certificate")) for row in others if choice.takes(row)]
     levels = [canonical_level(row) for row in rows]
     states = {(row["env"], row["initial_state"]): row for row in others}
     elsewhere = {canonical_level(row) for row in states.values()}
-    return Held(rows, levels, train, sum(level in elsewhere for level in levels))
+    return Held(rows, levels, train, sum(level in elsewhere for level in levels), named)
 
 
 def canonical_level(row: Mapping[str, Any]) -> str:
@@ -142,7 +190,7 @@ def worked_examples(records: Records, count: int) -> dict[str, list[Shot]]:
 
 def scored(row: Row, level: str, reading: Reading) -> Scored:
     """Put a label beside a reading. The true words are those of the record's target."""
-    target = parse_target(row["completion"][0]["content"][0]["text"])
+    target = _target(row)
     return Scored(
         env=row["env"],
         level=level,
@@ -200,19 +248,20 @@ def evaluate(
         guidance = [_guidance(judge, row, reading) for row, reading in zip(held.rows, readings, strict=True)]
     environments = {}
     for env in held.environments:
-        mine = [place for place, row in enumerate(held.rows) if row["env"] == env]
+        mine = held.places(env)
         environments[env] = _figures(
             [results[place] for place in mine],
             [readings[place] for place in mine],
             [guidance[place] for place in mine],
             choice.seed,
         )
-        baselines = _baselines(held, mine, choice.seed, learned).row()
+        baselines = held.baselines(env, learned=learned, seed=choice.seed).row()
         environments[env] |= {"baselines": baselines["shares"], "baselines_not_fitted": baselines["not_fitted"]}
     summary = {
         "name": name or str(analyzer.config.get("model", analyzer.backend.name)),
         "dataset": records.address,
         "config": records.config,
+        "vocabulary": held.vocabularies,
         "side": choice.side,
         "pictures": choice.pictures,
         "full_length": choice.full_length,
@@ -258,15 +307,6 @@ def _guidance(judge: GuidanceJudge, row: Row, reading: Reading) -> list[str] | N
     if reading.problem is not None or not reading.failure_reason.strip():
         return None
     return [f"{reason.name}: {reason.kind}" for reason in judge.reasons(row, reading.failure_reason)]
-
-
-def _baselines(held: Held, mine: Sequence[int], seed: int, learned: bool) -> Baselines:
-    """Return what the log gives away; nothing where the other side has no record of the environment."""
-    test = [LoggedFailure.of_record(held.rows[place]) for place in mine]
-    train = [each for each in held.train if each.env == test[0].env]
-    if not train:
-        return Baselines({}, {"all": "no record of this environment on the other side to fit on; build more levels"})
-    return baseline_table(train, test, [held.levels[place] for place in mine], learned=learned, seed=seed)
 
 
 def _reading_row(row: Row, result: Scored, reading: Reading, guidance: Sequence[str] | None) -> Row:

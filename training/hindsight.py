@@ -8,6 +8,7 @@ from ..datasets.config import solver_type
 from ..datasets.schema import EPISODES, STEPS
 from ..datasets.tables import failed_episodes, rollout_tables
 from ..labeling.base import FailedEpisode
+from ..labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ..messages import EncodedFrame
 from ..rollouts.base import Status, TaskRollouts
 from ..solvers.base import Verdict
@@ -31,6 +32,8 @@ class Failures:
     """The solver's, by episode; one that it cannot answer has none."""
     readings: Mapping[str, Reading]
     """What the arm goes by, by episode; empty where nobody was asked."""
+    vocabulary: Vocabulary = "certificate"
+    """Whose words for failure modes the readings use."""
     skills: Mapping[str, str] = field(default_factory=dict)
     """What a frozen model wrote about episodes, failed or not; empty in other arms."""
 
@@ -43,9 +46,12 @@ class Failures:
 
         return {
             "analyzer_step_accuracy": mean([read.pivot_step == truth.pivot_step for read, truth in both]),
-            "analyzer_mode_accuracy": mean([read.failure_mode == truth.failure_mode for read, truth in both]),
+            "analyzer_mode_accuracy": mean([read.failure_mode == self._word(truth) for read, truth in both]),
             "analyzer_unreadable": mean([read.problem is not None for read in self.readings.values()]),
         }
+
+    def _word(self, verdict: Verdict) -> str:
+        return target_mode(self.episodes[0].env, verdict.failure_mode, self.vocabulary)
 
 
 def analyze(
@@ -81,16 +87,13 @@ def analyze(
         skills = write_skills(
             levels.env.profile, mine, shown, frozen, batch=config.generate, max_tokens=config.analyzer_tokens
         )
-        return Failures(episodes, verdicts, {}, ranks.join(skills))
+        return Failures(episodes, verdicts, {}, skills=ranks.join(skills))
+    words = config.target_vocabulary
     if arm.analyzer == "solver":
-        modes = levels.env.profile.failure_modes
-        return Failures(
-            episodes,
-            verdicts,
-            {each.episode_id: _of_verdict(each, verdicts.get(each.episode_id), modes) for each in episodes},
-        )
+        read = {each.episode_id: _of_verdict(each, verdicts.get(each.episode_id), levels, words) for each in episodes}
+        return Failures(episodes, verdicts, read, words)
     frames = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
-    cases = [case_of_episode(levels.env.profile, episode, frames) for episode in ranks.share(episodes)]
+    cases = [case_of_episode(levels.env.profile, episode, frames, words) for episode in ranks.share(episodes)]
     analyzer = Analyzer(backend)
     replies = backend.connect().answer_all([analyzer.request(case) for case in cases])
     mine = {
@@ -99,13 +102,14 @@ def analyze(
         else reading_of(reply, case)
         for case, reply in zip(cases, replies, strict=True)
     }
-    return Failures(episodes, verdicts, ranks.join(mine))
+    return Failures(episodes, verdicts, ranks.join(mine), words)
 
 
-def _of_verdict(episode: FailedEpisode, verdict: Verdict | None, modes: Sequence[str]) -> Reading:
+def _of_verdict(episode: FailedEpisode, verdict: Verdict | None, levels: Levels, words: Vocabulary) -> Reading:
     if verdict is None:
+        modes = target_modes(levels.env.profile, words)
         return fallback("unanswered", "the solver has no answer", episode.num_steps, modes)
-    return Reading(verdict.pivot_step, verdict.failure_mode, "")
+    return Reading(verdict.pivot_step, target_mode(episode.env, verdict.failure_mode, words), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ level that is validated on is ever trained on. An episode that ended in an error
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -69,6 +69,24 @@ def plan_levels(config: RlConfig) -> Levels:
     prompt: StudentPrompt = plugins.load("prompts", config.env)
     held_out = tuple(task for task, side in zip(tasks, sides, strict=True) if side != TRAIN)
     return Levels(kind, settings, prompt, tuple(tasks[place] for place in places), held_out, places)
+
+
+def without_seen(levels: Levels, trained: Levels) -> Levels:
+    """Return levels without the held-out ones that a run, planned with other settings, trained on.
+
+    Raises:
+        TrainingError: none is left.
+    """
+    if levels.env is not trained.env:
+        return levels
+    seen = {levels.env.canonical_state(task.initial_state) for task in trained.train}
+    unseen = tuple(task for task in levels.validation if levels.env.canonical_state(task.initial_state) not in seen)
+    if levels.validation and not unseen:
+        raise TrainingError(
+            f"{levels.env.profile.name}: found {len(levels.validation)} held-out levels, the run was trained on all of "
+            "them, expected one that it has not seen; leave --levels and --seed away, or take more --levels"
+        )
+    return replace(levels, validation=unseen)
 
 
 def roll_out(

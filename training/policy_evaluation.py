@@ -16,7 +16,7 @@ from .encode import EXTRA, Encoder
 from .engines import InProcessBackend
 from .engines.in_process import InProcessOptions
 from .loading import load_weights
-from .play import Played, measure, plan_levels
+from .play import Played, measure, plan_levels, without_seen
 from .ranks import Ranks
 
 torch: Any = need("torch", EXTRA)
@@ -32,6 +32,8 @@ class PolicyResult:
     config: RlConfig
     model: str
     levels: int
+    trained_on: int = 0
+    """Held-out levels of these settings that were not played, for the run was trained on them."""
 
     def row(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -79,14 +81,15 @@ def checkpoint_of(folder: Path, name: str = FINAL) -> str:
     return str(folder / name)
 
 
-def evaluate_policy(config: RlConfig, model: str) -> PolicyResult:
-    """Play the held-out levels of ``config`` with ``model``.
+def evaluate_policy(config: RlConfig, model: str, run: RlConfig | None = None) -> PolicyResult:
+    """Play the held-out levels of ``config`` with ``model``, but none that ``run``, which made it, was trained on.
 
     Raises:
-        TrainingError: the model cannot be loaded, or no episode could be finished.
+        TrainingError: the model cannot be loaded, there is no such level, or no episode could be finished.
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
-    levels, ranks = plan_levels(config), Ranks.current()
+    held_out, ranks = plan_levels(config), Ranks.current()
+    levels = held_out if run is None else without_seen(held_out, plan_levels(run))
     loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
     loaded.to(ranks.device).eval()
     encoder = Encoder(processor)
@@ -101,4 +104,5 @@ def evaluate_policy(config: RlConfig, model: str) -> PolicyResult:
     half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
     policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
     played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
-    return PolicyResult(played, config, model, len(levels.validation))
+    left_out = len(held_out.validation) - len(levels.validation)
+    return PolicyResult(played, config, model, len(levels.validation), left_out)

@@ -184,7 +184,7 @@ def read_summary(root: Path) -> dict[str, Any]:
     """
     storage = open_storage(root)
     if storage.stat(SUMMARY) is None:
-        raise TrainingError(f"{root} holds no {SUMMARY}; make one with: pivot evaluate analyzer DATASET --out {root}")
+        raise TrainingError(f"{root} holds no {SUMMARY}; make one with: pivot evaluate analyzer MODEL --out {root}")
     summary = storage.read_json(SUMMARY)
     if not isinstance(summary, dict) or "environments" not in summary:
         raise TrainingError(f"{storage.address(SUMMARY)} is no evaluation; run pivot evaluate analyzer again")

@@ -26,11 +26,11 @@ from ..datasets.split import TRAIN, VALIDATION
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import derive_seed
 from ..images import MAX_PIXELS, READABLE_FORMATS
-from ..labeling.analyzer import mode_lines
-from ..labeling.target import BadTargetError, build_target, parse_target
-from ..labeling.vocabulary import Vocabulary, target_mode, target_modes
+from ..labeling.target import BadTargetError, parse_target
+from ..labeling.vocabulary import Vocabulary, target_modes
 from ..storage import Storage
 from .sources import ALL, REBUILD, find_files, rows_of
+from .wording import prompt_in_words, target_in_words
 
 COLUMNS = (
     *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
@@ -161,31 +161,10 @@ def in_words(sample: Sample, vocabulary: Vocabulary) -> Sample:
     Raises:
         TrainingError: the prompt does not list them as this version does.
     """
-    profile = environment(sample.env).profile
-    other: Vocabulary = "certificate" if vocabulary == "paper" else "paper"
-    old, new = mode_lines(profile, other), mode_lines(profile, vocabulary)
-    if old == new:
-        return sample
-
-    def said(text: str) -> str:
-        if all(lines in text for lines in new):
-            return text
-        if any(text.count(lines) != 1 for lines in old):
-            raise TrainingError(
-                f"{sample.place}: its prompt does not list failure modes as this version does, so they cannot be put "
-                f"into the words of {vocabulary!r}; leave --target-vocabulary away, or run: pivot relabel STORE "
-                f"--target-vocabulary {vocabulary}"
-            )
-        return text.replace(old[0], new[0]).replace(old[1], new[1])
-
-    prompt = tuple(
-        message
-        | {"content": [part | {"text": said(part["text"])} if part["text"] else part for part in message["content"]]}
-        for message in sample.prompt
+    prompt = prompt_in_words(sample.env, sample.prompt, vocabulary, sample.place)
+    return replace(
+        sample, prompt=prompt, target=target_in_words(sample.env, sample.target, sample.failure_mode, vocabulary)
     )
-    target = parse_target(sample.target)
-    mode = target_mode(sample.env, sample.failure_mode, vocabulary)
-    return replace(sample, prompt=prompt, target=build_target(target.pivot_step, mode, target.failure_reason))
 
 
 @dataclass(frozen=True)

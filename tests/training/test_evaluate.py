@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.config import environment
 from pivot.errors import TrainingError
 from pivot.labeling.target import parse_target
+from pivot.labeling.vocabulary import Vocabulary
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
 from pivot.training.analyzer import Analyzer
@@ -86,6 +88,52 @@ def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_
     for env, figures in always.items():
         mine = [row["pivot_step"] for row in labels if row["env"] == env]
         assert figures["shares"]["pivot exact"]["value"] == pytest.approx(mine.count(0) / len(mine))
+
+
+@pytest.fixture(scope="module")
+def drawings(tmp_path_factory: pytest.TempPathFactory) -> dict[Vocabulary, Path]:
+    """A store of drawings in the certificate's words for failure modes, and one in the paper's."""
+    folder = tmp_path_factory.mktemp("drawings")
+    config = {"environments": {"svg": {"tasks": 10, "settings": {}}}, "rollouts": 2, "validation_fraction": 0.5}
+    stores: dict[Vocabulary, Path] = {"certificate": folder / "certificate", "paper": folder / "paper"}
+    for vocabulary, store in stores.items():
+        pivot.build(config | {"target_vocabulary": vocabulary}, store)
+    return stores
+
+
+@pytest.mark.parametrize("made_in", ["certificate", "paper"])
+@pytest.mark.parametrize("taught", [None, "certificate", "paper"])
+def test_an_analyzer_is_asked_and_scored_in_the_words_that_it_was_taught(
+    drawings: dict[Vocabulary, Path], made_in: Vocabulary, taught: Vocabulary | None
+) -> None:
+    """Whatever words the store was made in; what stands beside it is scored by the same words."""
+    records = open_records(str(drawings[made_in]), "svg", taught)
+    spoken = taught or made_in
+    native = open_records(str(drawings[spoken]), "svg")
+    truth = {
+        (row["prompt"][0]["content"][1]["text"], row["images"][0]["bytes"]): parse_target(
+            row["completion"][0]["content"][0]["text"]
+        )
+        for row in native.rows("train", SHOWN_COLUMNS)
+    }
+
+    def knows(body: dict[str, Any]) -> dict[str, Any]:
+        target = truth[asked(body)[0], pictures_of(body)[0]]
+        return answered(target.pivot_step, target.failure_mode, "")
+
+    with served(knows) as server:
+        found = evaluate(records, Analyzer(served_backend(server.url)), TRAIN, learned=False)
+    figures = found.summary["environments"]["svg"]
+    assert found.summary["vocabulary"] == {"svg": spoken}
+    assert figures["shares"]["joint"]["value"] == 1.0
+    names = {name: row["mode"]["value"] for name, row in figures["baselines"].items()}
+    labels = [row["failure_mode"] for row in read_labels(native, TRAIN).rows]
+    if spoken == "paper":
+        assert set(names.values()) == {1.0}, "there is one word to say"
+        assert set(figures["by_mode"]) == {"timeout"}
+    else:
+        assert names["majority"] < 1.0
+        assert set(figures["by_mode"]) == set(labels) != {"timeout"}
 
 
 def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:

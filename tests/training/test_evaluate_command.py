@@ -109,9 +109,10 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     [
         (("--data", "nowhere/at/all"), TrainingError, "does not exist"),
         ((), ConfigError, "name the data with --data"),
-        (("--suite", "--data", "x"), ConfigError, "leave --data and --beside away"),
+        (("--suite", "--data", "x"), ConfigError, "leave --data, --target-vocabulary and --beside away"),
         (("--data", "STORE", "--config", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
         (("--data", "STORE", "--pictures", "gone"), ConfigError, "expected one of shown, blank, exchanged"),
+        (("--data", "STORE", "--target-vocabulary", "my"), ConfigError, "expected one of certificate, paper"),
         (("--data", "STORE", "--side", "test"), ConfigError, "expected one of train, validation"),
         (("--data", "STORE", "--beside", "x"), ConfigError, "expected NAME=FOLDER"),
         (("--data", "STORE", "--beside", "x=/nowhere"), TrainingError, "holds no evaluation.json"),

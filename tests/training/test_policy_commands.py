@@ -1,6 +1,7 @@
 """``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and what cannot be meant."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from pivot.errors import ConfigError, TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
 from pivot.training.config import make_rl_config
+from pivot.training.play import plan_levels, without_seen
 
 pytestmark = pytest.mark.train
 
@@ -33,6 +35,18 @@ def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -
     assert result["temperature"] == 0.4
     problem = error_of("evaluate", "policy", out, "--beside", tmp_path / "raw", "--seed", "5")
     assert "was measured on other levels" in str(problem)
+    problem = error_of("evaluate", "policy", out, "--levels", "6", "--seed", "4")  # whose held-out level it has seen
+    assert "found 1 held-out levels, the run was trained on all of them" in str(problem)
+
+
+def test_levels_that_a_run_was_trained_on_are_not_held_out() -> None:
+    fields = {"env": "frozenlake", "model": "none", "levels": 30, "prompts": 1, "held_out": 0.3}
+    trained = plan_levels(make_rl_config(fields))
+    leaking = replace(trained, validation=(*trained.train[:2], *trained.validation))
+    assert without_seen(leaking, trained).validation == trained.validation
+    assert without_seen(trained, trained) == trained
+    elsewhere = plan_levels(make_rl_config(fields | {"env": "sokoban", "levels": 8}))
+    assert without_seen(elsewhere, trained) is elsewhere
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""What is found out about failures: in the words for failure modes that Stage I taught, wherever they are said."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("transformers")
+
+from pivot.labeling.target import build_target
+from pivot.labeling.vocabulary import Vocabulary
+from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.training.config import RlConfig, make_rl_config
+from pivot.training.hindsight import Failures, analyze
+from pivot.training.play import plan_levels, roll_out
+from pivot.training.ranks import ALONE
+from pivot.training.wording import words_taught
+
+pytestmark = pytest.mark.train
+
+WORDS: dict[Vocabulary, str] = {
+    "certificate": "exactly one of: format, regression, stagnation, mismatch.",
+    "paper": "exactly one of: timeout, deadlock.",
+}
+
+
+class _Backend:
+    """A model that says the same of every failure, and keeps what it was asked."""
+
+    name, config, settings = "same", {}, ModelOptions(model="same")
+
+    def __init__(self, mode: str) -> None:
+        self.mode, self.asked = mode, list[str]()
+
+    def connect(self) -> "_Backend":
+        return self
+
+    def answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
+        for request in requests:
+            self.asked.append(next(part["text"] for part in request.messages[0]["content"] if part["type"] == "text"))
+        return [ChatAnswer(build_target(0, self.mode)) for _ in requests]
+
+
+def _analyzed(vocabulary: Vocabulary, arm: str, backend: _Backend) -> Failures:
+    fields = {"env": "svg", "settings": {"horizon": 2}, "model": "none", "levels": 12, "prompts": 1, "arm": arm}
+    config: RlConfig = make_rl_config(fields | {"target_vocabulary": vocabulary})
+    levels = plan_levels(config)
+    rollouts = roll_out(levels, levels.train[:6], ScriptedPolicy(), 2)
+    return analyze(rollouts, levels, config, backend, ALONE)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
+def test_the_analyzer_is_asked_and_measured_in_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
+    spoken = "timeout" if vocabulary == "paper" else "stagnation"
+    backend = _Backend(spoken)
+    failures = _analyzed(vocabulary, "mp", backend)
+    assert len(backend.asked) == len(failures.episodes) > 2
+    assert all(WORDS[vocabulary] in text for text in backend.asked)
+    figures = failures.figures()
+    assert figures["analyzer_unreadable"] == 0
+    right = [verdict.failure_mode == "stagnation" for verdict in failures.verdicts.values()]
+    assert figures["analyzer_mode_accuracy"] == (1.0 if vocabulary == "paper" else sum(right) / len(right))
+    other = _Backend("stagnation" if vocabulary == "paper" else "timeout")
+    assert _analyzed(vocabulary, "mp", other).figures()["analyzer_unreadable"] == 1.0
+
+
+@pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
+def test_the_oracle_says_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
+    failures = _analyzed(vocabulary, "oracle", _Backend(""))
+    assert failures.figures()["analyzer_mode_accuracy"] == 1.0
+    modes = {reading.failure_mode for reading in failures.readings.values()}
+    assert (modes == {"timeout"}) == (vocabulary == "paper")
+
+
+def test_a_run_says_which_words_it_taught(tmp_path: Path) -> None:
+    (tmp_path / "final").mkdir()
+    assert words_taught(str(tmp_path / "final")) is None
+    (tmp_path / "run.json").write_text('{"config": {"target_vocabulary": "paper"}}', encoding="utf-8")
+    assert words_taught(str(tmp_path / "final")) == "paper"
+    assert words_taught(str(tmp_path / "best")) == "paper"
+    assert words_taught(str(tmp_path)) is None
+    assert words_taught("organisation/model") is None
+    (tmp_path / "run.json").write_text("[", encoding="utf-8")
+    with pytest.raises(Exception, match="say --target-vocabulary"):
+        words_taught(str(tmp_path / "final"))
