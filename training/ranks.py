@@ -16,7 +16,8 @@ from .encode import EXTRA
 torch: Any = need("torch", EXTRA)
 
 PATIENCE = timedelta(days=1)
-"""How long the others wait for what one process does alone: a check of a large dataset takes hours."""
+"""How long processes wait for each other: one checks a large dataset alone, which takes hours, or waits for servers;
+libraries for GPUs give up after ten minutes. Where one dies, the launcher ends the others."""
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -34,7 +35,8 @@ class Ranks:
     @classmethod
     def current(cls) -> "Ranks":
         """Join the processes that a launcher such as torchrun started, over gloo without a GPU; alone without one."""
-        state = need("accelerate", EXTRA).PartialState(cpu=not torch.cuda.is_available())
+        accelerate = need("accelerate", EXTRA)
+        state = accelerate.PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
         return cls(state.process_index, state.num_processes, state.device)
 
     @property
@@ -63,7 +65,7 @@ class Ranks:
     def by_one(self, work: Callable[[], Item]) -> Item:
         """Let the main process do some work while the others wait; return its result, or raise its error, in all.
 
-        The result travels pickled, over gloo: libraries for GPUs give up after minutes.
+        The result travels pickled, over gloo.
 
         Raises:
             PivotError: what the work raised. TrainingError: elsewhere, where the main process met another error.

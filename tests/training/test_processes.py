@@ -61,6 +61,14 @@ CASES = {
     "taken": ("whole", ["--out", "taken"], [2, 2], "expected an empty folder"),
     "broken": ("broken", ["--check-only"], [1, 2], "KeyError: 'planted'"),
 }
+PATIENT = """
+from pivot.models.extras import need
+from pivot.training.ranks import PATIENCE, Ranks
+
+ranks, torch = Ranks.current(), need("torch", "train")
+assert torch.distributed.group.WORLD._get_backend(torch.device("cpu")).options._timeout == PATIENCE
+print(ranks.join({ranks.rank: "here"}))
+"""
 End = tuple[int, str, str]
 """Exit status, output and errors of a process."""
 
@@ -111,3 +119,13 @@ def test_one_process_checks_the_data_and_all_end_with_its_verdict(name: str, end
     assert "CHECKED" in first[1] and "CHECKED" not in second[1]
     assert told in first[2]
     assert "error" not in second[2], "one process tells"
+
+
+def test_processes_wait_for_one_that_is_slow() -> None:
+    """Such as the first, which waits for its servers."""
+    launched = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    launched |= {"MASTER_PORT": str(free_ports(1)[0]), "ACCELERATE_USE_CPU": "1"}
+    told = subprocess.run(
+        [sys.executable, "-c", PATIENT], env=os.environ | launched, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip().endswith("{0: 'here'}")
