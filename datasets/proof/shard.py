@@ -305,8 +305,10 @@ def _note_receipts(
     labels = store.read(LABELS, shard)
     inputs = label_inputs(store, run, shard) if stand_ins else ""
     report.receipts[label_stage(store.config)] = Receipt(inputs, {}, label_facts(labels))
+    if sides is None:
+        return  # which rows the export had cannot be told
     for staged in (True, False):
         folder = store.staged_folder if staged else DATASET_FOLDER
-        inputs = export_inputs(store, run, shard, sides, folder) if stand_ins and sides is not None else ""
+        inputs = export_inputs(store, run, shard, sides, folder) if stand_ins else ""
         facts = {"rows": report.checked.get("training rows", 0)}
         report.receipts[export_stage(store.config, staged=staged)] = Receipt(inputs, {}, facts)

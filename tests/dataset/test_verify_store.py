@@ -27,13 +27,21 @@ from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems,
 BOTH = ("sokoban", "frozenlake")
 
 
+def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
+    path = patient.root / patient.file("frozenlake", "labels")
+    path.write_bytes(path.read_bytes()[:-40])
+    found = patient.found()
+    assert any(patient.file("frozenlake", "labels") in each for each in found), found
+    assert not [each for each in found if "sokoban" in each], found
+
+
 # Whole episodes, levels, files
 
 
 @pytest.mark.parametrize("env", BOTH)
 def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> None:
-    patient = patients[env]
     """A ninth rollout with rows in every table, each of them right in itself."""
+    patient = patients[env]
     names = {table: patient.file(env, table) for table in ("episodes", "steps", "calls", "labels")}
     labelled = read_rows(patient.source, names["labels"])[0]["episode_id"]
 
