@@ -216,6 +216,10 @@ def read(records: Records) -> None:
     list(records.rows("train", SHOWN_COLUMNS))
 
 
+def spoken(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
 def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: Path, tmp_path: Path) -> None:
     picture = {"bytes": b"x", "path": None}
     damages: dict[str, tuple[dict[str, Any], str]] = {
@@ -224,6 +228,8 @@ def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: P
         "an empty image": ({"images": [{"bytes": None, "path": None}]}, "expected one collage"),
         "a target outside": ({"pivot_step": 40}, r"row 0: pivot_step is 40"),
         "another length": ({"num_steps": 3, "pivot_step": 0}, "num_steps is 3"),
+        "no target": ({"completion": []}, r"row 0: found 0 texts, expected one target"),
+        "a broken target": ({"completion": [spoken("{}")]}, r"row 0: found one that cannot be read \(wrong_fields"),
         "a log of other steps": ({"action_log": "step 0: action=up"}, "build it again"),
     }
     for name, (columns, message) in damages.items():
