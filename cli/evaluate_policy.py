@@ -111,7 +111,7 @@ def _tell_gain(row: dict[str, Any], beside: Path, name: str) -> None:
     if storage.stat(name) is None:
         raise TrainingError(f"{beside} holds no {name}; measure it first: pivot evaluate policy {beside}")
     other = storage.read_json(name)
-    alike = ("env", "settings", "seed", "levels", "temperature")
+    alike = ("env", "settings", "seed", "levels", "levels_digest", "temperature")
     if different := [
         f"{each} {other.get(each)} and {row.get(each)}" for each in alike if other.get(each) != row.get(each)
     ]:

@@ -159,12 +159,18 @@ class Played:
     """Success by evaluation set, where there is more than one."""
     errors: int
     """Episodes that could not be finished; they are in no figure."""
+    levels: int
+    """Different ones."""
 
     def row(self) -> dict[str, Any]:
-        """Return the figures as JSON data."""
+        """Return the figures as JSON data.
+
+        Episodes of a single level say nothing about others: then success has the interval from 0 to 1, the return none.
+        """
+        unknown = {"low": None, "high": None} if self.levels == 1 else {}
         return {
             "success": self.success.row(),
-            "return": self.mean_return.row(),
+            "return": self.mean_return.row() | unknown,
             "by_set": {name: each.row() for name, each in self.by_set.items()},
             "errors": self.errors,
         }
@@ -205,4 +211,5 @@ def measure(
         mine = [each for each in complete if each.eval_set == name]
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
     returns = over(complete, [each.episode_return for each in complete])
-    return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors), records
+    played = len({each.task_id for each in complete})
+    return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors, played), records

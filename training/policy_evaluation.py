@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
+from ..identity import digest
 from ..models.extras import need
 from ..models.transformers.model import Engine
 from ..models.weights import is_local, revision_of
@@ -32,6 +33,8 @@ class PolicyResult:
     config: RlConfig
     model: str
     levels: int
+    levels_digest: str
+    """Of the held-out levels: equal where two policies had the same to play."""
     trained_on: int = 0
     """Held-out levels of these settings that were not played, for the run was trained on them."""
 
@@ -45,6 +48,7 @@ class PolicyResult:
             "model": self.model,
             "temperature": config.validation_temperature,
             "levels": self.levels,
+            "levels_digest": self.levels_digest,
             "seed": config.seed,
             **self.played.row(),
         }
@@ -105,4 +109,5 @@ def evaluate_policy(config: RlConfig, model: str, run: RlConfig | None = None) -
     policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
     played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
     left_out = len(held_out.validation) - len(levels.validation)
-    return PolicyResult(played, config, model, len(levels.validation), left_out)
+    states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
+    return PolicyResult(played, config, model, len(states), digest(states, length=16), left_out)

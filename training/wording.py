@@ -60,10 +60,11 @@ def words_taught(model: str) -> Vocabulary | None:
     Raises:
         TrainingError: the record of the run cannot be read.
     """
-    run = Path(model).parent
-    if Path(model).name not in (on_disk.FINAL, on_disk.BEST) or not (run / on_disk.RUN).is_file():
+    run, name = Path(model).parent, Path(model).name
+    storage = open_storage(run)
+    if name not in (on_disk.FINAL, on_disk.BEST) or storage.stat(on_disk.RUN) is None:
         return None
     try:
-        return open_storage(run).read_json(on_disk.RUN)["config"].get("target_vocabulary")
+        return storage.read_json(on_disk.RUN)["config"].get("target_vocabulary")
     except (StoreError, KeyError, AttributeError, TypeError) as error:
         raise TrainingError(f"{run / on_disk.RUN} cannot be read ({error}); say --target-vocabulary") from error

@@ -1,5 +1,7 @@
 """What a build says of what it left."""
 
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,17 @@ def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys
     assert ended.value.exit_code == OWED == 3
     assert "62.5" in shown
     assert "24 episodes ended in an error, count in no share and are owed" in shown
+
+
+def test_commands_to_go_on_with_can_be_pasted(
+    small_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "my runs" / "it's the first"
+    shutil.copytree(small_store, root)
+    show_result(_result(root, episodes=8, succeeded=5, failed=3))
+    commands = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("pivot ")]
+    assert len(commands) == 3
+    assert all(shlex.split(line)[2] == str(root) for line in commands)
 
 
 def test_a_build_that_owes_nothing_ends_well(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and what cannot be meant."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,8 +34,16 @@ def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -
     assert result["success"]["records"] >= 8
     assert result["env"] == "frozenlake"
     assert result["temperature"] == 0.4
+    assert result["levels"] == 1
+    assert (result["return"]["low"], result["return"]["high"]) == (None, None), "one level says nothing about others"
     problem = error_of("evaluate", "policy", out, "--beside", tmp_path / "raw", "--seed", "5")
     assert "was measured on other levels" in str(problem)
+    assert "levels_digest" in str(problem)
+    elsewhere = ("--beside", tmp_path / "raw", "--out", tmp_path / "other")
+    problem = error_of("evaluate", "policy", out, *elsewhere, "--temperature", "1.0")
+    assert "in another way (temperature 0.4 and 1.0)" in str(problem)
+    shutil.rmtree(out / "best", ignore_errors=True)
+    assert "take --checkpoint final" in str(error_of("evaluate", "policy", out, "--checkpoint", "best"))
     problem = error_of("evaluate", "policy", out, "--levels", "6", "--seed", "4")  # whose held-out level it has seen
     assert "found 1 held-out levels, the run was trained on all of them" in str(problem)
 

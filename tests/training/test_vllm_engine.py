@@ -3,18 +3,23 @@
 The stand-in is a chat server around the same kind of model; ``make test-serving`` does the same with vLLM itself.
 """
 
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import requests
 from pivot.errors import PluginError, ServerGoneError, TrainingError
 from pivot.models.extras import installed
+from pivot.tests.flow_runs import clean_environment
 from pivot.tests.training import matrix
-from pivot.tests.training.lake import lines_of, torch
+from pivot.tests.training.lake import lines_of, save_grammatical, torch
 from pivot.tests.training.teacher_server import teacher_server
 from pivot.training import loop
 from pivot.training.adapters import add_adapters, load_adapters
@@ -160,6 +165,26 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path
     assert servers.urls == []
     with pytest.raises(ServerGoneError, match="--server-command"):
         Servers("/no/such/vllm", (), tmp_path / "logs").restart([str(tmp_path)])
+
+
+def test_servers_end_with_a_run_that_is_told_to_stop(tmp_path: Path) -> None:
+    """By SIGTERM, as batch systems do it, while it waits for its servers to start."""
+    start, told = save_grammatical(tmp_path / "start"), tmp_path / "server.pid"
+    server = f"sh -c 'echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600' server"
+    words = ("--model", start, "--out", tmp_path / "run", "--engine", "vllm", "--server-command", server)
+    command = ("train", "rl", "frozenlake", *words, "--levels", "12", "--prompts", "4", "--set", "size=2")
+    run = subprocess.Popen([sys.executable, "-m", "pivot", *map(str, command)], env=clean_environment())
+    try:
+        until = time.monotonic() + 120
+        while not told.exists() and time.monotonic() < until:
+            assert run.poll() is None
+            time.sleep(0.1)
+        started = psutil.Process(int(told.read_text(encoding="utf-8")))
+        run.terminate()
+        assert run.wait(60) == 130
+        assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE
+    finally:
+        run.kill()
 
 
 def test_a_command_line_keeps_what_the_user_gave(tmp_path: Path) -> None:
