@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any, Protocol
 
 from ...errors import ConfigError, StoreError
@@ -141,6 +142,21 @@ class Processes:
         for process in self._processes:
             process.terminate()
 
+    def close(self) -> None:
+        """Wait for what is running, and let the worker processes end.
+
+        One that was killed may hold the lock under which the others take their last order. The library waits for these
+        for ever if it learns of the death too late, so they are ended.
+        """
+        threading.Thread(target=self._end_with_a_lost_one, daemon=True).start()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _end_with_a_lost_one(self) -> None:
+        while left := [process.sentinel for process in self._processes if process.is_alive()]:
+            if any(process.exitcode for process in self._processes):
+                self.stop()
+            connection.wait(left)
+
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all processes; the first error cancels what has not begun."""
         futures = [self.beside(call, *each) for each in arguments]
@@ -174,8 +190,10 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         except KeyboardInterrupt:
             pool.stop()
             raise
+        finally:
+            pool.close()
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        executor.shutdown(wait=True, cancel_futures=True)  # of one, too, that Ctrl-C met while its workers started
 
 
 class LocalEngine(Engine):

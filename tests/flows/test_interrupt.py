@@ -45,3 +45,27 @@ with worker_pool(2, ["sokoban"]) as pool:
     deaf, theirs, ours = done.stdout.splitlines()
     assert deaf == "True"
     assert theirs == ours == "set()", "nothing stays blocked on either side"
+
+
+LOST = """
+import multiprocessing, os, signal, sys, threading
+from pivot.flows.engines.local import worker_pool
+
+with worker_pool(2, ["sokoban"]) as pool:
+    for ready in [pool.submit(os.getpid) for _ in range(20)]:
+        ready.result()
+    workers = sorted(multiprocessing.active_children(), key=lambda each: each.pid)
+    lost = workers[int(sys.argv[1])].pid
+    os.kill(lost, signal.SIGSTOP)  # it may hold the lock under which orders are taken
+    threading.Timer(1.0, os.kill, (lost, signal.SIGKILL)).start()  # the pool waits for its workers by then
+print("ended")
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_worker_that_is_killed_at_the_end_leaves_nobody_waiting(which: int) -> None:
+    """One of the two holds the lock for which the other waits."""
+    command = [sys.executable, "-c", LOST, str(which)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
