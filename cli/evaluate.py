@@ -35,6 +35,7 @@ from ..training.report import (
 )
 from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
 from ..training.suite import SCREEN as SCREEN_OF_SUITE
+from ..training.wording import words_taught
 from . import model_flags as flags
 from .console import ProgressBars, out, show_table
 from .options import option
@@ -207,7 +208,7 @@ def analyzer(
     source = data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(f"{model} does not say what it was trained on; name the data with --data DATASET, or --suite")
-    vocabulary: Any = target_vocabulary or (run or {}).get("target_vocabulary")
+    vocabulary: Any = target_vocabulary or words_taught(str(options["model"]))
     records = open_records(source, _config_of(config, run), vocabulary)
     choice = Choice(side, pictures, full_length, limit, seed)  # pyright: ignore[reportArgumentType]
     others = {each: read_summary(folder) for each, folder in map(_beside, beside or ())}

@@ -71,6 +71,15 @@ def plan_levels(config: RlConfig) -> Levels:
     return Levels(kind, settings, prompt, tuple(tasks[place] for place in places), held_out, places)
 
 
+PLANNED_BY = ("env", "settings", "seed", "levels", "held_out")
+"""Fields of a run that decide its levels and their sides."""
+
+
+def are_planned_alike(one: RlConfig, other: RlConfig) -> bool:
+    """Whether two runs have the same levels on the same sides."""
+    return all(getattr(one, name) == getattr(other, name) for name in PLANNED_BY)
+
+
 def without_seen(levels: Levels, trained: Levels) -> Levels:
     """Return levels without the held-out ones that a run, planned with other settings, trained on.
 

@@ -17,7 +17,7 @@ from .encode import EXTRA, Encoder
 from .engines import InProcessBackend
 from .engines.in_process import InProcessOptions
 from .loading import load_weights
-from .play import Played, measure, plan_levels, without_seen
+from .play import Played, are_planned_alike, measure, plan_levels, without_seen
 from .ranks import Ranks
 
 torch: Any = need("torch", EXTRA)
@@ -93,7 +93,9 @@ def evaluate_policy(config: RlConfig, model: str, run: RlConfig | None = None) -
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
     held_out, ranks = plan_levels(config), Ranks.current()
-    levels = held_out if run is None else without_seen(held_out, plan_levels(run))
+    levels = held_out
+    if run is not None and not are_planned_alike(config, run):  # alike, no level is on both sides
+        levels = without_seen(held_out, plan_levels(run))
     loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
     loaded.to(ranks.device).eval()
     encoder = Encoder(processor)

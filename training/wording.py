@@ -55,14 +55,16 @@ def target_in_words(env: str, target: str, failure_mode: str, vocabulary: Vocabu
 
 
 def words_taught(model: str) -> Vocabulary | None:
-    """Return the words that a run of Stage I taught the checkpoint ``model``; None where no run says so.
+    """Return the words that its run taught a checkpoint, ``RUN/final`` or ``RUN/best``; None where no run says so.
 
     Raises:
         TrainingError: the record of the run cannot be read.
     """
     run, name = Path(model).parent, Path(model).name
+    if name not in (on_disk.FINAL, on_disk.BEST):
+        return None
     storage = open_storage(run)
-    if name not in (on_disk.FINAL, on_disk.BEST) or storage.stat(on_disk.RUN) is None:
+    if storage.stat(on_disk.RUN) is None:
         return None
     try:
         return storage.read_json(on_disk.RUN)["config"].get("target_vocabulary")

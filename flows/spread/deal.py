@@ -215,7 +215,8 @@ class _Dealer:
 
     def _at_hand(self) -> int:
         """Return how many episodes one of those who play may have at hand; who has yet to call gets as many."""
-        return AT_HAND * math.ceil(self._policy.episodes_in_flight / max(1, sum(not it.done() for it in self._playing)))
+        playing = sum(not each.done() for each in self._playing)
+        return AT_HAND * math.ceil(self._policy.episodes_in_flight / max(1, playing))
 
     def _ask(self, player: _Player, ask: Ask) -> None:
         """Have a turn answered; whatever becomes of that is told."""

@@ -67,7 +67,7 @@ class Told(Silent):
 
     def __init__(self) -> None:
         self.total, self.played = 0, 0
-        self.stored_at: list[tuple[str, float]] = []
+        self.shards: list[str] = []
 
     def start(self, stage: str, total: int) -> None:
         self.total = total if stage == "rollout" else self.total
@@ -77,7 +77,7 @@ class Told(Silent):
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
         if stage == "rollout":
-            self.stored_at.append((shard, time.monotonic()))
+            self.shards.append(shard)
 
 
 def build(config: dict[str, Any], root: Path, workers: int = 1, told: Told | None = None) -> BuildResult:
@@ -171,16 +171,10 @@ class Stuck(SokobanEnv):
 class Watching(Told):
     """Lets the stuck simulator go when the last shard of FrozenLake is stored."""
 
-    def __init__(self, shards: int) -> None:
-        super().__init__()
-        self._left = shards
-
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
         super().stored(stage, shard, seconds, size, reused=reused)
-        if stage == "rollout" and "frozenlake" in shard:
-            self._left -= 1
-            if not self._left and Stuck.patience:  # still in its first step
-                Stuck.frozenlake_is_stored.set()
+        if sum("frozenlake" in each for each in self.shards) == 3 and Stuck.patience:  # still in its first step
+            Stuck.frozenlake_is_stored.set()
 
 
 @pytest.mark.parametrize(("workers", "patience", "holds_up"), [(1, 2.0, True), (4, 60.0, False)])
@@ -197,7 +191,7 @@ def test_a_slow_simulator_holds_up_its_own_worker_alone(
     monkeypatch.setattr(Stuck, "patience", patience)
     with served() as server:
         config = config_at(server, {"sokoban": 3, "frozenlake": 9}, rollouts=4, max_concurrency=8)
-        build(config, tmp_path, workers, Watching(shards=3))
+        build(config, tmp_path, workers, Watching())
     assert Stuck.frozenlake_is_stored.is_set() is not holds_up
 
 
@@ -215,7 +209,7 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
 
         def cut(*arguments: Any, **more: Any) -> None:
             stored(*arguments, **more)
-            if len(told.stored_at) == 3:
+            if len(told.shards) == 3:
                 spread[0]._writer.transport.abort()
 
         told.stored = cut  # type: ignore[method-assign]
@@ -223,7 +217,7 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
         again = server.log.answered - before
     assert result.owed == 0
     assert told.played == told.total == whole.played
-    assert sorted(shard for shard, _ in told.stored_at) == sorted(shard for shard, _ in whole.stored_at)
+    assert sorted(told.shards) == sorted(whole.shards)
     assert before < again < 2 * before
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pivot.cli import evaluate as command
 from pivot.cli.evaluate import make_backend
 from pivot.errors import ConfigError, TrainingError
 from pivot.images import decode
@@ -16,7 +17,7 @@ from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluate import Choice, evaluate
-from pivot.training.heldout import SHOWN_COLUMNS, open_records
+from pivot.training.heldout import SHOWN_COLUMNS, Records, open_records
 
 pictures = pytest.mark.train
 """Needs matplotlib."""
@@ -65,7 +66,9 @@ def test_what_a_server_says_is_shown_as_text(small_store: Path, tmp_path: Path) 
 
 
 @pictures
-def test_a_run_of_training_is_evaluated_in_this_process(small_store: Path, tmp_path: Path) -> None:
+def test_a_run_of_training_is_evaluated_in_this_process(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A tiny random model: nothing it says can be read, but it was asked and every reply is kept."""
     pytest.importorskip("transformers")
     from pivot.tests.models.tiny_vlm import save_tiny_vlm
@@ -76,10 +79,18 @@ def test_a_run_of_training_is_evaluated_in_this_process(small_store: Path, tmp_p
     # What the command makes of a run of `pivot train sft`: its checkpoint, its data, and a place for the report.
     folder = tmp_path / "run"
     save_tiny_vlm(folder / "final", texts)
-    config = {"dataset": str(small_store), "configs": ["sokoban"]}
+    words: list[Any] = []
+
+    def opened(address: str, config: str, vocabulary: Any) -> Records:
+        words.append(vocabulary)
+        return open_records(address, config, vocabulary)
+
+    monkeypatch.setattr(command, "open_records", opened)
+    config = {"dataset": str(small_store), "configs": ["sokoban"], "target_vocabulary": "paper"}
     (folder / "run.json").write_text(json.dumps({"config": config}), encoding="utf-8")
     run("evaluate", "analyzer", folder, "--side", "train", "--limit", "6", "--max-tokens", "6", "--no-learned")
     summary = json.loads((folder / "evaluation" / "evaluation.json").read_text(encoding="utf-8"))
+    assert words == ["paper"], "as the run says"
     assert summary["name"] == "run"
     assert set(summary["environments"]) == {"sokoban"}
     assert sum(summary["environments"]["sokoban"]["problems"].values()) == summary["records"] == 6

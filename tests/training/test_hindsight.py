@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
+from pivot.errors import TrainingError
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
@@ -84,5 +85,5 @@ def test_a_run_says_which_words_it_taught(tmp_path: Path) -> None:
     assert words_taught(str(tmp_path)) is None
     assert words_taught("organisation/model") is None
     (tmp_path / "run.json").write_text("[", encoding="utf-8")
-    with pytest.raises(Exception, match="say --target-vocabulary"):
+    with pytest.raises(TrainingError, match="say --target-vocabulary"):
         words_taught(str(tmp_path / "final"))

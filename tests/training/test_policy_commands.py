@@ -10,7 +10,7 @@ from pivot.errors import ConfigError, TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
 from pivot.training.config import make_rl_config
-from pivot.training.play import plan_levels, without_seen
+from pivot.training.play import are_planned_alike, plan_levels, without_seen
 
 pytestmark = pytest.mark.train
 
@@ -18,11 +18,14 @@ LAKE = ("--set", "size=2", "--set", "frozenlake.horizon=2", "--set", "cell=16", 
 
 
 def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -> None:
-    start, out = save_grammatical(tmp_path / "start"), tmp_path / "run"
+    start, out = save_grammatical(tmp_path / "taught" / "final"), tmp_path / "run"
+    (tmp_path / "taught" / "run.json").write_text('{"config": {"target_vocabulary": "paper"}}', encoding="utf-8")
     size = ("--prompts", "4", "--rollouts", "4", "--updates", "1", "--validation-episodes", "8")
     train = ("train", "rl", "frozenlake", "--model", start, "--out", out, "--arm", "oracle", *LAKE, *size)
     shown = run(*train)
     assert "update 1 of 1" in shown
+    config = json.loads((out / "run.json").read_text(encoding="utf-8"))["config"]
+    assert config["target_vocabulary"] == "paper", "as Stage I says"
     assert f"pivot evaluate policy {out}" in shown.replace("\n", "")
     assert "already complete" in run(*train, "--resume")
     assert "expected an empty folder" in str(error_of(*train))
@@ -56,6 +59,14 @@ def test_levels_that_a_run_was_trained_on_are_not_held_out() -> None:
     assert without_seen(trained, trained) == trained
     elsewhere = plan_levels(make_rl_config(fields | {"env": "sokoban", "levels": 8}))
     assert without_seen(elsewhere, trained) is elsewhere
+
+
+def test_whatever_decides_the_sides_of_levels_is_compared() -> None:
+    fields = {"env": "frozenlake", "model": "none", "levels": 12, "prompts": 1, "held_out": 0.3}
+    run = make_rl_config(fields)
+    assert are_planned_alike(run, make_rl_config(fields | {"lr": 1e-3, "arm": "oracle", "prompts": 2}))
+    for other in ({"levels": 11}, {"seed": 1}, {"held_out": 0.4}, {"settings": {"size": 3}}, {"env": "sokoban"}):
+        assert not are_planned_alike(run, make_rl_config(fields | other)), other
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
