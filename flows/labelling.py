@@ -11,11 +11,11 @@ the next run asks for these alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..datasets.config import Shard
 from ..datasets.inputs import LABEL
@@ -24,7 +24,7 @@ from ..datasets.run import Run
 from ..errors import ServerGoneError
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
-from ..rollouts.steady import run_steadily
+from ..rollouts.supervisor import Supervisor, run_without_gc_pauses
 from ..storage import Address
 from .engines.local import WorkerPool, worker_deaths
 from .stages import LabelJob, ShardResult, label_job, store_labels, tell_stored
@@ -91,7 +91,7 @@ def label_served(
 
     begun = beforehand.jobs if beforehand else {}
     shards.sort(key=lambda shard: shard not in begun)  # those that are certified first
-    run_steadily(_Labelling(root, run, pool, receive, begun, like).run(shards))
+    run_without_gc_pauses(_Labelling(root, run, pool, receive, begun, like).run(shards))
     reporter.finish(LABEL)
     return results
 
@@ -116,33 +116,26 @@ class _Labelling:
         self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
         self._open: dict[Shard, LabelJob] = {}
         self._since: dict[Shard, float] = {}  # when its first request could be sent
-        self._asking: set[asyncio.Task[None]] = set()
-        self._certifying: set[asyncio.Task[None]] = set()
-        self._storing: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
-        self._error: BaseException | None = None
+        self._supervisor = Supervisor()
+        self._asking, self._certifying = self._supervisor.group(), self._supervisor.group()
+        self._storing = self._supervisor.group()
 
     async def run(self, shards: list[Shard]) -> None:
         """Label the shards as the model can take them, until all are written."""
         try:
-            await self._label(deque(shards))
+            queue = deque(shards)
+            await self._supervisor.run(lambda: self._begin(queue))
         except BaseException as error:
             await self._abandon(error)
             raise
         finally:
             await self._writer.aclose()
 
-    async def _label(self, shards: deque[Shard]) -> None:
-        while self._error is None:
-            while shards and len(self._certifying) < self._pool.workers and self._wants_more:
-                self._watch(self._certify(shards.popleft()), self._certifying)
-            while self._waiting and len(self._asking) < self._writer.in_flight:
-                self._watch(self._ask(*self._next()), self._asking)
-            if not (shards or self._certifying or self._asking or self._storing):
-                return
-            self._changed.clear()
-            await self._changed.wait()
-        raise self._error
+    def _begin(self, shards: deque[Shard]) -> None:
+        while shards and len(self._certifying) < self._pool.workers and self._wants_more:
+            self._certifying.start(self._certify(shards.popleft()))
+        while self._waiting and len(self._asking) < self._writer.in_flight:
+            self._asking.start(self._ask(*self._next()))
 
     @property
     def _wants_more(self) -> bool:
@@ -175,7 +168,7 @@ class _Labelling:
             self._hand_on(job.shard)
 
     def _hand_on(self, shard: Shard) -> None:
-        self._watch(self._store(self._open.pop(shard)), self._storing)
+        self._storing.start(self._store(self._open.pop(shard)))
 
     async def _store(self, job: LabelJob) -> None:
         done = replace(job, prepared={})
@@ -186,24 +179,9 @@ class _Labelling:
         with worker_deaths():
             return await asyncio.wrap_future(work)
 
-    def _watch(self, work: Coroutine[Any, Any, None], group: set[asyncio.Task[None]]) -> None:
-        """Keep ``work`` in ``group`` until it has ended; its first error ends the run."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            group.discard(task)
-            error = None if task.cancelled() else task.exception()
-            self._error = self._error or error
-            self._changed.set()
-
-        task = asyncio.create_task(work)
-        group.add(task)
-        task.add_done_callback(ended)
-
     async def _abandon(self, error: BaseException) -> None:
         """Ask nobody any more; write what is worth keeping."""
-        for task in (*self._asking, *self._certifying):
-            task.cancel()
-        await asyncio.gather(*self._asking, *self._certifying, *self._storing, return_exceptions=True)
+        await self._supervisor.stop(self._asking, self._certifying)
         if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
             return  # the disk or the program is the trouble
         reason = str(error) if isinstance(error, ServerGoneError) else "the run was stopped"

@@ -18,7 +18,7 @@ from ..datasets.run import Run
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
-from ..rollouts.steady import run_steadily
+from ..rollouts.supervisor import run_without_gc_pauses
 from ..storage import Address
 from .engines.base import WorkerPool
 from .spread import ShardsToPlay, batch_of, loops_on, roll_out_spread
@@ -65,4 +65,4 @@ def _roll_out_here(shards: ShardsToPlay) -> None:
         stored = store_rollouts(root, run, job, rollouts)
         shards.stored(replace(stored, seconds=perf_counter() - began[job.shard]))
 
-    run_steadily(run_batches(batches(), run.policy(), receive, on_episode=shards.ended))
+    run_without_gc_pauses(run_batches(batches(), run.policy(), receive, on_episode=shards.ended))

@@ -1,12 +1,12 @@
 """The scheduler of rollouts: one event loop that keeps a model busy from the first episode to the last.
 
-The episodes of all batches form one queue. As many as the policy can take are in flight, each with an environment of
-its own; the next begins when one ends, and a batch is handed on, in a thread beside the loop, when its last episode is
-over. Where an environment allows a few instances only, its episodes wait for them and those of others go first. Order
-and content of the records are equal for any number in flight.
+The episodes of all batches form one queue. As many as the policy accepts run concurrently, each in its own environment.
+The next episode begins when one ends. When the last episode of a batch ends, a separate thread delivers the batch to
+its receiver. If an environment allows only a few instances, its episodes wait and episodes of other environments go
+first. Order and content of the records are equal for any number of concurrent episodes.
 
-When the run has to stop, batches that hold finished episodes are handed on as they are, the rest of them marked as
-owed.
+When the run has to stop, batches with at least one finished episode are delivered as they are; their other episodes are
+marked as pending.
 """
 
 import asyncio
@@ -22,31 +22,32 @@ from ..errors import ServerGoneError
 from .base import GROUP_SIZE, Policy, Status, StudentPrompt, TaskRollouts
 from .episode import ENDS_THE_RUN, TaskRun
 from .pool import EnvPool
+from .supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Episodes that are handed on together, such as a shard, or what it still owes."""
+    """Episodes that are delivered together, such as a shard or its pending episodes."""
 
     env_type: type[PivotEnv]
     config: EnvConfig
     tasks: Sequence[Task]
     rollouts: int = GROUP_SIZE
-    """Samples a task, ``sample_idx`` 0 to ``rollouts - 1``."""
+    """Samples per task: ``sample_idx`` 0 to ``rollouts - 1``."""
     only: Collection[str] | None = None
-    """Ids of the episodes to run, None for all: how a later run makes the ones still owed."""
+    """Ids of the episodes to run, None for all: a later run makes the pending ones alone."""
     run_id: str = ""
     prompt: StudentPrompt | None = None
     """The Student prompt; by default the one registered for the environment."""
     work: Any = None
-    """Whatever the receiver needs to know."""
+    """Data of the receiver; the scheduler passes it through."""
     samples: Sequence[int] | None = None
-    """The sample indices of every task, where they are not ``range(rollouts)``."""
+    """The sample indices of every task, if they are not ``range(rollouts)``."""
 
 
 Receive = Callable[[Batch, list[TaskRollouts]], None]
-"""Gets a batch with one record a task in the order of ``tasks``, its episodes in the order of ``sample_idx``, frames
-and prompts in the order of their first use. A task none of whose episodes was to be run has no episodes."""
+"""Receives a batch with one record per task in the order of ``tasks``: episodes in the order of ``sample_idx``, frames
+and prompts in the order of their first use. If ``only`` names no episode of a task, its record has no episodes."""
 
 
 def roll_out_tasks(
@@ -61,9 +62,9 @@ def roll_out_tasks(
     run_id: str = "",
     prompt: StudentPrompt | None = None,
 ) -> list[TaskRollouts]:
-    """Roll out one batch, in a loop of its own, and return its records: one a task, as :data:`Receive` says.
+    """Roll out one batch in its own event loop and return its records, one per task, as :data:`Receive` describes.
 
-    The arguments are the fields of :class:`Batch` and those of :func:`run_batches`, which also says what is raised.
+    Arguments: see :class:`Batch` and :func:`run_batches`, which also lists the errors raised.
     """
     collected: list[TaskRollouts] = []
     batch = Batch(env_type, config, tasks, rollouts, only=only, run_id=run_id, prompt=prompt)
@@ -83,17 +84,17 @@ async def run_batches(
     concurrency: int | None = None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the episodes of all batches and hand each batch to ``receive`` when its last one is over.
+    """Run the episodes of all batches and deliver each batch to ``receive`` when its last episode is over.
 
     Args:
-        batches: made or waited for one at a time, shortly before their episodes begin.
-        policy: answers all turns; it is closed at the end.
-        receive: called in another thread, one call at a time; an error of it ends the run.
-        concurrency: episodes in flight; by default what the policy can take, which may change while they run.
-        on_episode: called in the loop after every episode.
+        batches: requested one at a time, shortly before their episodes begin.
+        policy: answers all turns; the scheduler closes it at the end.
+        receive: called in a separate thread, one call at a time; an error it raises ends the run.
+        concurrency: most concurrent episodes; by default what the policy accepts, which may change during the run.
+        on_episode: called in the event loop after every episode.
 
     Raises:
-        ServerGoneError, ConfigError, PluginError: no episode can go on; see the module docstring for what is kept.
+        ServerGoneError, ConfigError, PluginError: no episode can continue; the module docstring says what is kept.
     """
     scheduler = _Scheduler(policy, receive, concurrency, on_episode)
     try:
@@ -112,7 +113,7 @@ async def _each(batches: Iterable[Batch]) -> AsyncIterator[Batch]:
 
 
 class _OpenBatch:
-    """A batch in work."""
+    """A batch whose episodes are not all over."""
 
     def __init__(self, batch: Batch, policy: Policy, pool: EnvPool) -> None:
         self.batch, self.pool = batch, pool
@@ -124,7 +125,7 @@ class _OpenBatch:
             for sample in (range(batch.rollouts) if batch.samples is None else batch.samples)
             if batch.only is None or run.id_of(sample) in batch.only
         ]
-        self.left = len(self.episodes)
+        self.remaining = len(self.episodes)
         self.complete = 0
 
     def collected(self) -> list[TaskRollouts]:
@@ -132,7 +133,7 @@ class _OpenBatch:
         return [run.collected() for run in self.runs]
 
 
-class _Queued(NamedTuple):
+class _QueuedEpisode(NamedTuple):
     """An episode that has not begun."""
 
     batch: _OpenBatch
@@ -150,36 +151,29 @@ class _Scheduler:
         self._receive = receive
         self._concurrency = concurrency
         self._on_episode = on_episode
-        self._queue: deque[_Queued] = deque()
-        self._waiting: dict[EnvPool, deque[_Queued]] = {}  # of every pool, what there was no room for
+        self._queue: deque[_QueuedEpisode] = deque()
+        self._waiting: dict[EnvPool, deque[_QueuedEpisode]] = {}
+        """Episodes of each pool that found no free environment."""
         self._open: list[_OpenBatch] = []
-        self._fetching: set[asyncio.Future[None]] = set()
+        self._supervisor = Supervisor()
+        self._fetches, self._episodes = self._supervisor.group(), self._supervisor.group()
+        self._deliveries = self._supervisor.group()
         self._exhausted = False
-        self._episodes: set[asyncio.Future[None]] = set()
-        self._handing_on: set[asyncio.Future[None]] = set()
         self._writer = ThreadPoolExecutor(1, "pivot-batches")
-        self._changed = asyncio.Event()
-        self._error: BaseException | None = None
 
     async def run(self, batches: AsyncIterator[Batch]) -> None:
-        """Start episodes as policy and environments can take them, until all are over and handed on."""
-        while self._error is None:
-            while len(self._episodes) < self._room:
-                item = self._next()
-                if item is None:
-                    break
-                item.batch.pool.lent += 1
-                self._watch(asyncio.create_task(self._episode(item)), self._episodes)
-            if len(self._episodes) < self._room and not self._fetching and not self._exhausted:
-                self._watch(asyncio.create_task(self._fetch(batches)), self._fetching)
-            if not (self._episodes or self._handing_on or self._fetching):
-                return
-            self._changed.clear()
-            await self._changed.wait()
-        raise self._error
+        """Start episodes as the policy and the environments accept them, until all batches are delivered."""
+        await self._supervisor.run(lambda: self._begin(batches))
+
+    def _begin(self, batches: AsyncIterator[Batch]) -> None:
+        while len(self._episodes) < self._most_episodes and (item := self._next()) is not None:
+            item.batch.pool.lent += 1
+            self._episodes.start(self._episode(item))
+        if len(self._episodes) < self._most_episodes and not self._fetches and not self._exhausted:
+            self._fetches.start(self._fetch(batches))
 
     @property
-    def _room(self) -> int:
+    def _most_episodes(self) -> int:
         return max(1, self._concurrency or self._policy.episodes_in_flight)
 
     async def _fetch(self, batches: AsyncIterator[Batch]) -> None:
@@ -190,8 +184,8 @@ class _Scheduler:
         opened = _OpenBatch(batch, self._policy, self._pool_of(batch))
         self._open.append(opened)
         if not opened.episodes:
-            self._hand_on(opened)
-        self._queue.extend(_Queued(opened, run, sample) for run, sample in opened.episodes)
+            self._deliver(opened)
+        self._queue.extend(_QueuedEpisode(opened, run, sample) for run, sample in opened.episodes)
 
     def _pool_of(self, batch: Batch) -> EnvPool:
         for pool in self._waiting:
@@ -201,7 +195,7 @@ class _Scheduler:
         self._waiting[pool] = deque()
         return pool
 
-    def _next(self) -> _Queued | None:
+    def _next(self) -> _QueuedEpisode | None:
         """Return the first episode that may begin, None when there is none."""
         for pool, items in self._waiting.items():
             if items and pool.has_room:
@@ -213,7 +207,7 @@ class _Scheduler:
             self._waiting[item.batch.pool].append(item)
         return None
 
-    async def _episode(self, item: _Queued) -> None:
+    async def _episode(self, item: _QueuedEpisode) -> None:
         opened, pool = item.batch, item.batch.pool
         env = pool.take()
         sound = False
@@ -223,37 +217,23 @@ class _Scheduler:
         finally:
             await pool.give_back(env, sound=sound)
         opened.complete += sound
-        opened.left -= 1
+        opened.remaining -= 1
         self._on_episode()
-        if opened.left == 0:
-            self._hand_on(opened)
+        if opened.remaining == 0:
+            self._deliver(opened)
 
-    def _hand_on(self, opened: _OpenBatch) -> None:
+    def _deliver(self, opened: _OpenBatch) -> None:
         self._open.remove(opened)
         loop = asyncio.get_running_loop()
-        self._watch(
-            loop.run_in_executor(self._writer, self._receive, opened.batch, opened.collected()), self._handing_on
+        self._deliveries.start(
+            loop.run_in_executor(self._writer, self._receive, opened.batch, opened.collected()),
         )
 
-    def _watch(self, work: "asyncio.Future[None]", group: "set[asyncio.Future[None]]") -> None:
-        """Keep ``work`` in ``group`` until it has ended; its first error ends the run."""
-
-        def ended(work: "asyncio.Future[None]") -> None:
-            group.discard(work)
-            error = None if work.cancelled() else work.exception()
-            self._error = self._error or error
-            self._changed.set()
-
-        group.add(work)
-        work.add_done_callback(ended)
-
     async def abandon(self, error: BaseException) -> None:
-        """Stop all episodes; hand on what is worth keeping."""
-        for task in (*self._episodes, *self._fetching):
-            task.cancel()
-        await asyncio.gather(*self._episodes, *self._fetching, *self._handing_on, return_exceptions=True)
+        """Stop all episodes; deliver the batches that hold finished ones."""
+        await self._supervisor.stop(self._episodes, self._fetches)
         if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
-            return  # the disk or the program is the trouble
+            return  # the disk or the program failed: writing more would not help
         reason = error if isinstance(error, ServerGoneError) else ServerGoneError("the run was stopped")
         for opened in self._open:
             if opened.complete:
@@ -262,7 +242,7 @@ class _Scheduler:
                 self._receive(opened.batch, opened.collected())
 
     async def close(self) -> None:
-        """Wait for the last file and close the environments."""
+        """Wait until the last batch is received and close the environments."""
         self._writer.shutdown()
         for pool in self._waiting:
             await pool.close()

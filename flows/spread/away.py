@@ -12,7 +12,7 @@ from ...datasets.run import Run
 from ...models.base import image_ids
 from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
 from ...rollouts.loop import Batch, run_batches
-from ...rollouts.steady import run_steadily
+from ...rollouts.supervisor import run_without_gc_pauses
 from ...storage import Address
 from ..stages import RolloutJob, store_rollouts
 from .line import Answered, Ask, Dealt, Ended, Line, Place, Stop, Stored, Told, Want, Withdraw, call
@@ -27,7 +27,7 @@ def play(root: Address, run: Run, place: Place) -> None:
         ServerGoneError, ConfigError, PluginError, CacheError: as the policy says there; what is finished is stored.
         StoreError: a shard cannot be written or read.
     """
-    run_steadily(_play(root, run, place))
+    run_without_gc_pauses(_play(root, run, place))
 
 
 async def _play(root: Address, run: Run, place: Place) -> None:

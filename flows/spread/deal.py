@@ -14,7 +14,7 @@ from ...datasets.run import Run
 from ...errors import PolicyError
 from ...rollouts.base import Reply, Turn
 from ...rollouts.episode import ENDS_THE_RUN
-from ...rollouts.steady import run_steadily
+from ...rollouts.supervisor import run_without_gc_pauses
 from ..engines.base import WorkerPool
 from ..engines.cluster import portable
 from ..engines.local import worker_deaths
@@ -62,7 +62,7 @@ def roll_out_spread(shards: ShardsToPlay, pool: WorkerPool, loops: int) -> None:
         StoreError: a shard cannot be written or read, or a worker died.
         ConfigError, PluginError, CacheError: the policy cannot work with these settings.
     """
-    run_steadily(_Dealer(shards, pool).run(loops))
+    run_without_gc_pauses(_Dealer(shards, pool).run(loops))
 
 
 class _Player:

@@ -18,7 +18,7 @@ from ...errors import ConfigError
 from ...rollouts.base import TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
-from ...rollouts.steady import run_steadily
+from ...rollouts.supervisor import run_without_gc_pauses
 from ...storage import Address, FileRecord
 from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
@@ -188,7 +188,7 @@ def _in_one_loop(
             finish(work)
 
     try:
-        run_steadily(run_batches(batches(), policy, receive))
+        run_without_gc_pauses(run_batches(batches(), policy, receive))
     except (*ENDS_THE_RUN, KeyboardInterrupt):
         for work in opened:  # a retry costs a model as much as a rollout: keep those of shards that are not over
             if work.played:

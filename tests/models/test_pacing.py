@@ -9,7 +9,7 @@ from pivot.errors import ConfigError, ServerGoneError
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import CROWDED, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
 from pivot.models.service import Service
-from pivot.rollouts.steady import run_steadily
+from pivot.rollouts.supervisor import run_without_gc_pauses
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_call_cache import REQUEST
 
@@ -107,7 +107,7 @@ def test_what_was_there_is_left_alone_by_the_collector_until_the_loop_ends() -> 
         assert gc.get_freeze_count() > 10_000
         return 7 // number
 
-    assert run_steadily(work(1)) == 7
+    assert run_without_gc_pauses(work(1)) == 7
     with pytest.raises(ZeroDivisionError):
-        run_steadily(work(0))
+        run_without_gc_pauses(work(0))
     assert gc.get_freeze_count() == 0
