@@ -185,8 +185,8 @@ bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, the be
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
 
 docs: $(VENV)/.installed  ## write the generated parts of the documentation anew
-	$(BIN)/python -m pivot.cli.config_docs docs/configuration.md
-	$(BIN)/python -m pivot.datasets.table_docs docs/store.md
+	$(BIN)/python -m pivot.cli.config_docs docs/reference/configuration.md
+	$(BIN)/python -m pivot.datasets.table_docs docs/reference/store.md
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info runs/demo runs/demo-failure.png

@@ -1,6 +1,6 @@
-"""``docs/configuration.md``, made from the config types so that it cannot rot.
+"""``docs/reference/configuration.md``, made from the config types so that it cannot rot.
 
-``python -m pivot.cli.config_docs docs/configuration.md`` writes the page anew; a test holds the committed page against
+``python -m pivot.cli.config_docs docs/reference/configuration.md`` rewrites it; a test compares the committed page with
 it. Only PIVOT's own plugins are in it.
 """
 

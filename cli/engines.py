@@ -1,4 +1,4 @@
-"""Options that say who runs the shards of a command; see docs/engines.md."""
+"""Options that say who runs the shards of a command; see docs/how-to/engines.md."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """The views that PIVOT derives from its tables: each declared once, with its SQL and the meaning of its columns.
 
-The statement, the reference in ``docs/store.md`` and the names that a query may use all come from :data:`DERIVED`. A
+The statement, the reference in ``docs/reference/store.md`` and the names for queries all come from :data:`DERIVED`. A
 view may use those above it.
 """
 

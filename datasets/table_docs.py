@@ -1,6 +1,6 @@
-"""The column reference of ``docs/store.md``, made from the schema so that it cannot rot.
+"""The column reference of ``docs/reference/store.md``, made from the schema so that it cannot rot.
 
-``python -m pivot.datasets.table_docs docs/store.md`` writes the part of the page below its marker anew. A test holds
+``python -m pivot.datasets.table_docs docs/reference/store.md`` rewrites the page below its marker. A test holds
 the committed page against it, and the columns of the views against what DuckDB says.
 """
 
@@ -28,7 +28,7 @@ from .schema import (
 )
 from .views import VIEWS
 
-MARKER = "<!-- Everything below is made by: python -m pivot.datasets.table_docs docs/store.md -->\n"
+MARKER = "<!-- Everything below is made by: python -m pivot.datasets.table_docs docs/reference/store.md -->\n"
 
 _FOLDERS = {
     LABELS: "`labels/v<N>/<environment>/<shard>.parquet`, N counted up by `pivot relabel`",

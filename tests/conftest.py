@@ -55,7 +55,7 @@ def _tell_group(item: pytest.Item) -> None:
 
 
 collect_ignore = ["external/corridor"]
-"""The example of docs/extending.md: its tests run where it is installed, in `external/test_external.py`."""
+"""The example of docs/how-to/extending.md: its tests run where it is installed, in `external/test_external.py`."""
 
 
 @pytest.fixture(scope="session")

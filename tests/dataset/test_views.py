@@ -20,7 +20,7 @@ from pivot.rollouts.base import Episode
 from pivot.tests.rollouts.blocks import form_groups
 from pivot.tests.stores import read_rows, table_files
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "store.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/store.md"
 EMPTY: dict[str, Any] = dict.fromkeys(EPISODES.names)
 NO_LABEL: dict[str, Any] = dict.fromkeys(LABELS.names)
 Rows = Sequence[dict[str, Any]]
@@ -252,7 +252,7 @@ def columns(small_store: Path) -> Iterator[dict[str, list[str]]]:
 
 def test_the_committed_page_is_what_the_schema_gives() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_reference(page) == page, "write it anew: python -m pivot.datasets.table_docs docs/store.md"
+    assert with_reference(page) == page, "write it anew: python -m pivot.datasets.table_docs docs/reference/store.md"
     assert "|" not in "".join(column.doc for schema in ALL_TABLES for column in schema.columns)
     for schema in ALL_TABLES:
         section = reference().split(f"### {schema.name}\n")[1].split("\n### ")[0]

@@ -290,7 +290,7 @@ def test_the_limit_of_a_server_goes_before_that_of_all(
 
 
 def test_the_snippets_for_kubernetes_are_what_prefect_knows() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
     file, manifest = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
     read = PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert read == file

@@ -8,7 +8,7 @@ from pivot.datasets.derived_views import DERIVED
 from pivot.datasets.views import query
 from pivot.tests.stores import need_at_pivots
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "queries.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/queries.md"
 QUESTIONS = re.findall(r"^\*\*(\d+)\. .*?```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 MAY_BE_EMPTY = {"2", "15", "16", "18", "19", "22"}
 """What errors, rejects, traps and inexact certificates there are is up to the policy and the environments."""

@@ -5,7 +5,7 @@ episode so far are executed again, which on the CPU ends at the same place to th
 
 Loading a state builds ManiSkill's scene anew, with every thing axis-aligned and at rest: a state text holds places, no
 turns and speeds. Going back to an earlier moment of an episode is therefore never loading that moment's state; it is
-loading the first one and executing the same primitives (measured bit-identical, pictures included: docs/measured.md).
+loading the first one and executing the same primitives (bit-identical, pictures included: docs/internals/measured.md).
 """
 
 import random

@@ -5,7 +5,7 @@ stands on that, lets go of it where it is told to, and shoves what is in its way
 stays if its centre is above what it lands on; else it topples off beside. The tray takes along what lies in it.
 
 Plain arithmetic, results in whole micrometres: equal on every machine. How close this comes to ManiSkill's physics is
-measured (docs/measured.md).
+measured (docs/internals/measured.md).
 """
 
 from collections.abc import Hashable, Iterator

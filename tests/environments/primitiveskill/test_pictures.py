@@ -286,7 +286,7 @@ def test_frames_come_quickly() -> None:
 
 def test_the_picture_of_the_docs_is_what_its_code_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = Path(picture.__file__).parents[3] / "docs"
-    code = (docs / "primitiveskill.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    code = (docs / "reference/primitiveskill.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "primitiveskill.md", "exec"), {})
     made, shown = (
