@@ -10,6 +10,9 @@ pixels alone.
 import hashlib
 import io
 import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from .compiled import compiled
+from .containers import JPEG_SIGNATURE, PNG_SIGNATURE, jpeg_problem, png_problem
 from .errors import ImageError
 
 Frame = NDArray[np.uint8]
@@ -26,10 +30,6 @@ Frame = NDArray[np.uint8]
 MAX_PIXELS = 64_000_000
 """Largest picture that :func:`decode` opens; 192 MB of RGB."""
 
-READABLE_FORMATS = ("PNG", "JPEG", "WEBP")
-"""What :func:`decode` tries. Others are refused: every decoder more is attack surface for nothing."""
-
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_RGB, _COLOUR_INDEXED = 2, 3
 _FILTER_UP = 2
 _LEVEL = 0
@@ -104,25 +104,121 @@ def encode_jpeg(frame: Frame, quality: int = 90) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Return the pixels of a PNG, JPEG or WebP file as RGB; alpha is dropped, orientation tags are not applied.
+    """Return the pixels of a picture file as RGB; alpha is dropped, orientation tags are not applied.
+
+    The file is of one of :func:`readable_formats`.
 
     Pillow decodes, because trainers see the dataset through it, and because it is quiet and checks sizes first.
 
     Raises:
         ImageError: the bytes are no such picture, are torn, or hold more than ``MAX_PIXELS`` pixels.
     """
+    names = [each.pillow for each in readable_formats().values()]
     try:
-        with Image.open(io.BytesIO(data), formats=READABLE_FORMATS) as picture:
+        with Image.open(io.BytesIO(data), formats=names) as picture:
             pixels = picture.width * picture.height
             frame = np.array(picture.convert("RGB")) if pixels <= MAX_PIXELS else None
     except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
         raise ImageError(
             f"cannot decode a picture of {len(data)} bytes: {type(error).__name__}: {error}; "
-            f"expected an intact {', '.join(READABLE_FORMATS)} file"
+            f"expected an intact {', '.join(names)} file"
         ) from error
     if frame is None:
         raise ImageError(f"picture of {pixels} pixels is too large: at most {MAX_PIXELS} are read; scale it down")
     return frame
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFormat:
+    """A format of picture files that :func:`decode` reads."""
+
+    pillow: str
+    """Pillow's name of the format: Pillow decodes, because trainers see the dataset through it."""
+    mime: str
+    """Media type, such as ``image/png``."""
+    suffix: str
+    """Ending of file names, without the dot."""
+    matches: Callable[[bytes], bool]
+    """Return whether the first bytes of a file are of this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(ImageFormat):
+    """A format that frames, collages and panels are stored in; a new one is one entry of :data:`CODECS`."""
+
+    encode: Callable[[Frame], bytes]
+    """Return a file that :func:`decode` reads, in exactly the pixels of the frame if the codec is lossless."""
+    lossless: bool
+    problem: Callable[[bytes], str | None]
+    """Return what a file holds besides its pixels, or None; may raise IndexError or zlib.error if it is damaged."""
+
+
+CODECS: dict[str, Codec] = {
+    "png": Codec(
+        pillow="PNG",
+        mime="image/png",
+        suffix="png",
+        matches=lambda data: data.startswith(PNG_SIGNATURE),
+        encode=encode_png,
+        lossless=True,
+        problem=png_problem,
+    ),
+    "jpeg": Codec(
+        pillow="JPEG",
+        mime="image/jpeg",
+        suffix="jpg",
+        matches=lambda data: data.startswith(JPEG_SIGNATURE),
+        encode=encode_jpeg,
+        lossless=False,
+        problem=jpeg_problem,
+    ),
+}
+"""Codecs by the name in column ``format``. The module of a plugin environment may add its own when it is imported."""
+
+
+def codec(name: str) -> Codec:
+    """Return the codec of a name.
+
+    Raises:
+        ImageError: there is none.
+    """
+    if name not in CODECS:
+        raise ImageError(f"unknown picture format {name!r}: stores hold {', '.join(CODECS)}")
+    return CODECS[name]
+
+
+_WEBP = ImageFormat("WEBP", "image/webp", "webp", lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
+def readable_formats() -> dict[str, ImageFormat]:
+    """Return the formats that :func:`decode` reads, by name; further decoders would only be attack surface.
+
+    Stores hold the formats of :data:`CODECS`; WebP is read from data of other origin.
+    """
+    return {**CODECS, "webp": _WEBP}
+
+
+def container_format(data: bytes) -> str:
+    """Return the name of the format that the first bytes of a file are of, else ``unknown``."""
+    return next((name for name, each in readable_formats().items() if each.matches(data)), "unknown")
+
+
+def container_problem(data: bytes, expected: str) -> str | None:
+    """Return what a picture file holds that files of a store never hold, or None.
+
+    Args:
+        data: the file.
+        expected: the format that it should have, a name of :data:`CODECS`.
+    """
+    actual = container_format(data)
+    if actual != expected:
+        return f"the picture is {actual}, expected {expected}"
+    if expected not in CODECS:
+        return f"the picture is {actual}, expected one of {', '.join(CODECS)}"
+    try:
+        return CODECS[expected].problem(data)
+    except (IndexError, zlib.error) as error:
+        return f"the picture is damaged ({error})"
 
 
 class _Scratch(threading.local):
@@ -209,5 +305,5 @@ def _png(width: int, height: int, colour_type: int, palette: bytes, rows: Frame)
     header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, colour_type, 0, 0, 0])
     body = isal_zlib.compress(rows, _LEVEL)
     return b"".join(
-        [_PNG_SIGNATURE, _chunk(b"IHDR", header), palette, _chunk(b"IDAT", body), _chunk(b"IEND", b"")],
+        [PNG_SIGNATURE, _chunk(b"IHDR", header), palette, _chunk(b"IDAT", body), _chunk(b"IEND", b"")],
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..collage import Tiles, collage, episode_tiles, panel
-from ..images import decode, encode_jpeg, encode_png
+from ..images import codec, decode
 from ..labeling.analyzer import shown_log
 from ..messages import bare_messages
 from ..solvers.base import FAILURE_MODES
@@ -142,9 +142,8 @@ class FrameReader:
         return pixels
 
     def image(self, pixels: NDArray[np.uint8], frame_id: str) -> dict[str, Any]:
-        """A picture composed of frames as an image cell, in the format of the frames: composed JPEGs stay JPEGs."""
-        lossy = self._formats[frame_id] == "jpeg"
-        return {"bytes": encode_jpeg(pixels) if lossy else encode_png(pixels), "path": None}
+        """Return a picture composed of frames as an image cell, in the format of the frames."""
+        return {"bytes": codec(self._formats[frame_id]).encode(pixels), "path": None}
 
 
 def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tuple[TableSchema, str], pa.Table]:

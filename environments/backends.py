@@ -9,14 +9,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+from pydantic import AfterValidator
 
 from ..errors import LevelError
 from ..identity import canonical_json
-from ..images import Frame, decode, encode_jpeg, encode_png
+from ..images import CODECS, Frame, codec, decode
 from .base import NO_FRAME, EnvConfig, PivotEnv, Source
 
 EMBEDDED = "embedded"
+
+
+def _codec_name(name: str) -> str:
+    """Check that pictures can be stored under a codec's name."""
+    if name not in CODECS:
+        raise ValueError(f"found {name!r}, expected one of {', '.join(CODECS)}")
+    return name
+
+
+ImageCodec = Annotated[str, AfterValidator(_codec_name)]
+"""A setting that names the codec of frames, from :data:`pivot.images.CODECS`."""
 
 State = TypeVar("State")
 
@@ -90,7 +103,7 @@ class BackendEnv(PivotEnv):
     """An environment over a world; subclasses say what a turn is."""
 
     config: Any
-    """A :class:`BackendConfig` with ``image_format``: ``jpeg``, or ``png`` where pixels shall be lossless."""
+    """A :class:`BackendConfig` with ``image_format``, the name of a codec."""
     _world: Any
     """A :class:`World`."""
 
@@ -170,7 +183,7 @@ class BackendEnv(PivotEnv):
 
     def _picture(self) -> bytes:
         """Return the encoded picture of the current state."""
-        return encoded(self._world.draw(), self.config.image_format)
+        return codec(self.config.image_format).encode(self._world.draw())
 
     def _frame(self) -> Frame:
         return self._new_frame() if self.draw_frames else NO_FRAME
@@ -201,9 +214,4 @@ def installed(package: str, backend: str) -> str:
         ) from error
 
 
-def encoded(frame: Frame, image_format: str) -> bytes:
-    """Return a frame in the format of the settings, ``jpeg`` or ``png``."""
-    return encode_jpeg(frame) if image_format == "jpeg" else encode_png(frame)
-
-
-__all__ = ["EMBEDDED", "BackendConfig", "BackendEnv", "World", "encoded", "installed"]
+__all__ = ["EMBEDDED", "BackendConfig", "BackendEnv", "ImageCodec", "World", "installed"]

@@ -2,7 +2,7 @@
 
 from ..collage import collage, episode_tiles
 from ..datasets.run import Run
-from ..images import decode, encode_jpeg, encode_png
+from ..images import codec, decode
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.plan import plan_tasks
 from ..rollouts.scripted import ScriptedPolicy
@@ -36,8 +36,7 @@ def estimate_bytes(run: Run, name: str) -> int:
                 shown = [step.frame_id for step in episode.steps] + [episode.steps[-1].next_frame_id]
                 tiles = episode_tiles(env.type.profile.tiles, [pixels[frame_id] for frame_id in shown])
                 picture = collage(tiles.frames, tiles.labels)
-                lossy = task.frames[shown[0]].format == "jpeg"
-                size = len(encode_jpeg(picture) if lossy else encode_png(picture))
+                size = len(codec(task.frames[shown[0]].format).encode(picture))
                 collages += size + size // 3
     # Frames are stored once in the store and once more in the whole-episode config.
     per_episode = (2 * frames + collages) / rows + _ROW_BYTES

@@ -37,7 +37,10 @@ LAYERS = (
     "testing",
 )
 """Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
-ROOT_MODULES = {"errors", "identity", "images", "plugins", "compiled", "intervals", "messages", "processes", "records"}
+ROOT_MODULES = {
+    *("errors", "identity", "images", "containers", "plugins", "compiled"),
+    *("intervals", "messages", "processes", "records"),
+}
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
     *("py.typed", "prefect.yaml", "datasets/card_template.md", "training/card_template.md"),

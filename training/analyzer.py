@@ -20,7 +20,7 @@ from ..collage import collage, episode_tiles
 from ..environments.base import EnvProfile
 from ..errors import PolicyError, TrainingError
 from ..identity import derive_seed, digest
-from ..images import decode, encode_png, frame_id
+from ..images import container_format, decode, encode_png, frame_id
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.claims import is_refusal
@@ -132,8 +132,7 @@ def case_of_episode(
 
 def encoded_picture(data: bytes) -> EncodedFrame:
     """Return a stored picture as models are sent it, named by its bytes: they are not decoded to be sent."""
-    kind = "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpeg"
-    return EncodedFrame(f"encoded-{hashlib.sha256(data).hexdigest()}", 0, 0, kind, data)
+    return EncodedFrame(f"encoded-{hashlib.sha256(data).hexdigest()}", 0, 0, container_format(data), data)
 
 
 # Replies

@@ -25,7 +25,7 @@ from ..datasets.schema import DATASET, TableSchema
 from ..datasets.split import TRAIN, VALIDATION
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import derive_seed
-from ..images import MAX_PIXELS, READABLE_FORMATS
+from ..images import MAX_PIXELS, readable_formats
 from ..labeling.target import BadTargetError, parse_target
 from ..labeling.vocabulary import Vocabulary, target_modes
 from ..storage import Storage
@@ -72,8 +72,9 @@ class Sample:
         Raises:
             TrainingError: the bytes are no picture, or one of a size that cannot be a collage.
         """
+        formats = [each.pillow for each in readable_formats().values()]
         try:
-            with Image.open(io.BytesIO(self.image), formats=READABLE_FORMATS) as opened:
+            with Image.open(io.BytesIO(self.image), formats=formats) as opened:
                 width, height = opened.size
                 fits = min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE
                 picture = opened.convert("RGB") if fits and width * height <= MAX_PIXELS else None

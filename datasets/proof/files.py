@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from ...errors import PivotError, StoreError
-from ...images import decode, frame_id
+from ...images import container_problem, decode, frame_id
 from ...storage import FileRecord, Storage
 from ...storage.receipts import Receipt
 from ..card import CARD, PICTURE, card_text, example_picture
@@ -24,7 +24,6 @@ from ..split import SIDES
 from ..store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, data_files
 from ..views import CLOSED, write_views
 from .compare import contrast
-from .pictures import container_problem
 
 
 def file_problems(store: Store) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...environments.base import Task
 from ...errors import ImageError, StoreError
 from ...identity import canonical_json
-from ...images import decode, frame_id
+from ...images import container_format, container_problem, decode, frame_id
 from ...rollouts.base import Policy, Status, StopReason
 from ...rollouts.loop import roll_out_tasks
 from ...storage import Address
@@ -51,7 +51,6 @@ from ..store import DATASET_FOLDER, Store
 from ..tables import rollout_tables, steps_by_episode
 from .compare import Same, differences, schema_differences
 from .labels import verify_labels
-from .pictures import container_format, container_problem
 from .replay import StoredReplies
 from .report import ShardReport
 from .statistics import statistics_problems

@@ -20,8 +20,9 @@ from gymnasium.error import ResetNeeded
 from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError
+from ...images import codec
 from ...plugins import STORED
-from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
 from .files import files_digest, read_task_files
@@ -67,8 +68,8 @@ class NavigationConfig(BackendConfig):
     """Filled in: the digest of the tasks in ``task_files``."""
     thor_version: str = ""
     """Filled in: the version of AI2-THOR, whose rooms and physics it decides."""
-    image_format: Literal["jpeg", "png"] = "jpeg"
-    """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
+    image_format: ImageCodec = "jpeg"
+    """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     starts: Literal["varied", "published"] = "varied"
     """``varied``: any whose shortest way has ``min_steps`` to ``max_steps`` turns. ``published``: also 2.51 to 3.00 m
     from the target as the crow flies, like the published tasks: the bound there is 3, and so is ``min_steps``."""
@@ -345,7 +346,7 @@ def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
 @lru_cache(maxsize=1024)
 def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
     """Draw and encode a view. Kept, because the splits share levels and eight rollouts come back to the same places."""
-    return encoded(draw_view(room_json, pose)[0], image_format)
+    return codec(image_format).encode(draw_view(room_json, pose)[0])
 
 
 __all__ = ["NavigationConfig", "NavigationEnv"]

@@ -22,7 +22,8 @@ from pydantic import Field, field_validator, model_validator
 
 from ...errors import LevelError
 from ...identity import canonical_json
-from ..backends import EMBEDDED, BackendConfig, BackendEnv, encoded, installed
+from ...images import codec
+from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
 from ..grid import SOLVED_REWARD, TURN_REWARD, first_level
 from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
@@ -56,8 +57,8 @@ class PrimitiveSkillConfig(BackendConfig):
     """ManiSkill's physics: on the processor, where going back is exact, or one scene on a GPU."""
     maniskill_version: str = ""
     """Filled in: the version of ManiSkill, whose physics and pictures it decides."""
-    image_format: Literal["jpeg", "png"] = "jpeg"
-    """How frames are stored, and so what a model sees: JPEG of quality 90, or lossless."""
+    image_format: ImageCodec = "jpeg"
+    """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     tasks: tuple[str, ...] = tuple(KINDS)
     """Which tasks the levels are drawn from, each equally often."""
     max_tries: int = Field(default=20, ge=1, le=100_000)
@@ -345,7 +346,7 @@ def _tabletop_picture(
     kind: str, places: tuple[tuple[str, Any], ...], held: str | None, opening: float | None, image_format: str
 ) -> bytes:
     """Draw and encode a scene. Kept, because eight rollouts of a level start alike and often go on alike."""
-    return encoded(draw_scene(KINDS[kind], Scene(dict(places), held, opening)), image_format)
+    return codec(image_format).encode(draw_scene(KINDS[kind], Scene(dict(places), held, opening)))
 
 
 __all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

@@ -17,15 +17,13 @@ from ...datasets.schema import EPISODES, FRAMES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
 from ...errors import CertifyError, LevelError, PivotError
+from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.base import FailedEpisode
 from ...labeling.replay import DisagreementError, Replays
 from ...solvers.base import DistanceMap, ExactSolver
 from .contents import FORMAT, outcome
 from .plain import parsed, plain
-
-SUFFIXES = {"png": "png", "jpeg": "jpg", "webp": "webp"}
-"""Names of stored picture formats as files have them; a picture in another one is not shown."""
 
 MOST_LEVEL_TEXT = 20_000
 """Characters of a level text that are shown."""
@@ -70,8 +68,8 @@ class ShardPages:
         for place, (name, kind) in enumerate(
             zip(frames["frame_id"].to_pylist(), frames["format"].to_pylist(), strict=True)
         ):
-            if kind in SUFFIXES:
-                self._paths[name] = f"frames/{number}/{place}.{SUFFIXES[kind]}"
+            if kind in CODECS:
+                self._paths[name] = f"frames/{number}/{place}.{CODECS[kind].suffix}"
         self._solver = store.run.env(shard.env).solver()
         self._replays = Replays()
         self._level: tuple[str, DistanceMap | str] | None = None
@@ -178,8 +176,8 @@ class ShardPages:
         frames, drawn = [], {}
         for place, each in enumerate(pictures):
             path = self._paths.get(each.frame_id)
-            if path is None and each.format in SUFFIXES:
-                path = f"frames/{self._number}/w{row}-{place}.{SUFFIXES[each.format]}"
+            if path is None and each.format in CODECS:
+                path = f"frames/{self._number}/w{row}-{place}.{CODECS[each.format].suffix}"
                 drawn[path] = each.image
             frames.append({"id": each.frame_id, "src": path})
         return record | {"frames": frames}, drawn
@@ -216,4 +214,4 @@ def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:
     )
 
 
-__all__ = ["SUFFIXES", "Page", "ShardPages"]
+__all__ = ["Page", "ShardPages"]

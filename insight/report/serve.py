@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from ...datasets.parts import members_of, placed_shards
 from ...datasets.store import Store
 from ...errors import ConfigError, PivotError
+from ...images import CODECS
 from ...storage import Address
 from .contents import CHUNK, Contents, Selection, chunk_name, contents
 from .overview import overview
@@ -35,10 +36,12 @@ TYPES = {
     "css": "text/css; charset=utf-8",
     "json": "application/json",
     "svg": "image/svg+xml",
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "webp": "image/webp",
 }
+
+
+def _media_types() -> dict[str, str]:
+    return TYPES | {each.suffix: each.mime for each in CODECS.values()}
+
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -83,13 +86,14 @@ class LiveSite:
 
     @cached_property
     def _answers(self) -> list[tuple[str, Callable[..., bytes | None]]]:
+        suffix = "|".join(re.escape(each.suffix) for each in CODECS.values())
         return [
             (r"(contents|overview)\.(js|json)", self._whole),
             (r"plots/([a-z_]{1,40}\.svg)", self._plot),
             (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
             (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
-            (r"frames/(\d{1,9})/(\d{1,9})\.(?:png|jpg|webp)", self._frame),
-            (r"(frames/(\d{1,9})/w(\d{1,9})-\d{1,9}\.(?:png|jpg|webp))", self._drawn),
+            (rf"frames/(\d{{1,9}})/(\d{{1,9}})\.(?:{suffix})", self._frame),
+            (rf"(frames/(\d{{1,9}})/w(\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
         ]
 
     @cached_property
@@ -204,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.INTERNAL_SERVER_ERROR, plain, f"{error}\n".encode(errors="replace")
         if body is None:
             return HTTPStatus.NOT_FOUND, plain, b"no such page\n"
-        return HTTPStatus.OK, TYPES.get(name.rpartition(".")[2], plain), body
+        return HTTPStatus.OK, _media_types().get(name.rpartition(".")[2], plain), body
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing about requests."""

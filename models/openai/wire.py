@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...images import READABLE_FORMATS
+from ...images import readable_formats
 from ...messages import EncodedFrame, cut_reply
 from ..base import CUT, FINISHED, ChatRequest
 
@@ -126,9 +126,10 @@ def _part(part: Mapping[str, Any], request: ChatRequest) -> Mapping[str, Any]:
 def data_url(frame: EncodedFrame) -> str:
     """Return a picture as a data URL."""
     kind = frame.format.lower()
-    if kind.upper() not in READABLE_FORMATS:
-        raise ValueError(f"a picture of format {kind!r} cannot be sent; expected one of {', '.join(READABLE_FORMATS)}")
-    return f"data:image/{kind};base64,{base64.b64encode(frame.image).decode()}"
+    formats = readable_formats()
+    if kind not in formats:
+        raise ValueError(f"a picture of format {kind!r} cannot be sent; expected one of {', '.join(formats)}")
+    return f"data:{formats[kind].mime};base64,{base64.b64encode(frame.image).decode()}"
 
 
 def read_answer(raw: bytes) -> WireAnswer:

@@ -4,12 +4,10 @@
 """
 
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from pivot.datasets.proof.pictures import container_problem
-from pivot.images import encode_jpeg, encode_png
+from pivot.images import CODECS, container_problem
 from pivot.tests.dataset.containers import CONTAINERS
 from pivot.tests.dataset.plants import ENVS, KINDS, Plant, build_planted, lie, plants
 from pivot.tests.stores import Patient, problems
@@ -50,10 +48,10 @@ def test_there_are_lies_enough() -> None:
 
 
 @pytest.mark.parametrize("colours", [4, 100_000])
-@pytest.mark.parametrize("encode", [encode_png, encode_jpeg])
-def test_what_a_picture_file_holds_beside_its_pixels(encode: Callable[..., bytes], colours: int) -> None:
+@pytest.mark.parametrize("kind", CODECS)
+def test_a_picture_file_with_more_than_its_pixels_is_reported(kind: str, colours: int) -> None:
     drawn = np.random.default_rng(0).integers(0, min(colours, 256), (40, 50, 3), np.uint8)
-    data, kind = encode(drawn), "png" if encode is encode_png else "jpeg"
+    data = CODECS[kind].encode(drawn)
     assert container_problem(data, kind) is None
     for name, change in CONTAINERS.items():
         assert container_problem(change(data), kind), name
