@@ -13,6 +13,7 @@ Four functions are the whole Python interface, and the command line calls the sa
 from typing import TYPE_CHECKING, Any
 
 from .errors import PivotError
+from .version import __version__
 
 if TYPE_CHECKING:
     from .datasets.config import RunConfig
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from .flows.api import build
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Certificate",

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from typing_extensions import Buffer
 
-from . import __version__
 from .errors import INTERRUPTED, StoreError
+from .version import __version__
 
 
 class Outlet(io.FileIO):

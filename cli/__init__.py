@@ -7,10 +7,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .. import __version__
 from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
+from ..version import __version__
 from .build import build
 from .cache import cache
 from .compact import compact

@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .. import __version__, plugins
+from .. import plugins
 from ..errors import ConfigError, PluginError
 from ..flows.engines.local import available_cores
 from ..models.address import KEY_VARIABLE, bare_url
 from ..models.extras import install_line, installed
+from ..version import __version__
 from .console import out, show_table, styled
 from .server_check import check_server
 

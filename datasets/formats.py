@@ -6,9 +6,13 @@ from typing import Any
 from ..errors import StoreError
 
 STORE_FORMAT = 5
-"""Raised when the bytes of a table change for equal inputs; part of every receipt, and of ``run.json``."""
+"""Raised when the bytes of a rollout table change for equal inputs; part of receipts, and of ``run.json``."""
 LABEL_FORMAT = 5
-"""The same of labels, whose rollouts may stay."""
+"""Raised when the bytes of labels change for equal rollouts; part of receipts, and of ``run.json``."""
+EXPORT_FORMAT = 5
+"""Raised when the bytes of the dataset change for equal rollouts and labels; part of receipts."""
+FORMATS_SINCE = "0.1.0"
+"""Release that introduced label format 5 and export format 5; its receipts carry it, so these formats keep it."""
 
 
 def formats() -> dict[str, int]:

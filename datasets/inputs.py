@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import __version__
 from ..environments.base import Task
 from ..identity import digest
 from ..labeling.analyzer import template_version
@@ -17,7 +16,7 @@ from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..rollouts.base import Status
 from .config import RunConfig, Shard
-from .formats import LABEL_FORMAT, STORE_FORMAT
+from .formats import EXPORT_FORMAT, FORMATS_SINCE, LABEL_FORMAT, STORE_FORMAT
 from .run import Run
 from .schema import CALLS
 from .store import DATASET_FOLDER, Store
@@ -68,7 +67,7 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
     return digest(
         {
             "format": LABEL_FORMAT,
-            "pivot": __version__,
+            "pivot": FORMATS_SINCE,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "solver": [solver.name, solver.version, solver.config],
             "teacher": [teacher.name, teacher.config],
@@ -101,8 +100,8 @@ def export_inputs(store: Store, run: Run, shard: Shard, sides: Mapping[str, str]
     """Return the digest of everything that decides a shard's part of the dataset under ``folder``."""
     return digest(
         {
-            "format": STORE_FORMAT,
-            "pivot": __version__,
+            "format": EXPORT_FORMAT,
+            "pivot": FORMATS_SINCE,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "labels": _file_digests(store, label_stage(run.config), shard),
             "include_infeasible": run.config.include_infeasible,

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..environments.base import Task
-from ..labeling.base import FailedEpisode, Label
+from ..labeling.base import Label
+from ..labeling.episode import FailedEpisode
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import from_row, to_row
 from ..rollouts.base import Episode, Step, TaskRollouts

@@ -17,8 +17,8 @@ from ..environments.base import EnvProfile
 from ..identity import digest
 from ..messages import PromptMessages
 from .action_log import FLOAT_DECIMALS, LogDetail, action_log
-from .base import FailedEpisode
 from .domains import domain_of
+from .episode import FailedEpisode
 from .target import FIELDS
 from .vocabulary import Vocabulary, target_modes
 

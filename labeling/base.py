@@ -15,53 +15,10 @@ from ..environments.base import EnvProfile
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..plugins import Plugin
 from ..records import Stored
-from ..solvers.base import Case, Certificate, Solver, Verdict
+from ..solvers.base import Certificate, Solver, Verdict
 from .action_log import FLOAT_DECIMALS
+from .episode import FailedEpisode, Vocabulary
 from .replay import Replays
-from .vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class FailedEpisode:
-    """One complete, failed episode with everything that labelling needs. ``T`` is the number of steps."""
-
-    episode_id: str
-    env: str
-    env_version: str
-    env_config: Mapping[str, Any]
-    """The resolved settings of the environment; ``from_settings`` builds it again."""
-    task_id: str
-    instruction: str
-    initial_state: str
-    horizon: int
-    """``T_max``, turns."""
-    actions: Sequence[str]
-    """Normalised action names, length T."""
-    payloads: Sequence[str | None]
-    """JSON of the parsed arguments, length T; None where the action has none."""
-    rewards: Sequence[float]
-    infos: Sequence[Mapping[str, Any]]
-    """The logged ``info`` after each action, length T."""
-    action_valid: Sequence[bool]
-    frame_ids: Sequence[str]
-    """Length T + 1: the frame before each action, then the terminal one."""
-    observations: Sequence[str] = ()
-    """The text observation before each action, length T, or empty where none is known."""
-    reply_outcomes: Sequence[str] = ()
-    """What the reply grammar made of each reply, length T, or empty where nobody knows."""
-    finish_reasons: Sequence[str] = ()
-    """Why the generation of each reply ended, length T, or empty where nobody knows."""
-    submission_outcomes: Sequence[str | None] = ()
-    """What became of each submission, length T, or empty where nobody knows; None where actions submit nothing."""
-
-    @property
-    def num_steps(self) -> int:
-        """Realised number of steps, ``T``."""
-        return len(self.actions)
-
-    def case(self) -> Case:
-        """Return the episode as a solver sees it."""
-        return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from typing import ClassVar
 from .. import plugins
 from ..environments.base import EnvProfile
 from ..plugins import Settings
-from .base import EMPTY, Draft, FailedEpisode, Filter, Objection
+from .base import EMPTY, Draft, Filter, Objection
 from .claims import is_refusal
 from .domains import domain_of
+from .episode import FailedEpisode
 from .replay import DisagreementError
 from .target import BadTargetError, Target, parse_target
 from .texts import SUCCESS, prose_problem, untrue_claims

@@ -11,7 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -22,9 +22,7 @@ from ..identity import canonical_json
 from ..images import frame_id
 from ..messages import EncodedFrame
 from ..rollouts.base import INFO_KEYS, judged
-
-if TYPE_CHECKING:  # a draft holds the replays, so the module of episodes and drafts imports this one
-    from .base import FailedEpisode
+from .episode import FailedEpisode
 
 Result = TypeVar("Result")
 
@@ -52,7 +50,7 @@ class Replayer:
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
-    def check(self, episode: "FailedEpisode") -> None:
+    def check(self, episode: FailedEpisode) -> None:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
         Raises:
@@ -77,7 +75,7 @@ class Replayer:
         """
         return self._guarded(self._play, state, instruction, plays)
 
-    def state_after(self, episode: "FailedEpisode", steps: int) -> str:
+    def state_after(self, episode: FailedEpisode, steps: int) -> str:
         """Return the state text after the first ``steps`` actions.
 
         Raises:
@@ -91,11 +89,11 @@ class Replayer:
         """Whether pictures are drawn in this process, each time the same."""
         return not self._env.blocks and self._env.config.repeats_exactly
 
-    def states(self, episode: "FailedEpisode") -> list[str]:
+    def states(self, episode: FailedEpisode) -> list[str]:
         """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
         return self._guarded(self._states, episode)
 
-    def pictures_of_plan(self, episode: "FailedEpisode", steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
+    def pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
         """Return what is seen after the first ``steps`` actions, and after each action of a plan from there.
 
         The errors are those of :meth:`state_after`.
@@ -118,7 +116,7 @@ class Replayer:
             _close(broken)
             raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
 
-    def _check(self, episode: "FailedEpisode") -> None:
+    def _check(self, episode: FailedEpisode) -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
@@ -167,13 +165,13 @@ class Replayer:
             return bool(told.get("success"))
         return sum(rewards, 0.0) >= self._env.success_return
 
-    def _state_after(self, episode: "FailedEpisode", steps: int) -> str:
+    def _state_after(self, episode: FailedEpisode, steps: int) -> str:
         self._start(episode.initial_state)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
         return self._env.state_text()
 
-    def _states(self, episode: "FailedEpisode") -> list[str]:
+    def _states(self, episode: FailedEpisode) -> list[str]:
         self._start(episode.initial_state)
         texts = [self._env.state_text()]
         for t, action in enumerate(episode.actions):
@@ -181,7 +179,7 @@ class Replayer:
             texts.append(self._env.state_text())
         return texts
 
-    def _pictures_of_plan(self, episode: "FailedEpisode", steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
+    def _pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
         self._state_after(episode, steps)
         pictures = [self._picture()]
         for t, action in enumerate(plan, steps):
@@ -273,7 +271,7 @@ class Replays:
         """Start without any."""
         self._replayers: OrderedDict[tuple[str, str], Replayer] = OrderedDict()
 
-    def of(self, episode: "FailedEpisode") -> Replayer:
+    def of(self, episode: FailedEpisode) -> Replayer:
         """Return the replayer of the episode's environment and stored settings.
 
         Raises:

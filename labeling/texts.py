@@ -11,9 +11,10 @@ from typing import ClassVar
 from ..plugins import Settings
 from ..solvers.base import Verdict
 from .advice import Moves, remarks
-from .base import Draft, FailedEpisode, Filter, Objection
+from .base import Draft, Filter, Objection
 from .claims import Claim, Mention, Truth, is_advice, is_guidance, is_refusal, mentions, plain, untrue
 from .domains import Domain, domain_of
+from .episode import FailedEpisode
 from .wording import form_problem, number_problem, step_problem, without
 
 SUCCESS = "target_reached"

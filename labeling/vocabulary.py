@@ -5,12 +5,9 @@ Where every turn submits a whole result, the paper asks its Analyzer for ``timeo
 the prompt's list of modes and the dataset's completion say (spec section 3).
 """
 
-from typing import Literal
-
 from ..environments.base import EnvProfile
 from .domains import domain_of
-
-Vocabulary = Literal["certificate", "paper"]
+from .episode import Vocabulary
 
 PAPER_MODES = ("timeout", "deadlock")
 

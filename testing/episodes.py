@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..images import encode_png, frame_id
-from ..labeling.base import FailedEpisode
+from ..labeling.episode import FailedEpisode
 from ..rollouts.base import INFO_KEYS
 from ..solvers.base import Solver, Verdict
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from ... import plugins
 from ...labeling.action_log import LogDetail
-from ...labeling.base import FailedEpisode, GuidanceRequest, GuidanceWriter, Label, RejectReason
+from ...labeling.base import GuidanceRequest, GuidanceWriter, Label, RejectReason
+from ...labeling.episode import FailedEpisode
 from ...labeling.label import label_episodes
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import read_settings

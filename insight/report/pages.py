@@ -19,7 +19,7 @@ from ...datasets.tables import steps_by_episode
 from ...errors import CertifyError, LevelError, PivotError
 from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
-from ...labeling.base import FailedEpisode
+from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replays
 from ...solvers.base import DistanceMap, ExactSolver
 from .contents import FORMAT, outcome

@@ -5,16 +5,14 @@ general sentences of the base class, so writing one improves prompts and guidanc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...solvers.base import Verdict
 from ..advice import NO_MOVES, Moves
+from ..base import Draft
 from ..claims import Claim, Truth
+from ..episode import FailedEpisode
 from .lexicon import ACTION_REPEATED, FAULT, NO_ACTION, target_reached
 from .phrases import Facts, general_phrases
-
-if TYPE_CHECKING:
-    from ..base import Draft, FailedEpisode
 
 UNUSABLE = frozenset({"invalid", "empty"})
 """Words of the five environments for a reply that held no usable action."""
@@ -58,7 +56,7 @@ class Domain:
         """Return the template's sentences about a label: what to avoid, and what to do."""
         return general_phrases(facts)
 
-    def facts(self, episode: "FailedEpisode", step: int) -> list[str]:
+    def facts(self, episode: FailedEpisode, step: int) -> list[str]:
         """Return what a writer should know beside the certificate, a sentence each."""
         del episode, step
         return []
@@ -68,27 +66,27 @@ class Domain:
     quotes: Sequence[str] = ()
     """What may stand in a text as it is, beside the actions."""
 
-    def claims(self, episode: "FailedEpisode") -> tuple[Claim, ...]:
+    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
         """Return what a text may claim about an episode; a model writer has to declare each that has a truth."""
         del episode
         return _GENERAL_CLAIMS
 
-    def truths(self, episode: "FailedEpisode", verdict: Verdict) -> dict[str, Truth]:
+    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
         """Return the truth of the claims, by name, from certificate and log; one that is left out is not decided."""
         return general_truths(episode, verdict)
 
-    def excuses(self, claim: str, episode: "FailedEpisode", draft: "Draft") -> bool:
+    def excuses(self, claim: str, episode: FailedEpisode, draft: Draft) -> bool:
         """Whether a claim that is untrue up to the pivot became true later; re-executes the episode where it must."""
         del claim, episode, draft
         return False
 
-    def literals(self, episode: "FailedEpisode", step: int) -> tuple[str, ...]:
+    def literals(self, episode: FailedEpisode, step: int) -> tuple[str, ...]:
         """Return what may stand in a text as it is: actions that are no words, and quotes."""
         served = self.would_serve(episode, step)
         actions = [action for action in {*episode.actions, served or ""} if not action.isalpha()]
         return (*actions, *(part for action in actions for part in action.split("|")), *self.quotes)
 
-    def amounts(self, episode: "FailedEpisode", verdict: Verdict) -> Iterator[float]:
+    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
         """Yield the numbers that a text may give: those of the certificate, the budget, and the log's measurements."""
         certificate, step = verdict.certificate, verdict.pivot_step
         yield from (0, 1, step, episode.horizon, episode.num_steps)
@@ -98,7 +96,7 @@ class Domain:
         for info in episode.infos:
             yield from (value for value in info.values() if isinstance(value, float))
 
-    def would_serve(self, episode: "FailedEpisode", step: int) -> str | None:
+    def would_serve(self, episode: FailedEpisode, step: int) -> str | None:
         """Return an action that would have served at a step where no proof names one; None where nobody knows."""
         del episode, step
         return None
@@ -114,7 +112,7 @@ def flags(facts: Sequence[bool | None], step: int) -> Truth:
     return Truth(facts[step], ever)
 
 
-def general_truths(episode: "FailedEpisode", verdict: Verdict) -> dict[str, Truth]:
+def general_truths(episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
     """Return what every log tells: the goal was not reached, which replies held nothing, which actions came twice."""
     actions, step = episode.actions, verdict.pivot_step
     twice = any(action in actions[:t] for t, action in enumerate(actions[: step + 1]))

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...solvers.base import Verdict
-from ..base import FailedEpisode
 from ..claims import Claim, Truth, lexicon
+from ..episode import FailedEpisode
 from ..texts import FactsFilter
 from .base import Domain
 from .grid import MOVES, grid_truths

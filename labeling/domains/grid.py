@@ -5,8 +5,9 @@ from typing import ClassVar
 from ...plugins import Settings
 from ...solvers.base import Verdict
 from ..advice import Moves
-from ..base import Draft, FailedEpisode, Filter, Objection
+from ..base import Draft, Filter, Objection
 from ..claims import Truth
+from ..episode import FailedEpisode
 from ..texts import advice_problem
 from .base import UNUSABLE, flags, general_truths
 

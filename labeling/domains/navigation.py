@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from ...solvers.base import Verdict
 from ..advice import Moves
-from ..base import Draft, FailedEpisode, Objection
+from ..base import Draft, Objection
 from ..claims import Claim, Truth
+from ..episode import FailedEpisode
 from ..texts import FactsFilter, advice_problem
 from .base import Domain, flags, general_truths
 from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached

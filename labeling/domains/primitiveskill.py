@@ -12,8 +12,9 @@ from ...rollouts.scripted.primitiveskill_expert import expert_action
 from ...solvers.base import Verdict
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..advice import NO_MOVES
-from ..base import Draft, FailedEpisode, Objection
+from ..base import Draft, Objection
 from ..claims import Claim, Truth, lexicon
+from ..episode import FailedEpisode
 from ..texts import FactsFilter, advice_problem
 from .base import Domain, general_truths
 from .lexicon import ACTION_REPEATED, FAULT, NO_ACTION, TURNS_RAN_OUT, target_reached

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from ...plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
-from ..base import Draft, FailedEpisode, Filter, Objection
+from ..base import Draft, Filter, Objection
 from ..claims import Claim, Truth, lexicon
+from ..episode import FailedEpisode
 from ..replay import DisagreementError
 from ..texts import FactsFilter
 from .base import Domain

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from ...solvers.base import Verdict
 from ..advice import NO_MOVES
-from ..base import Draft, FailedEpisode, Objection
+from ..base import Draft, Objection
 from ..claims import Claim, Truth, lexicon
+from ..episode import FailedEpisode
 from ..texts import FactsFilter, advice_problem
 from .base import Domain, flags, general_truths
 from .lexicon import FAULT, NO_ACTION, target_reached

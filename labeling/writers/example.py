@@ -5,7 +5,8 @@ from ...images import encode_png, frame_id
 from ...rollouts.policies.example import EPISODE, ROOM
 from ...solvers.base import Certificate, Verdict
 from ..analyzer import analyzer_prompt
-from ..base import FailedEpisode, GuidanceRequest
+from ..base import GuidanceRequest
+from ..episode import FailedEpisode
 
 LOST = ("down", "right", "up", "up")
 ENDS = (

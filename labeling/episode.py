@@ -1,0 +1,53 @@
+"""Records that every module of labelling shares: the failed episode, and which words its target uses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..solvers.base import Case
+
+Vocabulary = Literal["certificate", "paper"]
+"""Label names of a target: those of the certificate, or those of the paper (see :mod:`.vocabulary`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEpisode:
+    """One complete, failed episode with everything that labelling needs. ``T`` is the number of steps."""
+
+    episode_id: str
+    env: str
+    env_version: str
+    env_config: Mapping[str, Any]
+    """The resolved settings of the environment; ``from_settings`` builds it again."""
+    task_id: str
+    instruction: str
+    initial_state: str
+    horizon: int
+    """``T_max``, turns."""
+    actions: Sequence[str]
+    """Normalised action names, length T."""
+    payloads: Sequence[str | None]
+    """JSON of the parsed arguments, length T; None where the action has none."""
+    rewards: Sequence[float]
+    infos: Sequence[Mapping[str, Any]]
+    """The logged ``info`` after each action, length T."""
+    action_valid: Sequence[bool]
+    frame_ids: Sequence[str]
+    """Length T + 1: the frame before each action, then the terminal one."""
+    observations: Sequence[str] = ()
+    """The text observation before each action, length T, or empty where none is known."""
+    reply_outcomes: Sequence[str] = ()
+    """What the reply grammar made of each reply, length T, or empty where nobody knows."""
+    finish_reasons: Sequence[str] = ()
+    """Why the generation of each reply ended, length T, or empty where nobody knows."""
+    submission_outcomes: Sequence[str | None] = ()
+    """What became of each submission, length T, or empty where nobody knows; None where actions submit nothing."""
+
+    @property
+    def num_steps(self) -> int:
+        """Realised number of steps, ``T``."""
+        return len(self.actions)
+
+    def case(self) -> Case:
+        """Return the episode as a solver sees it."""
+        return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations)
