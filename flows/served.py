@@ -1,10 +1,10 @@
-"""The rollout stage of a policy that waits for a model: episodes of many shards at a time keep the model busy.
+"""The rollout stage of a policy that waits for a model: many concurrent episodes of many shards keep the model busy.
 
-Worker processes that each asked for themselves would each hold a share of the model's slots and leave them idle at the
-end of every shard. So one process asks, whoever plays: its event loop has all requests, the one limit on them and the
-call cache. With a pool of several workers these play (:mod:`.spread`), and a slow simulator holds up its own process
-alone; otherwise the same loop does both. Shards are written as they are finished, by the same functions and with the
-same receipts as in a pool, so resume and kills work alike.
+Worker processes with requests of their own would each hold a share of the model's slots and leave them idle at the end
+of every shard. Therefore one process sends all requests: its event loop holds the one limit on them and the call cache.
+With a pool of several workers, these play (:mod:`.spread`), and a slow simulator delays its own process alone.
+Otherwise the same loop also plays. Finished shards are written by the same functions and with the same receipts as in a
+pool, so resume and kills work alike.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from ..rollouts.loop import Batch, run_batches
 from ..rollouts.supervisor import run_without_gc_pauses
 from ..storage import Address
 from .engines.base import WorkerPool
-from .spread import ShardsToPlay, batch_of, loops_on, roll_out_spread
+from .spread import PendingShards, batch_of, roll_out_spread, worker_loops
 from .stages import RolloutJob, ShardResult, store_rollouts
 
 
@@ -33,26 +33,26 @@ def roll_out_served(
     on_shard: Callable[[Shard], None] | None = None,
     pool: WorkerPool | None = None,
 ) -> list[ShardResult]:
-    """Roll out all shards; ``reporter`` hears of every episode, and ``on_shard`` of every shard that is stored.
+    """Roll out all shards; report every episode to ``reporter`` and every stored shard to ``on_shard``.
 
-    The workers of ``pool`` play where there are several; one of them is left for what is done beside.
+    If ``pool`` has several workers, they play, except for one that is reserved for labelling.
 
     Raises:
-        ServerGoneError: the model answers nobody any more; what is finished is stored, the next run goes on.
+        ServerGoneError: the model no longer answers; finished shards are stored, and the next run resumes.
         StoreError: a shard cannot be written, its stored rows cannot be read back, or a worker died.
         ConfigError, PluginError: the policy cannot work with these settings.
     """
-    shards = ShardsToPlay(root, run, tasks, reporter, on_shard)
+    shards = PendingShards(root, run, tasks, reporter, on_shard)
     reporter.start(ROLLOUT, shards.episodes)
-    if pool is not None and (loops := loops_on(pool, run, shards)):
+    if pool is not None and (loops := worker_loops(pool, run, shards)):
         roll_out_spread(shards, pool, loops)
-    _roll_out_here(shards)  # all of it, or what no worker could be reached for
+    _roll_out_here(shards)  # all shards, or those whose workers could not connect
     reporter.finish(ROLLOUT)
     return shards.results
 
 
-def _roll_out_here(shards: ShardsToPlay) -> None:
-    """Play in this process, in the loop that asks."""
+def _roll_out_here(shards: PendingShards) -> None:
+    """Play in this process, in the event loop that asks the model."""
     root, run, began = shards.root, shards.run, dict[Shard, float]()
 
     def batches() -> Iterator[Batch]:

@@ -1,10 +1,10 @@
-"""Rollouts against a model, spread over the workers of a pool: they play, one process asks the model for all.
+"""Rollouts against a model, spread over the workers of a pool: workers play, the driver process asks the model for all.
 
-:mod:`.shards` knows which shards are left, :mod:`.deal` gives them to workers and asks the model, :mod:`.away` plays in
-a worker, and :mod:`.line` is what the two talk over.
+:mod:`.shards` knows which shards are pending, :mod:`.scheduler` assigns them to workers and asks the model,
+:mod:`.remote` plays in a worker, and :mod:`.connection` carries the messages between the two.
 """
 
-from .deal import loops_on, roll_out_spread
-from .shards import ShardsToPlay, batch_of
+from .scheduler import roll_out_spread, worker_loops
+from .shards import PendingShards, batch_of
 
-__all__ = ["ShardsToPlay", "batch_of", "loops_on", "roll_out_spread"]
+__all__ = ["PendingShards", "batch_of", "roll_out_spread", "worker_loops"]

@@ -1,4 +1,4 @@
-"""The shards of a rollout stage that are still to be played, and what is told of those that are."""
+"""The pending shards of a rollout stage, and the reports on those that are stored."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from ...storage import Address
 from ..stages import RolloutJob, ShardResult, rollout_job, tell_stored
 
 
-class ShardsToPlay:
-    """Deals the shards of a stage, those that an earlier run has stored left out."""
+class PendingShards:
+    """The shards of a stage that no earlier run has stored, one after the other."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class ShardsToPlay:
         reporter: Reporter,
         on_shard: Callable[[Shard], None] | None,
     ) -> None:
-        """Tell ``reporter`` of every episode, and ``on_shard`` of every shard that is stored now."""
+        """Report every episode to ``reporter`` and every newly stored shard to ``on_shard``."""
         self.root, self.run = root, run
         self.results: list[ShardResult] = []
         self._tasks, self._reporter, self._on_shard = tasks, reporter, on_shard
@@ -32,22 +32,22 @@ class ShardsToPlay:
         self._twice = 0
 
     def __len__(self) -> int:
-        """How many nobody has looked at yet."""
+        """Return how many shards have not been looked at."""
         return len(self._left)
 
     @property
     def episodes(self) -> int:
-        """Episodes of all shards."""
+        """Number of episodes of all shards."""
         return sum(map(self._size, self._tasks))
 
     def _size(self, shard: Shard) -> int:
         return (shard.stop - shard.first) * self.run.config.rollouts
 
     def next(self) -> RolloutJob | None:
-        """Return what is to be played of the next shard that an earlier run did not store whole, None at the end.
+        """Return the pending episodes of the next shard that is not stored whole, None at the end.
 
         Raises:
-            StoreError: its receipt cannot be read.
+            StoreError: the receipt of a shard cannot be read.
         """
         while self._left:
             shard = self._left.popleft()
@@ -62,19 +62,19 @@ class ShardsToPlay:
         return None
 
     def give_back(self, shards: Iterable[Shard], ended: int) -> None:
-        """Take back shards of which ``ended`` episodes were played in vain."""
+        """Take back shards of a lost worker, which played ``ended`` of their episodes in vain."""
         self._left.extendleft(shards)
         self._twice += ended
 
     def ended(self) -> None:
-        """Tell of an episode that is over."""
+        """Report an episode that is over."""
         if self._twice:
-            self._twice -= 1  # told when it was over for the first time
+            self._twice -= 1  # reported when it was over for the first time
         else:
             self._reporter.advance(ROLLOUT, 1)
 
     def stored(self, result: ShardResult) -> None:
-        """Tell of a shard that is on disk."""
+        """Report a stored shard."""
         self.results.append(result)
         tell_stored(self._reporter, result)
         if self._on_shard is not None:
@@ -82,7 +82,7 @@ class ShardsToPlay:
 
 
 def batch_of(run: Run, job: RolloutJob) -> Batch:
-    """Return what the scheduler of rollouts plays for a job."""
+    """Return a job as a batch of the rollout scheduler."""
     env = run.env(job.shard.env)
     return Batch(
         env.type, env.config, job.tasks, run.config.rollouts, job.owed, run.run_id, prompt=env.prompt, work=job
@@ -90,5 +90,5 @@ def batch_of(run: Run, job: RolloutJob) -> Batch:
 
 
 def episodes_of(run: Run, job: RolloutJob) -> int:
-    """Return how many episodes of a job are to be played."""
+    """Return how many episodes a job plays."""
     return len(job.tasks) * run.config.rollouts if job.owed is None else len(job.owed)

@@ -27,7 +27,7 @@ from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
-from pivot.flows.spread import deal
+from pivot.flows.spread import scheduler
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -136,13 +136,13 @@ def test_a_served_policys_episodes_are_played_by_the_cluster(
 ) -> None:
     engine, address = cluster
     calls: list[Any] = []
-    introduced = deal.introduced
+    accept = scheduler.accept
 
     async def noted(*arguments: Any) -> Any:
-        calls.append(await introduced(*arguments))
+        calls.append(await accept(*arguments))
         return calls[-1]
 
-    monkeypatch.setattr(deal, "introduced", noted)
+    monkeypatch.setattr(scheduler, "accept", noted)
     with ChatServer(keeps_bodies=False) as server:
         service = {"base_url": server.url, "cache": "", "key_variable": "ONLY_THE_DRIVER_HAS_IT"}
         config = config_of(3, policy={"name": "openai", "options": {"model": MODEL}, "service": service})

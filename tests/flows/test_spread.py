@@ -27,8 +27,8 @@ from pivot.errors import ConfigError, PivotError, PolicyError, ServerGoneError, 
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store
-from pivot.flows.spread import away, deal, line, shards
-from pivot.flows.spread.line import NoLineError
+from pivot.flows.spread import connection, remote, scheduler, shards
+from pivot.flows.spread.connection import ConnectionLostError
 from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
@@ -62,7 +62,7 @@ class Threads:
             yield call(*each)
 
 
-class Told(Silent):
+class Reports(Silent):
     """Adds up what a build reports of its rollouts."""
 
     def __init__(self) -> None:
@@ -80,22 +80,22 @@ class Told(Silent):
             self.shards.append(shard)
 
 
-def build(config: dict[str, Any], root: Path, workers: int = 1, told: Told | None = None) -> BuildResult:
+def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports | None = None) -> BuildResult:
     """Build with so many threads."""
-    return build_store(root, make_config(config), execute_with(Threads(workers)), told or Told())
+    return build_store(root, make_config(config), execute_with(Threads(workers)), reports or Reports())
 
 
 @pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Lists the lines of workers that called, to see that the rollouts were spread and to cut them."""
     lines: list[Any] = []
-    introduced = line.introduced
+    accept = connection.accept
 
     async def noted(*arguments: Any) -> Any:
-        lines.append(await introduced(*arguments))
+        lines.append(await accept(*arguments))
         return lines[-1]
 
-    monkeypatch.setattr("pivot.flows.spread.deal.introduced", noted)
+    monkeypatch.setattr("pivot.flows.spread.scheduler.accept", noted)
     return lines
 
 
@@ -110,14 +110,14 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(
         build(config_at(whole, TASKS), tmp_path / "whole")
     kinds = tuple(kind for kind in FAULTS if kind != "hang")
     with served(fault=one_in_three(kinds)) as server:
-        told = Told()
+        reports = Reports()
         config = config_at(server, TASKS, request_seconds=5.0)
-        result = build(config, tmp_path / "store", workers, told)
+        result = build(config, tmp_path / "store", workers, reports)
         for _ in range(5):  # owed, not lost
             result = build(config, tmp_path / "store", workers) if result.owed else result
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert usage.tries >= server.log.requests > usage.requests
-    assert (result.owed, told.played) == (0, told.total)
+    assert (result.owed, reports.played) == (0, reports.total)
     assert len(spread) >= min(workers - 1, 4)
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     assert_whole(tmp_path / "store")
@@ -142,7 +142,7 @@ def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path, sp
     assert len(spread) == 3
 
 
-def test_what_workers_hold_up_is_told_apart_from_what_was_sent(tmp_path: Path, spread: list[Any]) -> None:
+def test_what_workers_hold_up_is_counted_apart_from_what_was_sent(tmp_path: Path, spread: list[Any]) -> None:
     with served(latency=0.3) as server:
         config = config_at(server, {"sokoban": 2}, rollouts=2, episode_seconds=0.7) | {"tasks_per_shard": 1}
         assert build(config, tmp_path, 3).owed == 4
@@ -168,7 +168,7 @@ class Stuck(SokobanEnv):
         return super().step(action)
 
 
-class Watching(Told):
+class Watching(Reports):
     """Lets the stuck simulator go when the last shard of FrozenLake is stored."""
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
@@ -202,22 +202,22 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
     with served(latency=0.01) as server:
         config = config_at(server, {"sokoban": 8}, rollouts=4, max_concurrency=8)
         config |= {"tasks_per_shard": 1}
-        build(config, tmp_path / "whole", told=(whole := Told()))
+        build(config, tmp_path / "whole", reports=(whole := Reports()))
         before = server.log.answered
-        told = Told()
-        stored = told.stored
+        reports = Reports()
+        stored = reports.stored
 
         def cut(*arguments: Any, **more: Any) -> None:
             stored(*arguments, **more)
-            if len(told.shards) == 3:
+            if len(reports.shards) == 3:
                 spread[0]._writer.transport.abort()
 
-        told.stored = cut  # type: ignore[method-assign]
-        result = build(config, tmp_path / "store", 4, told)
+        reports.stored = cut  # type: ignore[method-assign]
+        result = build(config, tmp_path / "store", 4, reports)
         again = server.log.answered - before
     assert result.owed == 0
-    assert told.played == told.total == whole.played
-    assert sorted(told.shards) == sorted(whole.shards)
+    assert reports.played == reports.total == whole.played
+    assert sorted(reports.shards) == sorted(whole.shards)
     assert before < again < 2 * before
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 
@@ -228,18 +228,18 @@ def test_where_no_worker_can_call_the_run_plays_itself_and_says_so(
     monkeypatch.setattr(Threads, "hosts", ("pivot.invalid",))
     with served() as server:
         assert build(config_at(server, {"sokoban": 6}), tmp_path, 3).owed == 0
-    assert "does not reach the process that asks the model" in caplog.text
+    assert "cannot reach the process that asks the model" in caplog.text
     assert "PIVOT_DRIVER_HOST" in caplog.text
     assert_whole(tmp_path)
 
 
 def test_a_worker_that_lost_its_line_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one plays its shards by then; two writers would mix their files."""
-    monkeypatch.setattr(away, "store_rollouts", lambda *_: pytest.fail("it stored a shard"))
-    worker = away._Away.__new__(away._Away)
-    worker._line = line.Line(None, None)  # type: ignore[arg-type]
-    worker._line.lost = True
-    with pytest.raises(NoLineError):
+    monkeypatch.setattr(remote, "store_rollouts", lambda *_: pytest.fail("it stored a shard"))
+    worker = remote._RemoteLoop.__new__(remote._RemoteLoop)
+    worker._connection = connection.Connection(None, None)  # type: ignore[arg-type]
+    worker._connection.lost = True
+    with pytest.raises(ConnectionLostError):
         worker.receive(None, [])  # type: ignore[arg-type]
 
 
@@ -293,10 +293,10 @@ def test_an_error_that_ends_the_run_ends_it_for_all(
             raise raised
         return store(*arguments)
 
-    reply, store = ModelPolicy.reply, away.store_rollouts
+    reply, store = ModelPolicy.reply, remote.store_rollouts
     if not isinstance(raised, StoreError):
         monkeypatch.setattr(ModelPolicy, "reply", refuse)
-    monkeypatch.setattr(away, "store_rollouts", full)
+    monkeypatch.setattr(remote, "store_rollouts", full)
     with served(latency=0.01) as server, pytest.raises(expected[0], match=expected[1]):
         build(config_at(server, {"sokoban": 9}) | {"tasks_per_shard": 1}, tmp_path, 4)
 
@@ -318,11 +318,11 @@ def test_a_receipt_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch:
 @pytest.mark.timeout(60)
 def test_the_end_of_a_run_reaches_a_worker_that_waits_for_a_shard(tmp_path: Path, spread: list[Any]) -> None:
     with served(latency=0.01) as server:
-        told, stored = Told(), threading.Event()
-        told.stored = lambda *_, **__: stored.set()  # type: ignore[method-assign]
+        reports, stored = Reports(), threading.Event()
+        reports.stored = lambda *_, **__: stored.set()  # type: ignore[method-assign]
         server.fault = lambda key, tried: "401" if stored.is_set() else None
         with pytest.raises(ConfigError, match="refuses the credentials"):  # with three levels to go, of four
-            build(config_at(server, {"sokoban": 4}, max_concurrency=4), tmp_path, 3, told)
+            build(config_at(server, {"sokoban": 4}, max_concurrency=4), tmp_path, 3, reports)
     assert len(spread) == 2
 
 
@@ -331,14 +331,14 @@ def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: 
     """One that is withdrawn in the same breath, too: its worker waits to hear how many requests were sent."""
     heard: list[Any] = []
 
-    async def withdraw(run: Any, place: line.Place) -> None:
+    async def withdraw(run: Any, endpoint: connection.Endpoint) -> None:
         policy = example_turn()
-        async with line.call(place) as to_driver:
-            to_driver.send(line.Ask(7, replace(policy, env=None)))
-            to_driver.send(line.Withdraw(7))
+        async with connection.call(endpoint) as to_driver:
+            to_driver.send(connection.TurnRequest(7, replace(policy, env=None)))
+            to_driver.send(connection.CancelRequest(7))
             heard.append(await to_driver.receive())
 
-    monkeypatch.setattr(deal, "play", lambda root, run, place: asyncio.run(withdraw(run, place)))
+    monkeypatch.setattr(scheduler, "play", lambda root, run, endpoint: asyncio.run(withdraw(run, endpoint)))
     with served(latency=5.0) as server, pytest.raises(NeverPlayedError):
         monkeypatch.setattr("pivot.flows.served._roll_out_here", _never)
         build(config_at(server, {"sokoban": 2}) | {"tasks_per_shard": 1}, tmp_path, 2)
@@ -423,7 +423,7 @@ class Planted:
 def test_strangers_at_the_port_are_heard_out_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: list[Any]
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 1.0)
     planted = pickle.dumps(Planted(tmp_path / "taken in"))
     message = len(planted).to_bytes(8) + planted
     connections: list[socket.socket] = []
@@ -447,8 +447,8 @@ def test_strangers_at_the_port_are_heard_out_by_nobody(
     monkeypatch.setattr(asyncio, "start_server", visited)
     with served() as server:
         assert build(config_at(server, {"sokoban": 6}), tmp_path / "store", 3).owed == 0
-    for connection in connections:
-        connection.close()
+    for each in connections:
+        each.close()
     assert not (tmp_path / "taken in").exists()
     assert len(connections) == 5
     assert len([each for each in spread if each is not None]) == 2
@@ -463,14 +463,14 @@ def test_a_worker_does_not_take_another_program_for_the_run(tmp_path: Path) -> N
             writer.write(bytes(64) + message)
 
         server = await asyncio.start_server(pretend, "127.0.0.1", 0)
-        place = line.Place(("127.0.0.1",), server.sockets[0].getsockname()[1], b"k" * 32)
-        async with line.call(place):
+        endpoint = connection.Endpoint(("127.0.0.1",), server.sockets[0].getsockname()[1], b"k" * 32)
+        async with connection.call(endpoint):
             pytest.fail("it was taken in")
 
-    with pytest.raises(NoLineError, match="somebody else"):
+    with pytest.raises(ConnectionLostError, match="another program answers"):
         asyncio.run(call_one())
     assert not (tmp_path / "taken in").exists()
 
 
 def test_a_key_is_not_shown() -> None:
-    assert "sesame" not in repr(line.Place(("here",), 1, b"sesame"))
+    assert "sesame" not in repr(connection.Endpoint(("here",), 1, b"sesame"))
