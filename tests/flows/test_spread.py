@@ -377,7 +377,7 @@ def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, mo
     monkeypatch.setattr(ModelPolicy, "reply", locked)
     with served() as server:
         assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).owed == 6
-    assert all("cannot travel" in text for text in load_store(tmp_path).episodes.collect()["error"])
+    assert all("cannot be sent to another process" in text for text in load_store(tmp_path).episodes.collect()["error"])
 
 
 @pytest.mark.timeout(180)
