@@ -19,8 +19,8 @@ from pivot.labeling.target import build_target
 from pivot.models.openai.backend import OpenAIBackend, OpenAIOptions
 from pivot.models.service import Service
 from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase
-from pivot.training.evaluate import Choice, cases, read_labels
-from pivot.training.heldout import Records, open_records
+from pivot.training.evaluation.analyzer import Choice, cases, read_labels
+from pivot.training.evaluation.heldout import Records, open_records
 
 SLOTS = 32
 LATENCY = 0.1  # seconds

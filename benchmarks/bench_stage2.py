@@ -61,8 +61,8 @@ def _save_player(folder: Path) -> None:
     from pivot.labeling.analyzer import analyzer_text  # noqa: PLC0415
     from pivot.tests.labeling.episodes import random_failures  # noqa: PLC0415
     from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: PLC0415
-    from pivot.training.contexts import Hindsight, arm_of, hindsight_text  # noqa: PLC0415
-    from pivot.training.play import first_turns, plan_levels  # noqa: PLC0415
+    from pivot.training.policy_rl.hindsight.contexts import Hindsight, arm_of, hindsight_text  # noqa: PLC0415
+    from pivot.training.policy_rl.levels import first_turns, plan_levels  # noqa: PLC0415
 
     levels = plan_levels(_config(folder))
     messages = [message for turn in first_turns(levels, 1) for message in turn.prompt.messages]
@@ -87,7 +87,7 @@ def _phases(arm: str, start: Path, folder: Path) -> dict[str, float]:
     """Return the least processor seconds of each phase over some updates."""
     torch = import_module("torch")
     torch.set_num_threads(1)
-    from pivot.training import loop  # noqa: PLC0415
+    from pivot.training.policy_rl import loop  # noqa: PLC0415
 
     clock = loop.perf_counter
     loop.perf_counter = process_time  # pyright: ignore[reportPrivateImportUsage]
@@ -139,10 +139,10 @@ def main(turns: int) -> None:
     from pivot.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
     from pivot.training.config import make_rl_config  # noqa: PLC0415
     from pivot.training.encode import Encoder  # noqa: PLC0415
-    from pivot.training.scoring import Row, Scorer  # noqa: PLC0415
-    from pivot.training.sharding import WholeModel  # noqa: PLC0415
-    from pivot.training.turns import TurnSample  # noqa: PLC0415
-    from pivot.training.update import Learner, score_turns  # noqa: PLC0415
+    from pivot.training.policy_rl.learner import Learner, score_turns  # noqa: PLC0415
+    from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: PLC0415
+    from pivot.training.policy_rl.sharding import WholeModel  # noqa: PLC0415
+    from pivot.training.policy_rl.turns import TurnSample  # noqa: PLC0415
 
     model, processor = make_player([])
     encoder = Encoder(processor)

@@ -63,7 +63,7 @@ def _store(folder: Path) -> Path:
 
 def _model(folder: Path) -> Path:
     from pivot.tests.models.tiny_vlm import save_tiny_vlm  # noqa: PLC0415
-    from pivot.training.samples import read_dataset  # noqa: PLC0415
+    from pivot.training.analyzer_sft.samples import read_dataset  # noqa: PLC0415
 
     if not (folder / "model").exists():
         samples = list(read_dataset(str(_store(folder))).train)
@@ -74,9 +74,9 @@ def _model(folder: Path) -> Path:
 
 def _ours(folder: Path) -> Any:
     from pivot.storage import open_storage  # noqa: PLC0415
+    from pivot.training.analyzer_sft.run import prepare  # noqa: PLC0415
+    from pivot.training.analyzer_sft.trainer import RunLog, make_trainer  # noqa: PLC0415
     from pivot.training.config import make_sft_config  # noqa: PLC0415
-    from pivot.training.sft import prepare  # noqa: PLC0415
-    from pivot.training.trainer import RunLog, make_trainer  # noqa: PLC0415
 
     settings = {"batch": BATCH, "micro_batch": BATCH, "gradient_checkpointing": False, "evaluate": False}
     config = make_sft_config({"dataset": str(_store(folder)), "model": str(_model(folder))} | settings)

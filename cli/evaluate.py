@@ -17,13 +17,13 @@ from ..models.base import Backend
 from ..models.extras import look_for
 from ..plugins import read_settings
 from ..storage import open_storage
-from ..training.ablation import PICTURES
 from ..training.analyzer import ROLE, Analyzer, Reading
-from ..training.baselines import EXTRA, check_learned
-from ..training.evaluate import Choice, evaluate, read_labels, worked_examples
-from ..training.heldout import ALL, open_records
-from ..training.report import HEADER as TABLE_HEADER
-from ..training.report import (
+from ..training.evaluation.ablation import PICTURES
+from ..training.evaluation.analyzer import Choice, evaluate, read_labels, worked_examples
+from ..training.evaluation.baselines import EXTRA, check_learned
+from ..training.evaluation.heldout import ALL, open_records
+from ..training.evaluation.report import HEADER as TABLE_HEADER
+from ..training.evaluation.report import (
     SCREEN,
     compared,
     markdown,
@@ -33,8 +33,16 @@ from ..training.report import (
     table_rows,
     write_report,
 )
-from ..training.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, suite_screen_rows, write_suite
-from ..training.suite import SCREEN as SCREEN_OF_SUITE
+from ..training.evaluation.suite import (
+    FAILURES,
+    LEVELS,
+    build_suite,
+    run_suite,
+    suite_choice,
+    suite_screen_rows,
+    write_suite,
+)
+from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
 from ..training.wording import words_taught
 from . import model_flags as flags
 from .console import ProgressBars, out, show_table

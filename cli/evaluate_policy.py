@@ -8,8 +8,8 @@ import typer
 from ..errors import TrainingError
 from ..models.extras import look_for
 from ..storage import Address, open_storage
-from ..training.compare import compare_runs, is_policy_run
 from ..training.config import make_rl_config
+from ..training.evaluation.compare_runs import compare_runs, is_policy_run
 from .console import err, out, show_table
 from .options import option
 from .settings import env_settings
@@ -48,7 +48,7 @@ def policy(
     """
     for package in ("torch", "transformers", "accelerate"):
         look_for(package, "train")
-    from ..training import policy_evaluation as evaluation  # noqa: PLC0415 - PyTorch takes seconds
+    from ..training.evaluation import policy as evaluation  # noqa: PLC0415 - PyTorch takes seconds
 
     run = evaluation.run_config(Path(model)) if Path(model).is_dir() else None
     fields: dict[str, Any] = {} if run is None else run.model_dump(mode="json")

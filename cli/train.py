@@ -150,7 +150,7 @@ def sft(
 def _train(config: SftConfig, out_dir: Path | None, *, resume: bool, check_only: bool) -> None:
     # Imported here: PyTorch and its friends take seconds.
     from ..images import encode_png  # noqa: PLC0415
-    from ..training import sft as stage_one  # noqa: PLC0415
+    from ..training.analyzer_sft import run as stage_one  # noqa: PLC0415
     from ..training.checkpoint import CHECK_PICTURE, FINAL  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from ..datasets.config import env_config
 from ..datasets.progress import Silent
 from ..models.extras import look_for
 from ..training.config import RlConfig, make_rl_config
-from ..training.contexts import ARMS, DEFAULT_ARM
+from ..training.policy_rl.hindsight.contexts import ARMS, DEFAULT_ARM
 from ..training.wording import words_taught
 from .console import err, out, show_table
 from .options import option
@@ -220,8 +220,8 @@ def rl(
 def _train(config: RlConfig, out_dir: Path, *, resume: bool) -> None:
     from ..flows.engines.local import InProcess, execute_with  # noqa: PLC0415
     from ..flows.pipeline import finish_store  # noqa: PLC0415
-    from ..training import loop  # noqa: PLC0415 - PyTorch and its friends take seconds
-    from ..training.played import FOLDER  # noqa: PLC0415
+    from ..training.policy_rl import loop  # noqa: PLC0415 - PyTorch and its friends take seconds
+    from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
     prepared = loop.prepare(config)

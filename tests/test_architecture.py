@@ -43,7 +43,7 @@ ROOT_MODULES = {
 }
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
-    *("py.typed", "prefect.yaml", "datasets/card_template.md", "training/card_template.md"),
+    *("py.typed", "prefect.yaml", "datasets/card_template.md", "training/analyzer_sft/card_template.md"),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"insight/report/assets/{name}" for name in ASSETS),
 )

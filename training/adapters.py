@@ -13,9 +13,9 @@ from typing import Any
 from ..identity import derive_seed
 from ..models.extras import need
 from .encode import EXTRA
-from .eye import Eye
 from .loading import load_weights
-from .sharding import WholeModel
+from .policy_rl.sharding import WholeModel
+from .policy_rl.vision_cache import Eye
 
 torch: Any = need("torch", EXTRA)
 

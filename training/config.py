@@ -17,8 +17,8 @@ from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..plugins import Settings, explain
 from ..storage import open_storage
-from .contexts import ARMS
-from .objectives import OpdObjective
+from .policy_rl.hindsight.contexts import ARMS
+from .policy_rl.losses import OpdObjective
 
 Precision = Literal["auto", "bf16", "fp32"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -118,7 +118,7 @@ class RlConfig(Settings):
     revision: str | None = None
     """Revision of the model on the hub."""
     arm: str = "mp"
-    """What the Teacher is told, and by whom; see ``pivot.training.contexts``."""
+    """What the Teacher is told, and by whom; see ``pivot.training.policy_rl.hindsight.contexts``."""
     teacher_model: str | None = None
     """Of the arm ``sdar`` alone: the frozen larger model, a folder or a hub id."""
     teacher_revision: str | None = None

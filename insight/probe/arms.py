@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...training.contexts import random_other_step
+from ...training.policy_rl.hindsight.contexts import random_other_step
 
 Restore = Literal["pivot", "before", "after", "random"]
 Hint = Literal["none", "self", "teacher"]

@@ -15,7 +15,7 @@ from ...errors import PolicyError
 from ...messages import PromptMessages
 from ...plugins import Settings
 from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
-from ...training.contexts import Hindsight, teacher_prompt
+from ...training.policy_rl.hindsight.contexts import Hindsight, teacher_prompt
 from .records import VERSION, ProbeSettings, Retry, RetryStatus, is_lift, suffix_return
 
 ROLLBACK = "rollback"

@@ -18,8 +18,8 @@ from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.tests.labeling.episodes import random_failures  # noqa: E402
 from pivot.training.config import RlConfig  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
-from pivot.training.play import plan_levels  # noqa: E402
-from pivot.training.scoring import Row, Scorer  # noqa: E402
+from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
+from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
 
 torch.set_num_threads(1)
 MAY_DIFFER = ("calls/", ".receipts/", "manifest.json", "pivot.duckdb")

@@ -6,8 +6,8 @@ from typing import Any
 
 from pivot.models.extras import need
 from pivot.tests.training.small import config_of, uneven
+from pivot.training.analyzer_sft.trainer import load_model, make_plan, make_trainer
 from pivot.training.encode import Encoder
-from pivot.training.trainer import load_model, make_plan, make_trainer
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")

@@ -12,9 +12,10 @@ from typing import Any
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk
-from pivot.training import loop, played
-from pivot.training.engines.in_process import InProcessModel
-from pivot.training.update import Learner
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl import rollout_store as played
+from pivot.training.policy_rl.engines.in_process import InProcessModel
+from pivot.training.policy_rl.learner import Learner
 
 UPDATES, SAVE_EVERY = 4, 2
 

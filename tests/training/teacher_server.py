@@ -18,7 +18,7 @@ from pivot.messages import EncodedFrame  # noqa: E402 - after the skip
 from pivot.models.base import ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.training.analyzer import encoded_picture  # noqa: E402
-from pivot.training.engines.servers import NAME as POLICY  # noqa: E402
+from pivot.training.policy_rl.engines.servers import NAME as POLICY  # noqa: E402
 
 NAME = "larger"
 

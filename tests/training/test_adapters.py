@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pivot.storage.local import LocalStorage
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
-from pivot.training import loop
 from pivot.training.adapters import add_adapters, load_adapters, merged, without_adapters
 from pivot.training.config import RL_MAY_CHANGE, differing_fields
 from pivot.training.loading import load_weights
+from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train
 pytest.importorskip("peft")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pivot.datasets.predictors import LoggedFailure
-from pivot.training.baselines import (
+from pivot.training.evaluation.baselines import (
     HELD_BACK,
     LEARNED,
     LogFeatures,

@@ -11,7 +11,14 @@ from pivot.images import decode
 from pivot.rollouts.base import StudentPrompt
 from pivot.tests.training.failures import ENVS, failures_of, frame_ids
 from pivot.training.analyzer import Reading
-from pivot.training.contexts import ARMS, Hindsight, hindsight_of, hindsight_text, random_other_step, teacher_prompt
+from pivot.training.policy_rl.hindsight.contexts import (
+    ARMS,
+    Hindsight,
+    hindsight_of,
+    hindsight_text,
+    random_other_step,
+    teacher_prompt,
+)
 
 ADVICE = "Keep away from the holes. Go left at once."
 

@@ -18,10 +18,10 @@ from pivot.labeling.target import build_target, parse_target
 from pivot.models.transformers.processors import load_processor
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.small import held
-from pivot.training.data_check import check_data
+from pivot.training.analyzer_sft.data_check import check_data
+from pivot.training.analyzer_sft.samples import Samples, epoch_order, read_dataset
+from pivot.training.analyzer_sft.trainer import encode_samples
 from pivot.training.encode import IGNORED, Encoder, image_tokens
-from pivot.training.samples import Samples, epoch_order, read_dataset
-from pivot.training.trainer import encode_samples
 
 pytestmark = pytest.mark.train
 

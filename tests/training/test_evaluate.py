@@ -16,10 +16,10 @@ from pivot.labeling.vocabulary import Vocabulary
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
 from pivot.training.analyzer import Analyzer
-from pivot.training.evaluate import Choice, Evaluation, evaluate, read_labels, worked_examples
-from pivot.training.guidance_checks import GuidanceJudge
-from pivot.training.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
-from pivot.training.report import no_reliability
+from pivot.training.evaluation.analyzer import Choice, Evaluation, evaluate, read_labels, worked_examples
+from pivot.training.evaluation.guidance_checks import GuidanceJudge
+from pivot.training.evaluation.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
+from pivot.training.evaluation.report import no_reliability
 from pivot.training.sources import find_files
 
 TRAIN = Choice(side="train")

@@ -16,8 +16,8 @@ from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
-from pivot.training.evaluate import Choice, evaluate
-from pivot.training.heldout import SHOWN_COLUMNS, Records, open_records
+from pivot.training.evaluation.analyzer import Choice, evaluate
+from pivot.training.evaluation.heldout import SHOWN_COLUMNS, Records, open_records
 
 pictures = pytest.mark.train
 """Needs matplotlib."""

@@ -15,8 +15,8 @@ from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.training.config import RlConfig, make_rl_config
-from pivot.training.hindsight import Failures, analyze
-from pivot.training.play import plan_levels, roll_out
+from pivot.training.policy_rl.hindsight.analysis import Failures, analyze
+from pivot.training.policy_rl.levels import plan_levels, roll_out
 from pivot.training.ranks import ALONE
 from pivot.training.wording import words_taught
 

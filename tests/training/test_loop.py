@@ -12,9 +12,9 @@ from pivot.errors import PolicyError, TrainingError
 from pivot.rollouts.base import Policy, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
-from pivot.training import loop
-from pivot.training.play import measure, plan_levels, roll_out
-from pivot.training.turns import group, roc_area, thinking_tokens, training_return
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
+from pivot.training.policy_rl.turns import group, roc_area, thinking_tokens, training_return
 
 pytestmark = pytest.mark.train
 

@@ -11,11 +11,12 @@ import pytest
 from pivot.labeling.target import build_target
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import FAMILIES, lines_of, torch, weights_in
-from pivot.training import hindsight, loop
-from pivot.training.contexts import ARMS
-from pivot.training.engines.in_process import InProcessModel
-from pivot.training.hindsight import make_batch
-from pivot.training.skills import write_skills
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.engines.in_process import InProcessModel
+from pivot.training.policy_rl.hindsight import analysis as hindsight
+from pivot.training.policy_rl.hindsight.analysis import make_batch
+from pivot.training.policy_rl.hindsight.contexts import ARMS
+from pivot.training.policy_rl.hindsight.skills import write_skills
 
 pytestmark = pytest.mark.train
 

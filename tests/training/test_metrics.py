@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from pivot.training.metrics import (
+from pivot.training.evaluation.metrics import (
     UNREAD,
     Scored,
     by_mode,

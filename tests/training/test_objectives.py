@@ -8,7 +8,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
-from pivot.training.objectives import (  # noqa: E402
+from pivot.training.policy_rl.losses import (  # noqa: E402
     Weights,
     clipped_surrogate,
     gate,

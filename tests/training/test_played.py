@@ -17,7 +17,7 @@ from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training import matrix
-from pivot.training import loop
+from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train
 FAMILY = "qwen3_vl"

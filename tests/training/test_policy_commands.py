@@ -10,7 +10,7 @@ from pivot.errors import ConfigError, TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
 from pivot.training.config import make_rl_config
-from pivot.training.play import are_planned_alike, plan_levels, without_seen
+from pivot.training.policy_rl.levels import are_planned_alike, plan_levels, without_seen
 
 pytestmark = pytest.mark.train
 

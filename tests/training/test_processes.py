@@ -14,7 +14,7 @@ pytestmark = pytest.mark.train
 CHECKS = """
 import json, os, sys, traceback
 from pivot.cli import main
-from pivot.training import sft, trainer
+from pivot.training.analyzer_sft import run as sft, trainer
 
 real, rank = sft.check_data, os.environ["RANK"]
 

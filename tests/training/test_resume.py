@@ -12,8 +12,8 @@ from pivot.errors import TrainingError
 from pivot.storage import LocalStorage
 from pivot.tests.training.small import config_of, losses
 from pivot.tests.training.victim import MOMENTS
+from pivot.training.analyzer_sft.run import prepare, train
 from pivot.training.checkpoint import Checkpoint, clear_torn, last_checkpoint, seal
-from pivot.training.sft import prepare, train
 
 pytestmark = pytest.mark.train
 

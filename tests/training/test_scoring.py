@@ -19,15 +19,15 @@ from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
 from pivot.training.config import make_rl_config  # noqa: E402
-from pivot.training.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
-from pivot.training.eye import Eye  # noqa: E402
-from pivot.training.loop import token_figures  # noqa: E402
-from pivot.training.objectives import gate  # noqa: E402
-from pivot.training.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
-from pivot.training.sharding import WholeModel  # noqa: E402
-from pivot.training.turns import TurnSample  # noqa: E402
-from pivot.training.update import score_turns  # noqa: E402
+from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
+from pivot.training.policy_rl.learner import score_turns  # noqa: E402
+from pivot.training.policy_rl.loop import token_figures  # noqa: E402
+from pivot.training.policy_rl.losses import gate  # noqa: E402
+from pivot.training.policy_rl.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
+from pivot.training.policy_rl.sharding import WholeModel  # noqa: E402
+from pivot.training.policy_rl.turns import TurnSample  # noqa: E402
+from pivot.training.policy_rl.vision_cache import Eye  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)

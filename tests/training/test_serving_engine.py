@@ -24,15 +24,15 @@ if not PYTHON:
 from pivot.errors import TrainingError  # noqa: E402 - what training needs is in its own environment
 from pivot.tests.training import matrix  # noqa: E402
 from pivot.tests.training.lake import lines_of, torch  # noqa: E402
-from pivot.training import loop  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
-from pivot.training.engines import Probe, ServedTeacher, Servers, hand_over, transfer  # noqa: E402
-from pivot.training.engines.hand_over import forget  # noqa: E402
-from pivot.training.engines.http import post  # noqa: E402
-from pivot.training.engines.servers import NAME  # noqa: E402
-from pivot.training.eye import Eye  # noqa: E402
-from pivot.training.play import first_turns  # noqa: E402
-from pivot.training.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
+from pivot.training.policy_rl import loop  # noqa: E402
+from pivot.training.policy_rl.engines import Probe, ServedTeacher, Servers, hand_over, transfer  # noqa: E402
+from pivot.training.policy_rl.engines.hand_over import forget  # noqa: E402
+from pivot.training.policy_rl.engines.http import post  # noqa: E402
+from pivot.training.policy_rl.engines.servers import NAME  # noqa: E402
+from pivot.training.policy_rl.levels import first_turns  # noqa: E402
+from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
+from pivot.training.policy_rl.vision_cache import Eye  # noqa: E402
 
 pytestmark = pytest.mark.serving
 FAMILY = "qwen2_5_vl"

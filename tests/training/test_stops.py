@@ -12,10 +12,10 @@ pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 from pivot.errors import TrainingError  # noqa: E402 - after the skips
 from pivot.storage import LocalStorage  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
-from pivot.training import trainer as training  # noqa: E402
+from pivot.training.analyzer_sft import trainer as training  # noqa: E402
+from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
+from pivot.training.analyzer_sft.samples import epoch_order  # noqa: E402
 from pivot.training.checkpoint import Checkpoint, last_checkpoint  # noqa: E402
-from pivot.training.samples import epoch_order  # noqa: E402
-from pivot.training.sft import prepare, train  # noqa: E402
 
 pytestmark = pytest.mark.train
 

@@ -11,9 +11,9 @@ from pivot.images import decode
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import asked, reads, served_backend
 from pivot.training.analyzer import Analyzer
-from pivot.training.evaluate import read_labels
-from pivot.training.heldout import Records, open_records
-from pivot.training.suite import (
+from pivot.training.evaluation.analyzer import read_labels
+from pivot.training.evaluation.heldout import Records, open_records
+from pivot.training.evaluation.suite import (
     FAILURES,
     LEVELS,
     LOGS,

@@ -17,10 +17,10 @@ from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
-from pivot.training import journal, loop
-from pivot.training.engines import InProcessBackend
-from pivot.training.engines.in_process import InProcessOptions
-from pivot.training.play import Levels, roll_out
+from pivot.training.policy_rl import journal, loop
+from pivot.training.policy_rl.engines import InProcessBackend
+from pivot.training.policy_rl.engines.in_process import InProcessOptions
+from pivot.training.policy_rl.levels import Levels, roll_out
 
 pytestmark = pytest.mark.train
 FAMILY = "qwen2_5_vl"

@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-
 algorithms: Any = pytest.importorskip("verl.trainer.ppo.core_algos", reason="needs verl; run: make test-engines")
 verl_config: Any = pytest.importorskip("verl.workers.config")
 
-from pivot.training.objectives import (  # noqa: E402
+from pivot.training.policy_rl.losses import (  # noqa: E402
     Weights,
     clipped_surrogate,
     group_advantages,

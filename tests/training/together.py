@@ -20,8 +20,9 @@ from pivot.models.extras import need
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.rl_victim import at_call
 from pivot.tests.training.victim import forked
-from pivot.training import loop, update
-from pivot.training.sharding import ShardedModel, WholeModel
+from pivot.training.policy_rl import learner as update
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.sharding import ShardedModel, WholeModel
 
 ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
 """Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""

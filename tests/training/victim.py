@@ -12,9 +12,9 @@ from typing import Any
 
 from pivot.models.extras import need
 from pivot.tests.training.small import config_of
-from pivot.training import sft
-from pivot.training import trainer as training
-from pivot.training.sft import prepare, train
+from pivot.training.analyzer_sft import run as sft
+from pivot.training.analyzer_sft import trainer as training
+from pivot.training.analyzer_sft.run import prepare, train
 
 torch: Any = need("torch", "train")
 

@@ -1,0 +1,1 @@
+"""Stage I: supervised fine-tuning of the Analyzer on labelled failures (``pivot train sft``)."""

@@ -1,0 +1,204 @@
+"""The check that runs before every training: what the model will really be shown, and what it will be taught.
+
+Every record goes through the same collation as in training. Its image tokens must be as many as its picture's size
+says, its target and end token must be the only supervised tokens, and no text may hold a token that stands for a
+picture or ends a turn. A level on both sides of the split is refused, by its canonical form, whatever its task id.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from ...datasets.config import environment
+from ...errors import PivotError, TrainingError
+from ..encode import IGNORED, Batch, Encoder, Reply, image_tokens
+from .samples import Sample, TrainingData
+
+REDUCED = 0.9
+"""A picture of which less than this share of the area is left after the processor's resizing is counted."""
+
+
+@dataclass
+class SideReport:
+    """What one side holds."""
+
+    records: int = 0
+    picture_tokens: int = 0
+    prompt_tokens: int = 0
+    """Text of the prompt, chat template included."""
+    target_tokens: int = 0
+    """End tokens included."""
+    longest: int = 0
+    longest_id: str = ""
+    reduced: int = 0
+    """Pictures that the processor scales down."""
+    environments: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class DataReport:
+    """What the check saw."""
+
+    train: SideReport
+    validation: SideReport
+    example: "Example"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A collated record, decoded back from the tensors that the model is given."""
+
+    episode_id: str
+    picture: NDArray[np.uint8]
+    prompt: str
+    """The run of image tokens shown as one word."""
+    target: str
+    """The supervised tokens."""
+
+    def drawing(self) -> NDArray[np.uint8]:
+        """Return the picture with prompt and target beside it, RGB."""
+        height, width = self.picture.shape[:2]
+        lines = [*_wrapped(self.prompt, 110), "", "SUPERVISED:", *_wrapped(self.target, 110)]
+        canvas = Image.new("RGB", (width + 720, max(height, 14 * len(lines) + 20)), "white")
+        canvas.paste(Image.fromarray(self.picture), (0, 0))
+        draw = ImageDraw.Draw(canvas)
+        supervised = lines.index("SUPERVISED:")
+        for row, line in enumerate(lines):
+            draw.text((width + 12, 10 + 14 * row), line, fill=(176, 32, 32) if row >= supervised else (32, 32, 32))
+        return np.asarray(canvas)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""]]
+
+
+def check_data(data: TrainingData, encoder: Encoder, max_length: int) -> DataReport:
+    """Check every record of both sides.
+
+    Raises:
+        TrainingError: a record, or the split, cannot be trained on; the message names file and row.
+    """
+    special = encoder.special_tokens()
+    levels: dict[tuple[str, str], str] = {}
+    sides, example = [], None
+    for number, samples in enumerate((data.train, data.validation)):
+        side = SideReport()
+        for sample in _all(samples):
+            _check_levels(sample, levels, first_side=number == 0)
+            batch = _checked_batch(sample, encoder, special, max_length, side)
+            if example is None:
+                example = _decoded(sample, batch, encoder)
+        sides.append(side)
+    if example is None:
+        raise TrainingError(f"{data.source} holds no record, expected some; build it again")
+    return DataReport(sides[0], sides[1], example)
+
+
+def _all(samples: Any) -> Iterable[Sample]:
+    return iter(samples)
+
+
+def _check_levels(sample: Sample, levels: dict[tuple[str, str], str], *, first_side: bool) -> None:
+    try:
+        canonical = environment(sample.env).canonical_state(sample.initial_state)
+    except PivotError as error:
+        raise TrainingError(f"{sample.place}: its level cannot be read ({error}); build the dataset again") from error
+    if first_side:
+        levels.setdefault((sample.env, canonical), sample.place)
+    elif (sample.env, canonical) in levels:
+        raise TrainingError(
+            f"{sample.place}: found a level that is also in {levels[sample.env, canonical]}, expected no level on "
+            "both sides; split by level: pivot relabel STORE --split task"
+        )
+
+
+def _checked_batch(
+    sample: Sample, encoder: Encoder, special: frozenset[int], max_length: int, side: SideReport
+) -> Batch:
+    texts = [part["text"] for message in sample.prompt for part in message["content"] if part["type"] == "text"]
+    for what, text in (("target", sample.target), *(("prompt", text) for text in texts)):
+        held = special.intersection(encoder.tokenizer(text, add_special_tokens=False)["input_ids"])
+        if held:
+            token = encoder.tokenizer.convert_ids_to_tokens(min(held))
+            raise TrainingError(
+                f"{sample.place}: the {what} holds the special token {token}, expected plain text; remove the record"
+            )
+    picture = sample.picture
+    reply = encoder.reply_tokens(sample.target)
+    try:
+        batch = encoder.batch([Reply(sample.prompt, [picture], reply)])
+    except ValueError as error:
+        raise TrainingError(f"{sample.place}: the model's processor refuses the record: {error}") from error
+    columns, rows = image_tokens(*picture.size, encoder.processor.image_processor)
+    ids = batch["input_ids"][0]
+    shown = int((ids == encoder.processor.image_token_id).sum())
+    if shown != columns * rows:
+        raise TrainingError(
+            f"{sample.place}: found {shown} image tokens, expected {columns}x{rows} for a picture of "
+            f"{picture.width}x{picture.height} pixels; this processor is not supported"
+        )
+    supervised = ids[batch["labels"][0] != IGNORED].tolist()
+    if supervised != reply or encoder.tokenizer.decode(reply[:-1]) != sample.target:
+        raise TrainingError(
+            f"{sample.place}: the supervised tokens read {encoder.tokenizer.decode(supervised)[:80]!r}, expected the "
+            "target and its end token; this tokenizer does not keep the text and cannot be trained with"
+        )
+    length = len(ids)
+    if length > max_length:
+        raise TrainingError(
+            f"{sample.place}: episode {sample.episode_id} has {length} tokens, expected at most {max_length}; raise "
+            "--max-length, or build with smaller pictures (nothing is cut)"
+        )
+    side.records += 1
+    side.picture_tokens += shown
+    side.target_tokens += len(reply)
+    side.prompt_tokens += length - shown - len(reply)
+    side.environments[sample.env] = side.environments.get(sample.env, 0) + 1
+    grid = encoder.processor.image_processor
+    area = columns * rows * (grid.patch_size * grid.merge_size) ** 2
+    side.reduced += area < REDUCED * picture.width * picture.height
+    if length > side.longest:
+        side.longest, side.longest_id = length, sample.episode_id
+    return batch
+
+
+def _decoded(sample: Sample, batch: Batch, encoder: Encoder) -> Example:
+    ids, labels = batch["input_ids"][0].tolist(), batch["labels"][0].tolist()
+    image = encoder.processor.image_token_id
+    count = ids.count(image)
+    prompt = [
+        each
+        for place, each in enumerate(ids)
+        if labels[place] == IGNORED and (each != image or ids[place - 1] != image)
+    ]
+    text = encoder.tokenizer.decode(prompt).replace(
+        encoder.tokenizer.convert_ids_to_tokens(image), f"[{count} image tokens]"
+    )
+    target = encoder.tokenizer.decode([each for each in labels if each != IGNORED])
+    grid = batch["image_grid_thw"][0].tolist()
+    return Example(
+        sample.episode_id, unpatched(batch["pixel_values"], grid, encoder.processor.image_processor), text, target
+    )
+
+
+def unpatched(patches: Any, grid: Sequence[int], image_processor: Any) -> NDArray[np.uint8]:
+    """Return the picture that the patches of one image show: the processor's steps, backwards.
+
+    Args:
+        patches: shape (patches, channels x 2 x patch x patch), merged blocks together.
+        grid: frames, rows and columns of patches.
+        image_processor: of the model, for its mean, deviation and sizes.
+    """
+    _, rows, columns = grid
+    patch, merge = image_processor.patch_size, image_processor.merge_size
+    blocks = np.asarray(patches, np.float32).reshape(
+        rows // merge, columns // merge, merge, merge, 3, -1, patch, patch
+    )[:, :, :, :, :, 0]
+    pixels = blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * patch, columns * patch, 3)
+    pixels = pixels * np.asarray(image_processor.image_std) + np.asarray(image_processor.image_mean)
+    return np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8)

@@ -1,0 +1,301 @@
+"""The trainer of Stage I: supervised fine-tuning of the Analyzer on labelled failures (spec section 8).
+
+TRL's SFTTrainer does the work; what is ours is the loss, which weighs every record equally whatever the length of its
+target, the order of the records, which is data and a function of seed and epoch, and the checks around both. An update
+takes ``batch`` records, however they are spread over processes and accumulation steps; the last records of an epoch
+that do not fill one are left out of it, and counted.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ...errors import TrainingError
+from ...models.extras import need
+from ...storage import Storage
+from .. import checkpoint as on_disk
+from ..adapters import adapter_config
+from ..config import SftConfig
+from ..curves import draw_losses
+from ..encode import EXTRA, Batch, Encoder, Reply
+from ..loading import load_weights
+from ..policy_rl.losses import record_loss
+from .samples import Sample, Stream, TrainingData, epoch_order
+
+torch: Any = need("torch", EXTRA)
+transformers: Any = need("transformers", EXTRA)
+trl: Any = need("trl", EXTRA)
+accelerate: Any = need("accelerate", EXTRA)
+hf_datasets: Any = need("datasets", EXTRA)
+
+IDS = "episode_ids"
+Report = Callable[[str], None]
+
+
+class AnalyzerTrainer(trl.SFTTrainer):
+    """The stock trainer with the loss of the specification; a loss or gradient that is no number stops it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what the stock trainer takes."""
+        super().__init__(*args, **kwargs)
+        # The mean over a micro-batch is what compute_loss returns; the library then divides by the accumulation steps.
+        self.model_accepts_loss_kwargs = False
+
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the loss of one micro-batch.
+
+        Raises:
+            TrainingError: it is no number.
+        """
+        del num_items_in_batch
+        ids = inputs.pop(IDS, ())
+        outputs = model(**inputs, use_cache=False, fused_lm_head=True)
+        loss = record_loss(outputs.log_probs, outputs.label_mask)
+        self._stop_unless_finite(loss.detach(), "loss", ids)
+        self.last_ids = ids
+        return (loss, outputs) if return_outputs else loss
+
+    def _stop_unless_finite(self, value: Any, what: str, ids: Sequence[str]) -> None:
+        bad = (~torch.isfinite(value)).float()
+        if self.accelerator.num_processes > 1:  # all of them have to stop, not one while the others wait for it
+            bad = self.accelerator.reduce(bad, "sum")
+        if bad.item():
+            mine = ", ".join(ids) if not torch.isfinite(value).item() else "those of another process"
+            raise TrainingError(
+                f"the {what} became {value.item()} in update {self.state.global_step + 1} (records: {mine}); expected "
+                "a finite number. The last checkpoint is kept: look at these records, lower --lr, then run again "
+                "with --resume or another --out"
+            )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a checkpoint by the names under which it was saved, every one of them.
+
+        Qwen2.5-VL is saved under other names than its modules have; the library's own reading here, which does not
+        translate them, finds none, says so in a warning, and goes on from the weights that the run began with.
+        """
+        if self.is_fsdp_enabled or hasattr(self.model, "peft_config"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
+        self.model.load_state_dict(saved.state_dict())
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none with every checkpoint: the card of a run is in its ``final`` folder."""
+
+
+class RunLog(transformers.TrainerCallback):
+    """Writes metrics line by line, seals checkpoints, and stops before a gradient that is no number is used."""
+
+    def __init__(self, storage: Storage, steps_per_epoch: int, report: Report) -> None:
+        """Write to the folder of a run."""
+        self._storage = storage
+        self._steps_per_epoch = steps_per_epoch
+        self._report = report
+        self._started = perf_counter()
+        self.trainer: Any = None
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the gradient."""
+        gradients = [each.grad for each in self.trainer.model.parameters() if each.grad is not None]
+        if gradients:
+            norm = torch.nn.utils.get_total_norm(gradients)
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded gradients have a sharded norm
+            self.trainer._stop_unless_finite(norm, "gradient", self.trainer.last_ids)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """Append a line."""
+        if not state.is_world_process_zero or not logs or not {"loss", "eval_loss"} & logs.keys():
+            return
+        line: dict[str, Any] = {"step": state.global_step, "epoch": state.global_step / self._steps_per_epoch}
+        names = {"loss": "loss", "eval_loss": "validation_loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
+        line |= {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
+        line["seconds"] = round(perf_counter() - self._started, 3)
+        with self._storage.local_path(on_disk.METRICS).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+        if "validation_loss" in line or state.global_step % max(1, state.max_steps // 20) == 0:
+            shown = " ".join(f"{name} {line[name]:.4g}" for name in ("loss", "validation_loss", "lr") if name in line)
+            self._report(f"update {state.global_step} of {state.max_steps}: {shown}")
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Make the checkpoint count, when every process has written its part."""
+        self.trainer.accelerator.wait_for_everyone()
+        if state.is_world_process_zero:
+            on_disk.seal(self._storage, state.global_step)
+            on_disk.clear_seals(self._storage)
+            draw_losses(self._storage)
+
+
+class Collate:
+    """Turns rows that name samples into a batch: by place where the sides are held, whole where they are streamed."""
+
+    def __init__(self, encoder: Encoder, samples: Sequence[Sample] = ()) -> None:
+        """Take the samples that rows name by their place."""
+        self._encoder = encoder
+        self._samples = samples
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        """Return the batch of some rows, with the ids of its episodes."""
+        samples = [self._samples[row["place"]] if "place" in row else row["sample"] for row in rows]
+        return encode_samples(self._encoder, samples) | {IDS: [sample.episode_id for sample in samples]}
+
+
+def encode_samples(encoder: Encoder, samples: Sequence[Sample]) -> Batch:
+    """Return the tensors of some samples: prompt, collage and target."""
+    return encoder.batch(
+        [Reply(sample.prompt, [sample.picture], encoder.reply_tokens(sample.target)) for sample in samples]
+    )
+
+
+class Both(Sequence[Sample]):
+    """The training side, then the validation side, under one numbering."""
+
+    def __init__(self, first: Sequence[Sample], second: Sequence[Sample]) -> None:
+        """Join two sequences."""
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._first[index] if index < len(self._first) else self._second[index - len(self._first)]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How records become updates."""
+
+    records: int
+    epochs: int
+    steps_per_epoch: int
+    accumulation: int
+    left_out: int
+    """Records an epoch that fill no update."""
+
+    @property
+    def steps(self) -> int:
+        """Updates in all."""
+        return self.epochs * self.steps_per_epoch
+
+
+def make_plan(config: SftConfig, records: int, processes: int) -> Plan:
+    """Spread the records over updates.
+
+    Raises:
+        TrainingError: a batch does not divide, or there are too few records for one.
+    """
+    share = config.micro_batch * processes
+    if config.batch % share:
+        raise TrainingError(
+            f"batch {config.batch} cannot be spread over {processes} processes of {config.micro_batch} records, "
+            f"expected a multiple of {share}; set --batch or --micro-batch"
+        )
+    steps = records // config.batch
+    if not steps:
+        raise TrainingError(
+            f"found {records} training records, expected at least one batch of {config.batch}; lower --batch"
+        )
+    return Plan(records, config.epochs, steps, config.batch // share, records - steps * config.batch)
+
+
+def load_model(config: SftConfig) -> tuple[Any, Any]:
+    """Load model and processor; adapters train over weights in the precision of the computation.
+
+    Raises:
+        TrainingError: there is no such model, or it is of another kind.
+    """
+    dtype = torch.bfloat16 if config.lora and uses_bf16(config) else torch.float32
+    return load_weights(config.model, config.revision, dtype)
+
+
+def uses_bf16(config: SftConfig) -> bool:
+    """Whether the run computes in bfloat16."""
+    return config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+
+
+def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
+    """Return the library's settings for a run. The order of the records is data, so one pass over it is the run."""
+    every = config.save_every or plan.steps_per_epoch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of names that both libraries still use
+        return trl.SFTConfig(
+            output_dir=str(out / on_disk.CHECKPOINTS),
+            num_train_epochs=1,
+            max_steps=plan.steps,
+            train_sampling_strategy="sequential",
+            per_device_train_batch_size=config.micro_batch,
+            per_device_eval_batch_size=config.micro_batch,
+            gradient_accumulation_steps=plan.accumulation,
+            learning_rate=config.lr,
+            lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
+            warmup_steps=round(config.warmup * plan.steps),
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            optim="adamw_torch",
+            bf16=uses_bf16(config),
+            use_cpu=not torch.cuda.is_available(),
+            gradient_checkpointing=config.gradient_checkpointing,
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            save_strategy="steps",
+            save_steps=every,
+            save_total_limit=on_disk.KEPT,
+            eval_strategy="steps" if config.evaluate else "no",
+            eval_steps=every,
+            seed=config.seed,
+            dataloader_num_workers=config.loader_workers,
+            dataloader_pin_memory=torch.cuda.is_available(),
+            remove_unused_columns=False,
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+            report_to=list(config.report_to) or "none",
+            disable_tqdm=True,
+        )
+
+
+def make_trainer(
+    config: SftConfig, plan: Plan, data: TrainingData, model: Any, encoder: Encoder, out: Path
+) -> AnalyzerTrainer:
+    """Put model, data and settings together."""
+    trainer = AnalyzerTrainer(
+        model=model,
+        args=arguments(config, plan, out),
+        train_dataset=_train_rows(config, plan, data),
+        eval_dataset=_eval_rows(config, data),
+        data_collator=Collate(encoder, _held(data)),
+        processing_class=encoder.processor,
+        peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    return trainer
+
+
+def _held(data: TrainingData) -> Sequence[Sample]:
+    return Both(() if isinstance(data.train, Stream) else data.train, data.validation)
+
+
+def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
+    if isinstance(data.train, Stream):
+        stream = data.train
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for epoch in range(plan.epochs):
+                kept = plan.steps_per_epoch * config.batch
+                for _, sample in zip(range(kept), stream.epoch(epoch), strict=False):
+                    yield {"sample": sample}
+
+        return hf_datasets.IterableDataset.from_generator(rows)
+    orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
+    return hf_datasets.Dataset.from_dict({"place": [place for order in orders for place in order]})
+
+
+def _eval_rows(config: SftConfig, data: TrainingData) -> Any:
+    if not config.evaluate:
+        return None
+    first = 0 if isinstance(data.train, Stream) else len(data.train)
+    return hf_datasets.Dataset.from_dict({"place": list(range(first, first + len(data.validation)))})

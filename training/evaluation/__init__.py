@@ -1,0 +1,1 @@
+"""Evaluation of Analyzers and policies on held-out levels (``pivot evaluate``)."""

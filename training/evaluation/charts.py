@@ -1,0 +1,194 @@
+"""Pictures of an evaluation: accuracy beside the baselines, confusion, reliability.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart, and a map of even brightness; every number that a
+colour stands for is written out as well. Nothing opens a window.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...models.extras import need
+from .metrics import UNREAD
+
+BLUE, ORANGE, GREY, BLACK, SKY = "#0072B2", "#D55E00", "#9A9A9A", "#222222", "#56B4E9"
+
+Figure = Any
+"""A figure of matplotlib; the type checker also runs where it is not installed."""
+
+
+def _figure(width: float, height: float) -> Figure:
+    return need("matplotlib.figure", "train").Figure(figsize=(width, height), layout="constrained")
+
+
+MOST_ACROSS = 3
+"""Panels in a row; more make the letters small wherever the picture is shown at the width of a page."""
+
+
+def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]:
+    """Return a figure and its panels, each of a size in inches, a few in a row."""
+    across = min(count, MOST_ACROSS)
+    down = -(-count // across)
+    figure = _figure(across * width, 0.4 + down * height)
+    axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    for empty in axes[count:]:
+        empty.set_axis_off()
+    return figure, axes[:count]
+
+
+def _png(figure: Figure) -> bytes:
+    encoded = io.BytesIO()
+    figure.savefig(encoded, format="png", dpi=110, facecolor="white")
+    return encoded.getvalue()
+
+
+def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, float]]], ours: Sequence[str]) -> bytes:
+    """Draw the share of named pivots of everybody, a panel an environment; whiskers are the intervals.
+
+    Args:
+        title: above all.
+        tables: by environment and name: ``value``, ``low`` and ``high``, 0 to 1.
+        ours: names that are drawn as what is evaluated; the others are baselines.
+    """
+    tallest = max(len(rows) for rows in tables.values())
+    figure, panels = _panels(len(tables), 4.6, 0.9 + 0.3 * tallest)
+    for axes, (env, rows) in zip(panels, tables.items(), strict=True):
+        names = list(rows)[::-1]
+        values = [100 * rows[name]["value"] for name in names]
+        below = [100 * (rows[name]["value"] - rows[name]["low"]) for name in names]
+        above = [100 * (rows[name]["high"] - rows[name]["value"]) for name in names]
+        colours = [ORANGE if name in ours else BLUE for name in names]
+        hatches = ["//" if name in ours else "" for name in names]
+        axes.barh(names, values, color=colours, hatch=hatches, edgecolor="white", height=0.72)
+        axes.errorbar(
+            values, range(len(names)), xerr=[below, above], fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3
+        )
+        for place, name in enumerate(names):
+            axes.text(
+                min(100 * rows[name]["high"] + 2, 103),
+                place,
+                f"{values[place]:.1f}",
+                va="center",
+                fontsize=8,
+                color=BLACK,
+            )
+        axes.set(title=env, xlim=(0, 115), xlabel="pivot step named, %", xticks=range(0, 101, 20))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    patch = need("matplotlib.patches", "train").Patch
+    meanings = [
+        patch(facecolor=ORANGE, hatch="//", edgecolor="white", label="asked with the pictures"),
+        patch(facecolor=BLUE, label="reads the log alone"),
+    ]
+    figure.legend(handles=meanings, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return _png(figure)
+
+
+def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, int]]]) -> bytes:
+    """Draw counts of what was read by what is true, a panel a table; shades are shares of a row.
+
+    Args:
+        title: above all.
+        tables: by what they are about (``mode``, ``step``): counts by true and read name.
+    """
+    widths = [max(3, len(next(iter(table.values())))) for table in tables.values()]
+    heights = [max(2, len(table)) for table in tables.values()]
+    figure = _figure(2.4 + 0.62 * sum(widths) + 1.2 * len(tables), 1.9 + 0.5 * max(heights))
+    panels = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
+    for axes, (what, table) in zip(panels, tables.items(), strict=True):
+        rows, columns = list(table), list(next(iter(table.values())))
+        shown = [[table[row][column] / max(1, sum(table[row].values())) for column in columns] for row in rows]
+        axes.imshow(shown, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for y, row in enumerate(rows):
+            for x, column in enumerate(columns):
+                if table[row][column]:
+                    dark = shown[y][x] > 0.55
+                    axes.text(
+                        x,
+                        y,
+                        str(table[row][column]),
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color="white" if dark else BLACK,
+                    )
+                if row == column:
+                    axes.add_patch(_frame(x, y))
+        names = ["none" if column == UNREAD else column for column in columns]
+        slanted = max(map(len, names)) > 4
+        axes.set_xticks(range(len(columns)), names, rotation=35 if slanted else 0, ha="right" if slanted else "center")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set(xlabel=f"{what} in the reply", ylabel=f"true {what}", title=f"{what}s, records")
+    figure.suptitle(title, fontsize=11)
+    return _png(figure)
+
+
+def _frame(x: int, y: int) -> Any:
+    """Return the outline of a cell where reply and truth agree."""
+    rectangle = need("matplotlib.patches", "train").Rectangle
+    return rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.8)
+
+
+def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Draw how often a step is right against the probability that the model gave it, a panel an environment."""
+    figure, places = _panels(len(panels), 4.2, 3.9)
+    for axes, (env, found) in zip(places, panels.items(), strict=True):
+        bins = found["bins"]
+        largest = max(each["records"] for each in bins)
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
+        xs, ys = [each["mean_probability"] for each in bins], [each["accuracy"] for each in bins]
+        axes.plot(xs, ys, color=BLUE, linewidth=1, zorder=2)
+        sizes = [20 + 180 * each["records"] / largest for each in bins]
+        axes.scatter(xs, ys, s=sizes, color=BLUE, edgecolor="white", zorder=3, label="readings (area: how many)")
+        for each in bins:
+            axes.annotate(
+                str(each["records"]),
+                (each["mean_probability"], each["accuracy"]),
+                xytext=(0, 11),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
+        error = 100 * found["expected_calibration_error"]
+        axes.set(
+            title=f"{env}: off by {error:.1f} points",
+            xlabel="probability of its own step",
+            ylabel="share that is right",
+            xlim=(0, 1.04),
+            ylim=(-0.03, 1.1),
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.suptitle(title, fontsize=11)
+    return _png(figure)
+
+
+def suite_chart(title: str, bars: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float] | None]]]) -> bytes:
+    """Draw the suite: a panel a log, two bars an environment, ours and the best that the log alone allows.
+
+    Args:
+        title: above all.
+        bars: by log, environment and name: ``value``, ``low`` and ``high``; None where there is none.
+    """
+    figure = _figure(11, 1.6 + 2.6 * len(bars))
+    styles = ((ORANGE, "//"), (BLUE, ""))
+    panels = figure.subplots(len(bars), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (log, environments) in zip(panels, bars.items(), strict=True):
+        for number, (name, (colour, hatch)) in enumerate(zip(next(iter(environments.values())), styles, strict=True)):
+            for place, rows in enumerate(environments.values()):
+                share = rows[name]
+                if share is None:
+                    continue
+                x, value = place + 0.38 * (number - 0.5), 100 * share["value"]
+                label = name if place == 0 else None
+                axes.bar(x, value, width=0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
+                whisker = [[value - 100 * share["low"]], [100 * share["high"] - value]]
+                axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3)
+                axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=8, color=BLACK)
+        axes.set(title=f"log: {log}", ylabel="step and mode named, %", ylim=(0, 116), yticks=range(0, 101, 25))
+        axes.set_xticks(range(len(environments)), list(environments))
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return _png(figure)

@@ -1,0 +1,115 @@
+"""How good a policy is: held-out levels played by the Student alone, at the validation temperature (spec section 8)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import TrainingError
+from ...identity import digest
+from ...models.extras import need
+from ...models.transformers.model import Engine
+from ...models.weights import is_local, revision_of
+from ...rollouts.policies import ModelPolicy
+from ...storage import Storage, open_storage
+from ..checkpoint import BEST, FINAL, RUN
+from ..config import RlConfig, make_rl_config
+from ..encode import EXTRA, Encoder
+from ..loading import load_weights
+from ..policy_rl.engines import InProcessBackend
+from ..policy_rl.engines.in_process import InProcessOptions
+from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen
+from ..ranks import Ranks
+
+torch: Any = need("torch", EXTRA)
+
+RESULT = "evaluation/policy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """What was measured, and with which settings."""
+
+    played: Played
+    config: RlConfig
+    model: str
+    levels: int
+    levels_digest: str
+    """Of the held-out levels: equal where two policies had the same to play."""
+    trained_on: int = 0
+    """Held-out levels of these settings that were not played, for the run was trained on them."""
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        config = self.config
+        return {
+            "env": config.env,
+            "settings": config.settings,
+            "arm": config.arm,
+            "model": self.model,
+            "temperature": config.validation_temperature,
+            "levels": self.levels,
+            "levels_digest": self.levels_digest,
+            "seed": config.seed,
+            **self.played.row(),
+        }
+
+
+def run_config(folder: Path) -> RlConfig | None:
+    """Return the settings of a run of Stage II; None where the folder holds none.
+
+    Raises:
+        TrainingError: its ``run.json`` cannot be used.
+    """
+    storage = open_storage(folder)
+    record = storage.read_json(RUN) if storage.stat(RUN) is not None else None
+    return make_rl_config(record["config"]) if record is not None and record.get("stage") == "rl" else None
+
+
+def checkpoint_of(folder: Path, name: str = FINAL) -> str:
+    """Return the folder of a run's checkpoint.
+
+    Raises:
+        TrainingError: there is none of this name.
+    """
+    storage: Storage = open_storage(folder)
+    if storage.stat(f"{name}/config.json") is None:
+        if name == BEST and storage.stat(f"{FINAL}/config.json") is not None:
+            raise TrainingError(
+                f"{folder} holds no checkpoint 'best': no validation was better than the one before the first update, "
+                "or none was made; take --checkpoint final"
+            )
+        raise TrainingError(
+            f"{folder} holds no checkpoint {name!r}, expected a finished run of pivot train rl; finish it with "
+            "--resume, or name another with --checkpoint"
+        )
+    return str(folder / name)
+
+
+def evaluate_policy(config: RlConfig, model: str, run: RlConfig | None = None) -> PolicyResult:
+    """Play the held-out levels of ``config`` with ``model``, but none that ``run``, which made it, was trained on.
+
+    Raises:
+        TrainingError: the model cannot be loaded, there is no such level, or no episode could be finished.
+        PluginError, ConfigError, GenerationError: the environment cannot be used.
+    """
+    held_out, ranks = plan_levels(config), Ranks.current()
+    levels = held_out
+    if run is not None and not are_planned_alike(config, run):  # alike, no level is on both sides
+        levels = without_seen(held_out, plan_levels(run))
+    loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
+    loaded.to(ranks.device).eval()
+    encoder = Encoder(processor)
+    engine = Engine(loaded, processor, encoder.placeholders)
+    options = InProcessOptions(
+        model=model if not is_local(model) else "local",
+        revision=revision_of(model, config.revision if model == config.model else None),
+        run=f"evaluation-{config.seed}",
+        max_tokens=config.max_tokens,
+        temperature=config.validation_temperature,
+    )
+    half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+    policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
+    played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
+    left_out = len(held_out.validation) - len(levels.validation)
+    states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
+    return PolicyResult(played, config, model, len(states), digest(states, length=16), left_out)

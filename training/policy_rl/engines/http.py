@@ -1,0 +1,106 @@
+"""Requests to model servers: plain ones, for what the chat interface of policies has no words for, and many at once."""
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....errors import PolicyError, ServerGoneError, TrainingError
+from ....messages import cut_reply
+from ....models.address import api_key, authorization, bare_url, censored, secrets_of
+from ....models.base import ChatAnswer, ChatModel, ChatRequest
+
+PATIENCE_SECONDS = 180.0
+"""How long a server may answer nothing before the run stops, to be gone on with."""
+PAUSE_SECONDS = 1.0
+REQUEST_SECONDS = 600.0
+_TRY_AGAIN = frozenset({429, *range(500, 600)})
+
+
+def post(
+    url: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    patience: float = PATIENCE_SECONDS,
+    *,
+    returns: bool = True,
+) -> Any:
+    """Send a JSON body to ``url + path`` until it is answered; return the JSON of the answer, None without any.
+
+    Args:
+        url: base of the server.
+        path: beginning with a slash.
+        body: None for an empty one.
+        patience: seconds for which busy, broken and missing servers are asked again.
+        returns: whether the answer is JSON; what a command is answered with is for people.
+
+    Raises:
+        ServerGoneError: nothing is answered for so long.
+        TrainingError: the server refuses the request.
+    """
+    base, until = bare_url(url), time.monotonic() + patience
+    data = b"" if body is None else json.dumps(body).encode()
+    address, question, query = base.partition("?")
+    request = urllib.request.Request(  # noqa: S310 - http or https
+        f"{address}{path}{question}{query}", data=data, method="POST", headers=_headers(base)
+    )
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - http or https
+                raw = answer.read()
+            return json.loads(raw) if returns and raw.strip() else None
+        except urllib.error.HTTPError as error:
+            said = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
+            reason = f"status {error.code}: {said}"
+            if error.code not in _TRY_AGAIN:
+                raise TrainingError(f"{base}{path} refuses a request ({reason})") from error
+        except (OSError, ValueError) as error:  # no connection, a broken one, or no JSON
+            reason = censored(f"{type(error).__name__}: {error}", secrets_of(base))
+        if time.monotonic() > until:
+            raise ServerGoneError(
+                f"{base} has answered nothing for {patience:.0f} s (last: {reason}); start it again, then run the same "
+                "command with --resume"
+            )
+        time.sleep(min(PAUSE_SECONDS, patience))
+
+
+def get(url: str, path: str) -> Any:
+    """Return the JSON that a server of this run has at ``url + path``.
+
+    Raises:
+        ServerGoneError: it gives none.
+    """
+    try:
+        with urllib.request.urlopen(f"{url}{path}", timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - our own server
+            return json.load(answer)
+    except (OSError, ValueError) as error:
+        raise ServerGoneError(f"{url}{path}: found {type(error).__name__} ({error}), expected JSON") from error
+
+
+def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+    """Let a served model answer requests at the same time, and close it; one that gets no answer gets its error.
+
+    Raises:
+        ServerGoneError, ConfigError: none can be answered.
+    """
+    answers: list[ChatAnswer | Exception] = asyncio.run(_answer_all(model, requests))
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, PolicyError):
+            raise answer
+    return answers
+
+
+async def _answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[Any]:
+    try:
+        return await asyncio.gather(*map(model.answer, requests), return_exceptions=True)
+    finally:
+        await model.aclose()
+
+
+def _headers(base: str) -> dict[str, str]:
+    key = api_key()
+    login = authorization(base) or (f"Bearer {key}" if key else None)
+    return {"Content-Type": "application/json"} | ({"Authorization": login} if login else {})

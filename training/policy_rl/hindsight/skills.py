@@ -1,0 +1,99 @@
+"""Skills of the arm ``sdar``: a frozen larger model sees all frames of an episode and says in its own words what helps.
+
+No pivot is named and no failure asked for: the skill of every finished episode goes to the Teacher, which is that
+model, too, and scores all of its tokens (spec section 8).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ....environments.base import EnvProfile
+from ....errors import TrainingError
+from ....identity import derive_seed, digest
+from ....messages import EncodedFrame
+from ....models.base import ChatAnswer, ChatRequest, Sampling
+from ....rollouts.base import Episode
+from ....rollouts.ids import request_id
+from ...encode import Encoder
+
+VERSION = "1"
+"""Of the wording."""
+SKILL_TEMPERATURE = 0.0
+
+_ASK = (
+    "Write the skill that someone would need to do well in a situation like this one: what to look for, what to do and "
+    "what to leave. Two or three sentences, no list, nothing about this text."
+)
+
+
+def skill_messages(profile: EnvProfile, episode: Episode) -> list[dict[str, Any]]:
+    """Return the prompt: the task, each frame as a picture of its own with the action after it, and the question."""
+    content: list[dict[str, Any]] = [
+        {"type": "text", "text": f"{profile.task_description}\n{episode.instruction}\nAn attempt, step by step:"}
+    ]
+    for step in episode.steps:
+        content.append({"type": "image", "frame_id": step.frame_id})
+        content.append({"type": "text", "text": f"step {step.t}: {step.action}"})
+    ending = "It succeeded." if episode.success else "It did not succeed."
+    content.append({"type": "image", "frame_id": episode.steps[-1].next_frame_id})
+    content.append({"type": "text", "text": f"{ending}\n{_ASK}"})
+    return [{"role": "user", "content": content}]
+
+
+class SkillWriter(Protocol):
+    """Whoever answers requests for skills: an engine in this process, or a server."""
+
+    def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+        """Answer in order; a request that cannot be answered gets its error."""
+        ...
+
+
+def write_skills(
+    profile: EnvProfile,
+    episodes: Sequence[Episode],
+    frames: Mapping[str, EncodedFrame],
+    engine: SkillWriter,
+    *,
+    batch: int,
+    max_tokens: int,
+) -> dict[str, str]:
+    """Return the skill of each episode by its id; empty where the model could not be asked."""
+    requests = []
+    for episode in episodes:
+        messages = skill_messages(profile, episode)
+        name = episode.episode_id
+        requests.append(
+            ChatRequest(
+                request_id=request_id(name, episode.num_steps - 1, "teacher"),
+                episode_id=name,
+                t=None,
+                role="teacher",
+                messages=messages,
+                images=frames,
+                prompt_hash=digest(messages),
+                sampling=Sampling(SKILL_TEMPERATURE, max_tokens=max_tokens),
+                seed=derive_seed(name, "skill"),
+            )
+        )
+    answers = [
+        answer for first in range(0, len(requests), batch) for answer in engine.answer(requests[first : first + batch])
+    ]
+    return {
+        episode.episode_id: "" if isinstance(answer, Exception) else answer.text
+        for episode, answer in zip(episodes, answers, strict=True)
+    }
+
+
+def check_same_tokens(student: Encoder, teacher: Encoder) -> None:
+    """See that a Teacher reads the Student's tokens as the Student does.
+
+    Raises:
+        TrainingError: their vocabularies differ.
+    """
+    mine, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    different = next((token for token, number in mine.items() if theirs.get(token) != number), None)
+    if different is not None:
+        raise TrainingError(
+            f"the Teacher's tokenizer has no token {different!r} with the Student's number, expected one vocabulary; "
+            "choose a Teacher of the Student's family with --teacher-model"
+        )

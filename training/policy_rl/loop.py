@@ -1,0 +1,436 @@
+"""A run of Stage II from its settings to its final folder: roll out, analyse, score, update (spec section 8).
+
+Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
+was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
+asks, scores and differentiates its share; all of them hold the same weights, or a share of them (``sharding.py``).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ...errors import TrainingError
+from ...identity import digest
+from ...models.extras import need
+from ...models.transformers.model import Engine
+from ...models.weights import revision_of
+from ...rollouts.base import Status, TaskRollouts
+from ...rollouts.policies import ModelPolicy
+from ...storage import Storage, open_storage
+from .. import checkpoint as on_disk
+from ..adapters import StartOfAdapters, add_adapters, load_adapters, merged
+from ..config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
+from ..curves import draw_curves
+from ..encode import EXTRA, Encoder
+from ..loading import load_weights
+from ..ranks import Ranks
+from ..versions import training_versions
+from .engines import (
+    PROBE_TURNS,
+    InProcessBackend,
+    InProcessOptions,
+    ServedBackend,
+    ServedTeacher,
+    VllmEngine,
+    open_engine,
+)
+from .hindsight.analysis import Batch, Failures, analyze, make_batch
+from .hindsight.skills import SkillWriter, check_same_tokens
+from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
+from .learner import Learner, Scored, hindsight_figures, score_turns
+from .levels import Levels, first_turns, measure, plan_levels, roll_out
+from .rollout_store import PlayedStore
+from .scoring import LoadedTeacher, Scorer, Teacher
+from .sharding import WholeModel, check_processes, hold
+from .turns import Groups, group
+from .vision_cache import Eye
+
+torch: Any = need("torch", EXTRA)
+
+OPTIMIZER = "optimizer.pt"
+Report = Callable[[str], None]
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that was read and checked before the first update."""
+
+    config: RlConfig
+    levels: Levels
+    model: Any
+    encoder: Encoder
+    ranks: Ranks
+    frozen: tuple[Any, Encoder] | ServedTeacher | None = None
+    """The larger model of arms that have one: loaded, or behind a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RlResult:
+    """What a run left."""
+
+    folder: str
+    updates: int
+    last: Line
+    """The last line of ``metrics.jsonl``."""
+    already_complete: bool = False
+
+
+def uses_half(config: RlConfig) -> bool:
+    """Whether the run computes in bfloat16."""
+    return config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+
+
+def prepare(config: RlConfig) -> Prepared:
+    """Make the levels and load the model; nothing is written.
+
+    Raises:
+        TrainingError: the model or the settings cannot be used.
+        PluginError, ConfigError, GenerationError: the environment cannot.
+    """
+    levels = plan_levels(config)
+    ranks = Ranks.current()
+    check_processes(ranks, shard=config.shard)
+    frozen_in = torch.bfloat16 if config.lora and uses_half(config) else torch.float32
+    model, processor = load_weights(config.model, config.revision, frozen_in)
+    if config.lora:
+        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
+    model.to(ranks.device)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    encoder, frozen = Encoder(processor), None
+    if config.teacher_url is not None:
+        frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
+        frozen.check(pictures=levels.config.horizon + 1)
+    elif config.teacher_model is not None:
+        precision = torch.bfloat16 if uses_half(config) else torch.float32
+        larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
+        frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
+        check_same_tokens(encoder, frozen[1])
+    return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
+
+
+def run_record(prepared: Prepared) -> dict[str, Any]:
+    """Return what ``run.json`` says."""
+    config, levels = prepared.config, prepared.levels
+    return {
+        "stage": "rl",
+        "config": config.model_dump(mode="json"),
+        "versions": training_versions(),
+        "model_revision": revision_of(config.model, config.revision),
+        "levels": {"train": len(levels.train), "validation": len(levels.validation)},
+    }
+
+
+def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> RlResult:
+    """Train, or go on with a run that was stopped at any moment.
+
+    Args:
+        prepared: what :func:`prepare` returned; its model is trained in place.
+        out: folder of the run; empty unless ``resume``.
+        resume: go on from the last whole checkpoint.
+        report: is told how far the run is, a line an update.
+
+    Raises:
+        TrainingError: ``out`` holds something else, or a gradient is no number.
+    """
+    storage, config = open_storage(out), prepared.config
+    on_disk.check_run(storage, run_record(prepared), config, RL_MAY_CHANGE, resume=resume)
+    last = on_disk.read_metrics(storage)[-1:] if resume else []
+    if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
+        return RlResult(str(out), config.updates, last[0], already_complete=True)
+    start = on_disk.last_checkpoint(storage) if resume else None
+    prepared.ranks.wait()
+    if not prepared.ranks.is_main:
+        return _Run(prepared, storage, start, report).go()
+    with storage.lock():
+        storage.delete(on_disk.FINAL)  # of fewer updates, if there is one: more of them may be asked for now
+        on_disk.clear_torn(storage, start)
+        on_disk.cut_metrics(storage, 0 if start is None else start.step)
+        cut_samples(storage, 0 if start is None else start.step)
+        storage.write_json(on_disk.RUN, run_record(prepared))
+        return _Run(prepared, storage, start, report).go()
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        started = perf_counter()
+        yield
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + perf_counter() - started, 3)
+
+
+class _Run:
+    """The state of one :func:`train`."""
+
+    def __init__(self, prepared: Prepared, storage: Storage, start: on_disk.Checkpoint | None, report: Report) -> None:
+        self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
+        self.storage, self.report = storage, report
+        self.encoder, self.model = prepared.encoder, prepared.model
+        self.done = 0 if start is None else start.step
+        if start is not None:
+            self._load(storage.local_path(start.folder))
+        self.half = uses_half(self.config)
+        self.scorer = Scorer(self.encoder, half=self.half)
+        self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
+        self.frozen: Teacher | None = None
+        self.writer: SkillWriter | None = None
+        if isinstance(prepared.frozen, ServedTeacher):
+            self.frozen = self.writer = prepared.frozen
+        elif prepared.frozen is not None:
+            larger, its_encoder = prepared.frozen
+            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
+            self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
+        self.weights = hold(self.model, self.ranks, shard=self.config.shard)
+        self.reference = self._start_weights() if self.config.kl > 0 else None
+        self.learner = Learner(self.weights, self.scorer, self.config)
+        if start is not None:
+            self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
+        self.served: VllmEngine | None = None
+        self.urls: list[str] = []
+        if self.config.engine == "vllm":
+            turns = first_turns(self.levels, PROBE_TURNS)
+            folder, processes = storage.local_path(), self.ranks.count
+            self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
+        # What may differ when a run is gone on with must not be in the episodes' ids.
+        settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
+        self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
+        first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
+        self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
+        if self.ranks.is_main:
+            self.played.forget_after(self.done)
+
+    def _start_weights(self) -> WholeModel:
+        """Return the weights that the run started from."""
+        if self.config.lora:
+            return StartOfAdapters(self.weights)
+        copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
+        copy.to(self.model.device).eval().requires_grad_(False)
+        return hold(copy, self.ranks, shard=self.config.shard)
+
+    def _load(self, folder: Path) -> None:
+        """Take the weights of a checkpoint."""
+        if self.config.lora:
+            load_adapters(self.model, folder)
+        else:
+            saved, _ = load_weights(str(folder), None, torch.float32)
+            self.model.load_state_dict(saved.state_dict())
+
+    def go(self) -> RlResult:
+        """Make all updates that are left, and the final folder; servers are ended whatever happens."""
+        try:
+            return self._go()
+        finally:
+            if self.served is not None:
+                self.served.close()
+
+    def _go(self) -> RlResult:
+        config = self.config
+        if self.done == 0 and config.validation_episodes:
+            self._write({"step": 0, **self._validate(0)})
+        for number in range(self.done + 1, config.updates + 1):
+            line = self._update(number)
+            if self._is_due(number, config.validate_every) and config.validation_episodes:
+                line |= self._validate(number)
+            self._write(line)
+            self.report(progress(line, config.updates))
+            if self._is_due(number, config.save_every):
+                self._save(number)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_final(on_disk.FINAL)
+        self.ranks.wait()
+        return RlResult(str(self.storage.local_path()), config.updates, on_disk.read_metrics(self.storage)[-1])
+
+    def _is_due(self, number: int, every: int) -> bool:
+        return number == self.config.updates or (every > 0 and number % every == 0)
+
+    # One update
+
+    def _update(self, number: int) -> Line:
+        """Make one update and return its line."""
+        config, clock = self.config, Clock()
+        if self.served is not None:
+            with clock.phase("sync"):
+                self._sync(number - 1)
+        with clock.phase("rollout"), self.weights.whole():
+            policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
+            tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
+            run_id = self.played.run_id(policy.config)
+            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
+            groups = group(rollouts, config)
+        with clock.phase("analyze"), self.weights.whole():
+            backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
+            failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
+            batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
+        with clock.phase("score"):
+            self.scorer.pictures = dict(batch.pictures)
+            if self.frozen is not None:
+                self.frozen.show(batch.pictures)
+            scored = score_turns(batch.turns, self.scorer, self.weights, self.reference, config, self.frozen)
+        with clock.phase("update"):
+            measured = self.learner.update(scored, number)
+        self._keep(number, rollouts, batch, failures)
+        return {
+            "step": number,
+            **outcomes(rollouts, groups),
+            **failures.figures(),
+            **batch.figures(),
+            **hindsight_figures(scored, config.beta),
+            **measured,
+            **token_figures(rollouts, scored),
+            "teacher_unscored": sum(each.turn.teacher is not None and not bool(each.active.any()) for each in scored),
+            "sync_difference": None if self.served is None else self.served.difference,
+            "seconds": clock.seconds,
+        }
+
+    def _sync(self, updates: int) -> None:
+        """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
+        if self.served is None:
+            return
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self.served.sync(updates, self.model, self._save_model)
+        self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
+
+    def _backend(
+        self, updates: int, *, max_tokens: int, temperature: float | None = None
+    ) -> InProcessBackend | ServedBackend:
+        config = self.config
+        options = InProcessOptions(
+            model=config.model,
+            revision=config.revision,
+            run=self.run_id,
+            update=updates,
+            max_tokens=max_tokens,
+            temperature=temperature,
+        )
+        if self.served is not None:
+            return ServedBackend(options, lambda: self.urls, self.encoder.placeholders, config.generate)
+        return InProcessBackend(options, self.engine, batch=config.generate, half=self.half)
+
+    def _validate(self, number: int) -> Line:
+        """Play held-out levels as the Student alone; keep the weights if they are the best so far."""
+        config, started = self.config, perf_counter()
+        self._sync(number)
+        temperature = config.validation_temperature
+        policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
+        with self.weights.whole():
+            played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+            if self.ranks.is_main and number:
+                lines = on_disk.read_metrics(self.storage)
+                earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+                if played.success.value > max(earlier, default=-1.0):
+                    self._save_final(on_disk.BEST)
+        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
+
+    # What is kept
+
+    def _write(self, line: Line) -> None:
+        if self.ranks.is_main:
+            append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
+
+    def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
+        """Store the rollouts of an update, and two episodes of it for people."""
+        if not self.ranks.is_main:
+            return
+        self.played.keep(number, rollouts)
+        append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
+
+    def _save(self, number: int) -> None:
+        optimizer = self.weights.optimizer_state(self.learner.optimizer)
+        with self.weights.whole():
+            if self.ranks.is_main:
+                self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder), optimizer)
+        if self.ranks.is_main:
+            on_disk.seal(self.storage, number)
+            on_disk.clear_old(self.storage)
+            draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
+        self.ranks.wait()
+
+    @contextmanager
+    def _own_defaults(self) -> Iterator[None]:
+        """Give the model its own sampling defaults back while it is saved."""
+        drawn_with, self.model.generation_config = self.model.generation_config, self.engine.own_defaults
+        try:
+            yield
+        finally:
+            self.model.generation_config = drawn_with
+
+    def _save_model(self, where: str) -> None:
+        with self._own_defaults():
+            self.model.save_pretrained(where)
+        self.encoder.processor.save_pretrained(where)
+        for file, content in on_disk.further_files(self.config.model).items():
+            if not (Path(where) / file).exists():
+                (Path(where) / file).write_bytes(content)
+
+    def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
+        try:
+            self._save_model(str(where))
+            torch.save(optimizer, where / OPTIMIZER)
+        except (OSError, RuntimeError) as error:
+            raise TrainingError(
+                f"cannot write {where}: {error}; free some space and run the same command with --resume"
+            ) from error
+
+    def _save_final(self, name: str) -> None:
+        card = policy_card(self.config, self.storage)
+        with self._own_defaults():
+            further, config = on_disk.further_files(self.config.model), self.config
+            whole = merged(self.model, config.model, config.revision) if config.lora else self.model
+            on_disk.save_final(self.storage, whole, self.encoder.processor, card, further, name)
+
+
+# What is told about an update
+
+
+def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
+    """Return how the episodes of an update ended, as shares."""
+    episodes = [episode for task in rollouts for episode in task.episodes]
+    complete = [episode for episode in episodes if episode.status is Status.COMPLETE]
+    steps = [step for episode in complete for step in episode.steps]
+    count = max(1, len(complete))
+    return {
+        "episodes": len(complete),
+        "errors": len(episodes) - len(complete),
+        "success": sum(bool(episode.success) for episode in complete) / count,
+        "return": sum(episode.episode_return for episode in complete) / count,
+        "zero_variance": groups.zero_variance / max(1, groups.count),
+        "all_failed": groups.all_failed / max(1, groups.count),
+        "steps": len(steps),
+        "format_broken": sum(not step.action_valid for step in steps) / max(1, len(steps)),
+        "replies_cut": sum(step.finish_reason == "length" for step in steps) / max(1, len(steps)),
+    }
+
+
+def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) -> Line:
+    """Return counts of tokens, and how far the generator's log-probabilities are from the scorer's."""
+    generated = {
+        (step.episode_id, step.t): step.response_logprobs
+        for task in rollouts
+        for episode in task.episodes
+        for step in episode.steps
+    }
+    valid = sum(int(each.valid.sum()) for each in scored)
+    differences = []
+    for each in scored:
+        theirs = generated.get((each.turn.episode_id, each.turn.t))
+        if theirs is not None and len(theirs) == len(each.old):
+            differences.append((torch.tensor(theirs) - each.old)[each.valid].abs())
+    return {
+        "tokens": valid,
+        "placeholders": sum(int((~each.valid).sum()) for each in scored),
+        "opd_active": sum(int(each.active.sum()) for each in scored) / max(1, valid),
+        "generator_difference": torch.cat(differences).mean().item() if differences else None,
+    }
