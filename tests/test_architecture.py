@@ -116,10 +116,6 @@ def _imported_modules(path: Path, names: frozenset[tuple[str, ...]]) -> set[tupl
     return modules & names
 
 
-CIRCLES_IN_TRAINING = {("training", "baselines"), ("training", "log_transformer")}
-"""To be taken apart with that room."""
-
-
 def test_no_module_imports_itself_through_others() -> None:
     paths = {path.relative_to(ROOT).with_suffix("").parts: path for path in SHIPPED}
     paths = {name[:-1] if name[-1] == "__init__" else name: path for name, path in paths.items()}
@@ -128,7 +124,7 @@ def test_no_module_imports_itself_through_others() -> None:
         imports = {name: targets for name, targets in imports.items() if name not in leaves}
     while roots := imports.keys() - set().union(*imports.values()):
         imports = {name: targets for name, targets in imports.items() if name not in roots}
-    assert sorted(map(".".join, imports.keys() - CIRCLES_IN_TRAINING)) == []
+    assert sorted(map(".".join, imports.keys())) == []
 
 
 def test_root_modules_import_no_layer() -> None:

@@ -12,9 +12,7 @@ from pivot.datasets.predictors import LoggedFailure
 from pivot.training.evaluation.baselines import (
     HELD_BACK,
     LEARNED,
-    LogFeatures,
     PredictAll,
-    action_kind,
     baseline_table,
     best_of,
     can_be_drawn_by_class,
@@ -23,6 +21,7 @@ from pivot.training.evaluation.baselines import (
     held_back,
     score_guesses,
 )
+from pivot.training.evaluation.log_features import LogFeatures, action_kind
 
 learned = pytest.mark.train
 """Needs scikit-learn and PyTorch."""

@@ -6,16 +6,14 @@ missing; positions are learned. The pivot is a softmax over the steps that the e
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...datasets.predictors import LoggedFailure
 from ...models.extras import need
-
-if TYPE_CHECKING:
-    from .baselines import LogFeatures
+from .log_features import LogFeatures
 
 torch: Any = need("torch", "train")
 
@@ -54,7 +52,7 @@ class Encoded(NamedTuple):
 class LogTransformer(torch.nn.Module):
     """The network; it takes failures and does its own encoding."""
 
-    def __init__(self, features: "LogFeatures", rows: Sequence[NDArray[np.float32]], modes: int) -> None:
+    def __init__(self, features: LogFeatures, rows: Sequence[NDArray[np.float32]], modes: int) -> None:
         """Build it for the features of a training split, whose ``rows`` (T, width) set the scale of every number."""
         super().__init__()
         self._features = features
