@@ -76,8 +76,8 @@ test-kill-points: $(VENV)/.dev  ## cut builds short at 200 places: kills, a full
 test-operations: $(VENV)/.dev  ## what make test leaves out of deployments, engines and object stores (three minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
 
-test-docs: $(VENV)/.dev  ## run every command and snippet of README and docs with the wheel alone (about five minutes)
-	$(BIN)/pytest $(ANY_FOLDER) tests/test_walk.py
+test-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py
 
 test-mutants: $(VENV)/.dev  ## plant some 60 defects, one at a time, and count those that the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
@@ -184,9 +184,14 @@ bench: $(VENV)/.dev  ## measure every performance claim against its baseline
 bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, the better part of an hour) and measure time, memory, files
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
 
-docs: $(VENV)/.installed  ## write the generated parts of the documentation anew
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## rewrite the generated pages, then build the site into build/site and check its links
 	$(BIN)/python -m pivot.cli.config_docs docs/reference/configuration.md
 	$(BIN)/python -m pivot.datasets.table_docs docs/reference/store.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info runs/demo runs/demo-failure.png

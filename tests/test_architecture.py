@@ -266,10 +266,10 @@ def test_the_long_description_leads_to_the_repository() -> None:
     assert re.findall(RELATIVE, absolute) == []
     assert "![A failed Sokoban episode" in absolute
     assert "](https://example.org/pivot/raw/HEAD/docs/pictures/labelled-failure.png)" in absolute
-    assert "/blob/HEAD/docs/how-to/running.md#rolling-out-against-a-server)" in absolute
+    assert "[Use model servers](https://example.org/pivot/blob/HEAD/docs/how-to/model-servers.md)" in absolute
     alone = long_description(readme, None)
     assert re.findall(RELATIVE, alone) == []
-    assert "\n- Running: resume, workers" in alone and "A failed Sokoban episode" not in alone
+    assert "\n- **Start**: Five commands" in alone and "A failed Sokoban episode" not in alone
 
 
 def can_build() -> bool:

@@ -1,9 +1,13 @@
-"""The documentation does what it says: code runs, links lead somewhere, commands and options exist."""
+"""Check the documentation: examples, links and anchors, commands and options, the site."""
 
 import contextlib
+import importlib.util
 import io
 import re
 import shlex
+import subprocess
+import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,8 @@ from pivot.cli import app, config_docs
 from pivot.cli.variables import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -49,7 +54,7 @@ def test_the_page_shows_the_example_that_is_tested(language: str, name: str) -> 
 
 
 def test_every_environment_variable_of_ours_is_listed() -> None:
-    """Those by which tests and benchmarks are told something are no user's affair, nor is what workers inherit."""
+    """Variables of tests, benchmarks and worker processes are internal and not listed."""
     internal = {"PIVOT_SERVER_LOGINS"}
     read: set[str] = set()
     for path in ROOT.rglob("*.py"):
@@ -62,11 +67,67 @@ def test_every_environment_variable_of_ours_is_listed() -> None:
     assert {name for name in listed if name.startswith("PIVOT_")} == read - internal
 
 
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as MkDocs and GitHub derive them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    anchors: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        plain = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+        anchors.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower()))
+    return anchors
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+def test_links_and_anchors_exist(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)", page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name} links to {link}: the file does not exist"
+        assert not anchor or anchor in _anchors(path), f"{page.name} links to {link}: the heading does not exist"
+
+
+def test_a_missing_anchor_is_found() -> None:
+    assert "reading-it" in _anchors(ROOT / "docs/reference/store.md")
+    assert "reading" not in _anchors(ROOT / "docs/reference/store.md")
+
+
+def test_the_page_of_commands_lists_every_command() -> None:
+    page = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    for name, command in typer.main.get_group(app).commands.items():
+        for path in [f"{name} {each}" for each in getattr(command, "commands", {})] or [name]:
+            assert f"`pivot {path}`" in page, path
+
+
+LOADED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+"""Tags that load a file from another server."""
+
+
+@pytest.mark.docs
+@pytest.mark.skipif(not importlib.util.find_spec("mkdocs"), reason="needs the extra docs; make docs installs it")
+def test_the_site_builds_and_loads_nothing_from_other_servers(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    for page in pages:
+        assert not LOADED.findall(page.read_text(encoding="utf-8")), page.name
+    for sheet in tmp_path.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
+    python = (tmp_path / "reference/python.html").read_text(encoding="utf-8")
+    assert 'id="pivot.certify"' in python
+    commands = (tmp_path / "reference/commands.html").read_text(encoding="utf-8")
+    assert 'id="pivot-train-rl"' in commands and "--hand-over" in commands
+    assert (tmp_path / "search/search_index.json").stat().st_size > 100_000
+
+
+def test_a_file_of_another_server_is_found() -> None:
+    assert LOADED.search('<script src="https://example.org/shim"></script>')
+    assert LOADED.search('<link rel="stylesheet" href="//fonts.example.org/css">')
+    assert not LOADED.search('<a href="https://example.org">text</a>')
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

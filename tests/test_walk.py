@@ -1,7 +1,7 @@
-"""A walk through README and docs: every command and every snippet, with the wheel alone, no repository around.
+"""Run every command and snippet of README and docs with the wheel alone, outside the repository.
 
-Run by ``make test-docs``. What needs a model, a server, a simulator or PyTorch is left out, and the reason is here;
-builds are made small. Each page has a folder of its own, in which the stores that it does not build itself lie.
+``make test-docs`` runs this module. Blocks that need a model, a server, a simulator or PyTorch are skipped, each with
+its reason; builds are made small. Each page runs in its own folder, with copies of the stores that it does not build.
 """
 
 import re
@@ -31,19 +31,46 @@ ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r" hub:": "needs the hub; test_push.py has one",
     r"serve-command .*\|": "starts a server",
-    r"corridor|sleepwalk": "needs the example of a plugin, which test_external.py takes that way",
-    r"^pivot (view|deploy --serve)": "serves until it is ended",
+    r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
+    r"^pivot (view|deploy --serve)": "serves until it is interrupted",
     r"runs/sokoban-mp": "needs a run of Stage II",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
-SNIPPETS_ELSEWHERE = (r"s3://",)
-LENT = ("demo", "first", "old", "new", "three", "grown", "last-year")
-"""Stores in ``runs/`` that pages take for granted."""
+SNIPPETS_ELSEWHERE = {
+    r"s3://": "needs an object store; test_objects.py has one",
+    r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
+}
+"""Python snippets that cannot run here, and why."""
+PROGRAMS = {
+    "pip": "installs packages",
+    "python3": "creates an environment; the fixture creates one",
+    "make": "needs the repository; test_docs.py checks that the target exists",
+    "source": "changes the shell",
+    "export": "changes the shell",
+    "pre-commit": "needs a git checkout",
+    "pytest": "needs the example plugin; test_external.py runs its tests",
+    "prefect": "needs a Prefect server; tests/flows has one",
+    "ray": "needs a cluster; test_engines.py has one",
+    "dask": "needs a cluster; test_engines.py has one",
+}
+"""First words of console lines that are no commands of PIVOT, and why they do not run."""
+LANGUAGES = {
+    "bash": "needs Slurm",
+    "dockerfile": "needs a container builder",
+    "sh": "needs a MinIO server; test_objects.py has an object store",
+    "sql": "test_queries.py runs the questions; httpfs needs a download",
+    "text": "shows output",
+    "toml": "test_docs.py compares it with the tested example",
+    "yaml": "test_watch.py checks it with Prefect's model",
+}
+"""Languages of blocks that do not run here, and why."""
+LENT = ("demo", "first", "old", "new", "three", "grown", "last-year", "vlm")
+"""Stores in ``runs/`` that pages expect."""
 TASKS = "2"
 
 
 def _all_steps(page: Path) -> list[tuple[str, str]]:
-    """Return kind and text of every command of ours and every snippet, in the order of the page."""
+    """Return kind and text of every PIVOT command and every snippet, in the order of the page."""
     steps: list[tuple[str, str]] = []
     for kind, block in re.findall(r"```(console|python)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
         if kind == "python":
@@ -53,7 +80,7 @@ def _all_steps(page: Path) -> list[tuple[str, str]]:
 
 
 def _steps(page: Path) -> list[tuple[str, str]]:
-    """Return those that can run here."""
+    """Return the commands and snippets that can run here."""
     return [(kind, text) for kind, text in _all_steps(page) if not _is_elsewhere(kind, text)]
 
 
@@ -66,7 +93,7 @@ WALKED = [page for page in PAGES if _steps(page)]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that holds the wheel, and beside it the libraries that it needs."""
+    """Python of an environment with the wheel, and the libraries of this one."""
     folder = tmp_path_factory.mktemp("walk")
     for path in (*SHIPPED, *(ROOT / name for name in (*BUILT_BY, *DATA))):
         target = folder / "source" / path.relative_to(ROOT)
@@ -89,7 +116,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small store like that of ``make demo``; beside it ``grown``, of the smallest shards."""
+    """A small store like that of ``make demo``; the folder ``grown`` next to it has the smallest shards."""
     root = tmp_path_factory.mktemp("lent") / "store"
     run(python, "-m", "pivot", "build", "sokoban", "frozenlake", "--tasks", TASKS, "--out", root, cwd=root.parent)
     run(python, "-m", "pivot", "compact", root, "--out", root.parent / "grown", "--shard-size", "1", cwd=root.parent)
@@ -97,7 +124,7 @@ def store(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _small(words: list[str], place: Path) -> list[str]:
-    """Make a build small, and begin it anew where the page begins it; other commands stay as they are."""
+    """Make a build small; leave other commands unchanged."""
     words = ["runs/demo" if word == "DIR" else word for word in words]
     if words[1] != "build":
         return words
@@ -128,7 +155,19 @@ def test_everything_on_a_page_runs(page: Path, python: Path, store: Path, tmp_pa
     assert not failed, "\n\n".join(failed)
 
 
-def test_what_is_left_out_has_a_reason_that_is_needed() -> None:
-    lines = [text for page in PAGES for kind, text in _all_steps(page) if kind == "console"]
-    for pattern, reason in ELSEWHERE.items():
-        assert any(re.search(pattern, line) for line in lines), reason
+def test_every_skipped_block_has_a_reason_that_is_needed() -> None:
+    steps = [step for page in PAGES for step in _all_steps(page)]
+    for kind, patterns in (("console", ELSEWHERE), ("python", SNIPPETS_ELSEWHERE)):
+        for pattern, reason in patterns.items():
+            assert any(each == kind and re.search(pattern, text) for each, text in steps), reason
+    blocks = [block for page in PAGES for block in _blocks(page)]
+    assert {language for language, _ in blocks} == {"console", "python", *LANGUAGES}
+    words = {
+        line.split()[0] for language, text in blocks if language == "console" for line in text.splitlines() if line
+    }
+    assert words == {"pivot", *PROGRAMS}
+
+
+def _blocks(page: Path) -> list[tuple[str, str]]:
+    """Return language and text of every block of a page."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
