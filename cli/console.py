@@ -178,3 +178,8 @@ def percent(part: int, whole: int) -> str:
 def show_error(message: str) -> None:
     """Print one clear error line."""
     err.print(styled(("error:", "bold red"), f" {message}"), soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Print one line of warning."""
+    err.print(styled(("warning:", "yellow"), f" {message}"), soft_wrap=True)

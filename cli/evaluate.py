@@ -1,5 +1,7 @@
 """``pivot evaluate``: how good an Analyzer is, and what the log alone gives away."""
 
+import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,8 +46,8 @@ from ..training.evaluation.suite import (
 )
 from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
 from ..training.wording import words_taught
-from . import model_flags as flags
 from .console import ProgressBars, out, show_table
+from .model_flags import ModelFlags
 from .options import option
 
 evaluation = typer.Typer(
@@ -88,8 +90,24 @@ Learned = Annotated[
 ]
 
 
+def with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a model server; it takes their values as ``server``."""
+    flags = ModelFlags("analyzer")
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        settings = flags.settings(values, "service")
+        own = {name: value for name, value in values.items() if not name.startswith("analyzer__")}
+        command(**own, server={key: value for key, (_, value) in settings.items()})
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "server"]
+    run.__signature__ = signature.replace(parameters=[*own, *flags.parameters()])  # pyright: ignore[reportAttributeAccessIssue]
+    return run
+
+
 @evaluation.command()
-@flags.with_models("analyzer")
+@with_server
 def analyzer(
     model: Annotated[
         str,
@@ -164,7 +182,7 @@ def analyzer(
         _option("Cases in one pass of a model in this process (transformers).", "--batch-size", panel=_MODEL, min=1),
     ] = None,
     *,
-    models: flags.Models,
+    server: Mapping[str, Any],
 ) -> None:
     """Ask an Analyzer about held-out failures and measure its answers, beside what the log alone gives away.
 
@@ -197,7 +215,7 @@ def analyzer(
         "max_tokens": max_tokens,
         "batch_size": batch_size,
     }
-    service = models.service["analyzer"]
+    service = server
     chosen = backend or ("openai" if "base_url" in service else "transformers")
     asked = make_backend(chosen, {name: value for name, value in options.items() if value is not None}, service)
     target = out_dir or _default_out(model, run, pictures)

@@ -11,8 +11,8 @@ from ..storage import Address, open_storage
 from ..training.config import make_rl_config
 from ..training.evaluation.compare_runs import compare_runs, is_policy_run
 from .console import err, out, show_table
+from .from_config import env_settings
 from .options import option
-from .settings import env_settings
 
 
 def policy(

@@ -1,237 +1,239 @@
-"""The options that name a model, say how it draws its answers, and how it is reached: one table for every role.
+"""Options that name a model, set its sampling and reach its server: for a policy, a teacher, or an Analyzer.
 
-Model, revision and sampling decide answers: they go into the options of a part and so into every id. Address, limits,
-cache and prices go into its service settings, which decide no byte and may differ from run to run. A teacher has every
-option of a policy with ``--teacher-`` before its name; how a server is reached holds for both unless it says otherwise.
+They come from two models: :class:`.ModelOptions` decides answers, so it is part of every id; :class:`.Service` holds
+address, limits, cache and prices, which may differ from run to run. A teacher has every option of a policy with
+``--teacher-`` before its name, and shares the server of the policy unless its own options say otherwise.
 """
 
-import functools
 import inspect
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import typer
+from pydantic.fields import FieldInfo
 
 from .. import plugins
+from ..datasets.config import RunConfig, part_type
 from ..errors import ConfigError
+from ..models.base import ModelOptions
+from ..models.service import Service
+from ..plugins import Settings
+from .from_config import key_and_value, metavar_of, parameter
+from .values import Values, plain
 
-Role = Literal["policy", "teacher", "analyzer"]
+RoleName = Literal["policy", "teacher", "analyzer"]
 
-_PANELS: dict[Role, tuple[str, str]] = {
+PANELS: dict[RoleName, tuple[str, str]] = {
     "policy": (
-        "Model that acts (policies openai, transformers, vllm)",
-        "Model server (decides no byte of the data; may differ from run to run)",
+        "Model of the policy (--policy openai, transformers or vllm)",
+        "Model server (does not affect the data)",
     ),
     "teacher": (
-        "Model that writes guidance (teachers openai, transformers, vllm)",
-        "Its server (decides no byte of the data)",
+        "Model of the teacher (--teacher openai, transformers or vllm)",
+        "Server of the teacher (does not affect the data)",
     ),
     "analyzer": ("Model", "Model server"),
 }
-"""Headings of the help, for what decides answers and for what does not."""
+"""Headings of the help: for the model, and for its server."""
+
+NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}
+"""Options whose name differs from that of their field."""
+DEFAULTS = {
+    "temperature": "1.0, as for training rollouts|0, greedy",
+    "base_url": "OPENAI_BASE_URL, or OpenAI's",
+    "cache": "one file for all runs",
+}
+"""Defaults in words; for policy and teacher with ``|`` between them."""
+SHARED = frozenset({"base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache"})
+"""Service settings of the policy that hold for the teacher, too; prices belong to one model."""
+SET_BY_BUILD = frozenset({"refresh", "payer"})
+"""Service settings that a build sets itself; --policy-service and --teacher-service reach them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Flag:
-    """A setting of a model as an option."""
+class ModelFlag:
+    """One setting of a model as an option."""
 
-    name: str
     key: str
-    """Its name in the config."""
-    kind: type
-    help: str
-    default: str = ""
-    """In words; of a policy and of a teacher with ``|`` between them where they differ."""
-    lowest: float | None = None
+    """Name of the setting."""
+    part: Literal["options", "service"]
+    field: FieldInfo
 
     @property
-    def part(self) -> str:
-        """Return the part of the config that holds it."""
-        return "options" if self in _OPTIONS else "service"
+    def name(self) -> str:
+        """Name of the option of a policy, without the dashes."""
+        return NAMES.get(self.key, self.key.replace("_", "-"))
 
-    def parameter(self, role: Role, roles: Collection[Role]) -> inspect.Parameter:
-        """Return the parameter of a command that has options of ``roles``."""
-        default = self.default.split("|")[-1 if role == "teacher" else 0]
-        names = [f"--teacher-{self.name}"] if role == "teacher" else [f"--{self.name}"]
-        if self.key in SHARED and role == "teacher":
-            if "policy" in roles:
-                default = f"as --{self.name}"
-            else:
-                names.append(f"--{self.name}")  # there is no other model that could be meant
-        option: Any = typer.Option(
-            *names,
-            help=f"{self.help}{f' (default: {default})' if default else ''}.",
-            rich_help_panel=_PANELS[role][self.part == "service"],
-            min=self.lowest,
-            show_default=False,
-        )
-        switch = self.kind is bool
-        kind: Any = Annotated[bool if switch else self.kind | None, option]
-        name = self.parameter_name(role)
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if switch else None, annotation=kind
-        )
+    def written(self, role: RoleName) -> str:
+        """Return the option of a role."""
+        return f"--teacher-{self.name}" if role == "teacher" else f"--{self.name}"
 
-    def parameter_name(self, role: Role) -> str:
-        """Return the name of the parameter."""
-        return f"{role}_{self.name.replace('-', '_')}"
+    def help_of(self, role: RoleName, *, follows: bool) -> str:
+        """Return its help; a teacher that ``follows`` a policy shares the server of it."""
+        text = " ".join((self.field.description or "").replace("``", "").split()).rstrip(".")
+        default = DEFAULTS.get(self.key, "").split("|")[-1 if role == "teacher" else 0]
+        value = self.field.get_default(call_default_factory=True)
+        default = f"as --{self.name}" if follows else default or ("" if value in (None, "") else str(value))
+        return f"{text} (default: {default})." if default else f"{text}."
 
 
-_OPTIONS = (
-    _Flag("model", "model", str, "Its name on the server, or a folder or hub id"),
-    _Flag("revision", "revision", str, "Its revision; another one counts as another model"),
-    _Flag("temperature", "temperature", float, "Sampling temperature", "1.0, as for training rollouts|0, greedy", 0),
-    _Flag("top-p", "top_p", float, "Nucleus sampling", "1.0, all tokens"),
-    _Flag("top-k", "top_k", int, "Draw from the k likeliest tokens", "0, all", 0),
-    _Flag("max-tokens", "max_tokens", int, "Longest answer in tokens", "512, the most|512", 1),
-)
-_SERVICE = (
-    _Flag("base-url", "base_url", str, "Address, such as http://localhost:8000/v1", "OPENAI_BASE_URL, or OpenAI's"),
-    _Flag("key-variable", "key_variable", str, "Environment variable that holds the key", "OPENAI_API_KEY"),
-    _Flag("max-concurrency", "max_concurrency", int, "Most requests in flight; adapts itself below", "256", 1),
-    _Flag("request-timeout", "request_seconds", float, "Seconds that one try of a request may take", "120"),
-    _Flag("episode-timeout", "episode_seconds", float, "Seconds that an episode may take in all", "3600"),
-    _Flag("patience", "patience_seconds", float, "Seconds without any answer after which the run stops", "180"),
-    _Flag("cache", "cache", str, "File of the call cache, which pivot cache shows", "one for all runs"),
-    _Flag("no-cache", "cache", bool, "Neither read nor fill the call cache"),
-    _Flag("price-in", "price_in", float, "Price of a million prompt tokens, to count cost", "", 0),
-    _Flag("price-out", "price_out", float, "Price of a million reply tokens", "", 0),
-)
-
-SHARED = frozenset({"base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache"})
-"""Service settings that hold for policy and teacher alike; prices are of one model."""
-
-
-def flags_of(role: Role) -> list[_Flag]:
-    """Return the settings that are of use to a role."""
+def flags_of(role: RoleName) -> list[ModelFlag]:
+    """Return the settings that a role has options for."""
+    options = [ModelFlag(key, "options", field) for key, field in ModelOptions.model_fields.items()]
+    service = [ModelFlag(key, "service", field) for key, field in Service.model_fields.items()]
+    service = [each for each in service if each.key not in SET_BY_BUILD]
     if role == "analyzer":
-        return [flag for flag in _SERVICE if flag.key in SHARED]
-    return [flag for flag in (*_OPTIONS, *_SERVICE) if role == "policy" or flag.key != "episode_seconds"]
+        return [each for each in service if each.key in SHARED]
+    return options + [each for each in service if role == "policy" or each.key != "episode_seconds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
-    """What the options of a command say about models, by role."""
+class ModelFlags:
+    """The options of one role in a command."""
 
-    options: Mapping[str, Mapping[str, Any]]
-    service: Mapping[str, Mapping[str, Any]]
+    role: RoleName
+    follows: bool = False
+    """Whether the command has a policy whose server this teacher shares."""
 
-    def policy(self, name: str | None, own: Mapping[str, Any], teacher: str | None) -> "Change":
-        """Return the change of the policy ``name``; how a server is reached may be meant for the ``teacher`` alone."""
-        excused = SHARED if teacher in plugins.names("models") else frozenset[str]()
-        return Change(name, self.options["policy"], self.service["policy"], own, excused=excused)
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command, for typer to make options of."""
+        for flag in flags_of(self.role):
+            names = [flag.written(self.role)]
+            if self.role == "teacher" and flag.key in SHARED and not self.follows:
+                names.append(f"--{flag.name}")  # no other model of the command could be meant
+            panel = PANELS[self.role][flag.part == "service"]
+            text = flag.help_of(self.role, follows=self.follows and flag.key in SHARED)
+            metavar = metavar_of(flag.field.annotation)
+            about = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+            yield parameter(self._parameter(flag.key), str, about)
+            if flag.key == "cache":
+                off = [name.replace("--", "--no-", 1).replace("no-teacher-", "teacher-no-") for name in names]
+                switch = typer.Option(*off, help="Neither read nor fill the call cache.", rich_help_panel=panel)
+                yield parameter(self._parameter("no_cache"), bool, switch)
 
-    def teacher(self, name: str | None) -> "Change":
-        """Return the change of the teacher ``name``."""
-        shared = {key: value for key, value in self.service.get("policy", {}).items() if key in SHARED}
-        return Change(name, self.options["teacher"], self.service["teacher"], shared=shared)
+    def _parameter(self, key: str) -> str:
+        return f"{self.role}__{key}"
 
-
-def with_models(*roles: Role) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of the models in ``roles``; it takes what they say as one argument, ``models``."""
-    flags: list[tuple[Role, _Flag]] = [(role, flag) for role in roles for flag in flags_of(role)]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def run(**values: Any) -> None:
-            parts: dict[str, dict[str, dict[str, Any]]] = {
-                part: {role: {} for role in roles} for part in ("options", "service")
-            }
-            for role, flag in flags:
-                value = values.pop(flag.parameter_name(role))
-                if value is not None and value is not False:
-                    parts[flag.part][role][flag.key] = "" if value is True else value
-            command(**values, models=Models(parts["options"], parts["service"]))
-
-        own = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        for parameter in own.parameters.values():
-            generated = [flag.parameter(role, roles) for role, flag in flags]
-            parameters += generated if parameter.name == "models" else [parameter.replace(kind=parameter.KEYWORD_ONLY)]
-        run.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
-        return run
-
-    return decorate
+    def settings(self, given: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
+        """Return the options or service settings that the command line gives: key to flag and text."""
+        chosen: dict[str, tuple[str, Any]] = {}
+        for flag in flags_of(self.role):
+            value = given.get(self._parameter(flag.key))
+            if flag.part == part and value is not None:
+                chosen[flag.key] = flag.written(self.role), value
+        if part == "service" and given.get(self._parameter("no_cache")):
+            chosen["cache"] = "--no-cache", ""
+        return chosen
 
 
-PolicySettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy-set",
-        help="Setting KEY=VALUE of a policy that is no model (see `pivot settings NAME`); may be given again.",
-    ),
-]
+class PartFlags:
+    """The options of a policy or a teacher: its name, its own settings, and those of a model."""
 
+    def __init__(self, role: Literal["policy", "teacher"], *, follows: bool = False) -> None:
+        """Take the role; ``follows`` says that a teacher shares the server of a policy of the command."""
+        self.role: RoleName = role
+        self.follows = follows
+        self.models = ModelFlags(role, follows)
 
-def own(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` texts; the value is JSON, or a text.
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command."""
+        default = RunConfig.model_fields[self.role].default.name
+        what = {"policy": "acts in the environment", "teacher": "writes guidance"}[self.role]
+        named = typer.Option(
+            f"--{self.role}",
+            metavar="NAME",
+            help=f"The {self.role}, which {what} (default: {default}, built in, in place of a model).",
+        )
+        yield parameter(f"{self.role}__name", str, named)
+        own = typer.Option(
+            f"--{self.role}-set",
+            metavar="KEY=VALUE",
+            help=f"Setting of the {self.role}, as pivot settings NAME lists them. May be repeated.",
+        )
+        yield parameter(f"{self.role}__own", list[str], own)
+        service = typer.Option(
+            f"--{self.role}-service",
+            metavar="KEY=VALUE",
+            help="Setting of its server that has no option of its own. May be repeated.",
+            rich_help_panel=PANELS[self.role][1],
+        )
+        yield parameter(f"{self.role}__service_own", list[str], service)
+        yield from self.models.parameters()
 
-    Raises:
-        ConfigError: one is written otherwise.
-    """
-    values: dict[str, Any] = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise ConfigError(f"--policy-set {text}: expected KEY=VALUE; see: pivot settings POLICY")
-        try:
-            values[key] = json.loads(value)
-        except ValueError:
-            values[key] = value
-    return values
+    def changes(self, given: Mapping[str, Any]) -> bool:
+        """Whether the command line says anything about this part."""
+        return any(given.get(each.name) not in (None, [], False) for each in self.parameters())
 
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What the command line says about a policy or teacher."""
-
-    name: str | None
-    options: Mapping[str, Any]
-    service: Mapping[str, Any]
-    own: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Settings of a policy that is no model."""
-    shared: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Service settings of the policy, which a teacher follows."""
-    excused: Collection[str] = ()
-    """Service settings that a part which is no model may be given, because they are meant for another one."""
-
-    def apply(self, key: str, before: Mapping[str, Any], policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the part as plain data; another name starts afresh, the same one keeps what a config file says of it.
+    def put(self, given: Mapping[str, Any], values: Values, *, excused: bool = False) -> None:
+        """Put what the command line says of the part over what is there; another name starts afresh.
 
         Args:
-            key: ``policy`` or ``teacher``.
-            before: the part so far.
-            policy: the policy so far, whose service settings a teacher follows where it has none of its own.
+            given: parameters of the command.
+            values: a run config; a teacher that follows the policy reads its service settings there.
+            excused: whether settings of a server may be meant for the other role.
 
         Raises:
-            ConfigError: model settings for a part that is no model; PluginError: the part is unknown.
+            ConfigError: model settings for a part that is not a model.
         """
-        part: dict[str, Any] = dict(before) if self.name in (None, before["name"]) else {"name": self.name}
-        if self.own:
-            part["options"] = {**part.get("options", {}), **self.own}
-        if part["name"] not in plugins.names("models"):
-            settings = [*self.options, *(each for each in self.service if each not in self.excused)]
-            if settings:
-                raise ConfigError(
-                    f"{key} {part['name']!r} is no model and has no use for these settings: {', '.join(settings)}; "
-                    f"name one that is, such as --{key} openai"
-                )
-            return part
-        service = {**self._followed(part, policy), **self.service}
-        if self.options:
-            part["options"] = {**part.get("options", {}), **self.options}
-        if service:
-            part["service"] = {**part.get("service", {}), **service}
-        return part
+        role = self.role
+        before = values.get((role,))
+        if before is None:
+            before = RunConfig.model_fields[role].default.model_dump()
+            values.put((role,), before, f"--{role}")
+        name = given.get(f"{role}__name")
+        if name is not None and isinstance(before, dict) and name != before.get("name"):
+            values.put((role,), {"name": name}, f"--{role}")
+        texts: Mapping[str, Any] = {"options": "own", "service": "service_own"}
+        for part, key in texts.items():
+            flag = f"--{role}-{'set' if part == 'options' else 'service'}"
+            for text in given.get(f"{role}__{key}") or ():
+                setting, value = key_and_value(flag, text, "; see: pivot settings POLICY")
+                values.put((role, part, setting), value, f"{flag} {setting}")
+        chosen = {part: self.models.settings(given, part) for part in ("options", "service")}
+        current = values.get((role, "name"))
+        if current not in plugins.names("models"):
+            useless = {**chosen["options"], **chosen["service"]}
+            for key, (flag, _) in useless.items():
+                if not (excused and key in SHARED):
+                    raise ConfigError(
+                        f"{flag}: {role} {current!r} is not a model, so it cannot use this option; "
+                        f"name a model, such as --{role} openai"
+                    )
+            return
+        if self.follows:
+            chosen["service"] = {**self._followed(given, values), **chosen["service"]}
+        for part, settings in chosen.items():
+            for key, (flag, value) in settings.items():
+                values.put((role, part, key), value, flag)
 
-    def _followed(self, part: Mapping[str, Any], policy: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the policy's settings that hold here: those of which a config file says nothing else."""
-        told, theirs = part.get("service", {}), (policy or {}).get("service", {})
-        fields = plugins.load("models", part["name"]).service_type.model_fields
+    def _followed(self, given: Mapping[str, Any], values: Values) -> dict[str, tuple[str, Any]]:
+        """Return the policy's options that hold here: those of which a config file says nothing else."""
+        shared = ModelFlags("policy").settings(given, "service")
+        own = values.get((self.role, "service")) or {}
+        before = given.get("policy__service_before") or {}
+        fields = plugins.load("models", values.get((self.role, "name"))).service_type.model_fields
         return {
-            name: value
-            for name, value in self.shared.items()
-            if name in fields and (name not in told or told[name] == theirs.get(name))
+            key: each
+            for key, each in shared.items()
+            if key in SHARED and key in fields and (key not in own or own[key] == before.get(key))
         }
+
+    def check(self, values: Values) -> None:
+        """Replace the texts of flags by the typed settings that they stand for.
+
+        Raises:
+            ConfigError: a setting cannot be used; PluginError: the part cannot.
+        """
+        part = values.get((self.role,))
+        if not isinstance(part, dict) or not isinstance(part.get("name"), str):
+            return  # the config says what is wrong with it
+        kind = part_type("student" if self.role == "policy" else "teacher", part["name"])
+        types: dict[str, type[Settings]] = {"options": kind.config_type}
+        if part["name"] in plugins.names("models"):
+            types["service"] = kind.service_type
+        for key, settings in types.items():
+            # A missing model is found here, too: a model has no other required option.
+            checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ")
+            if key in part:
+                part[key] = {name: plain(getattr(checked, name)) for name in part[key]}

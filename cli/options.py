@@ -2,20 +2,80 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypeAliasType
 
+from ..errors import ConfigError, PivotError
+from ..flows.engines.base import Workers
 from ..storage import Address, parse_address
 
 StoreAddress = TypeAliasType("StoreAddress", Address)
 """An address by one name: Typer takes no unions."""
 
 
+def address_of(label: str, text: str) -> Address:
+    """Read a path, or the address of an object store.
+
+    Raises:
+        ConfigError: it is empty, or an address that cannot be used.
+    """
+    if not text:
+        raise ConfigError(f"{label}: found '', expected a path")
+    return parse_address(text)
+
+
+def _address_field(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not value:
+        raise ValueError("found '', expected a path")
+    try:
+        return parse_address(value)
+    except PivotError as error:
+        raise ValueError(str(error)) from error
+
+
+def _path_field(value: Any) -> Any:
+    if value == "":
+        raise ValueError("found '', expected a path")
+    return value
+
+
+AddressField = Annotated[Address, BeforeValidator(_address_field)]
+"""A field of a model: a folder, or the address of an object store."""
+PathField = Annotated[Path, BeforeValidator(_path_field)]
+"""A field of a model: a file or folder of this machine."""
+
+
+class Options(BaseModel):
+    """Options of a command that decide nothing of what it writes: where it goes, and how the command runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class WorkerOptions(Options):
+    """Options that choose the processes or machines of a command; see docs/engines.md."""
+
+    workers: int = Field(default=0, ge=0)
+    """Worker processes; of a cluster, shards at a time; 0 for one per core."""
+    engine: str = "local"
+    """Engine that runs the shards: local (processes of this machine), ray, dask, or another one that is installed."""
+    address: str = ""
+    """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; empty to start
+    workers on this machine for the run."""
+
+    def crew(self) -> Workers:
+        """Return the workers, as the flows take them."""
+        return Workers(self.engine, self.address, self.workers)
+
+
 def store_argument(metavar: str, default_help: str) -> Any:
     """Return an argument that is a folder or an address of an object store."""
-    return typer.Argument(metavar=metavar, help=default_help, parser=parse_address)
+    return typer.Argument(metavar=metavar, help=default_help, parser=lambda text: address_of(metavar, text))
 
 
 StorePath = Annotated[StoreAddress, store_argument("DIR", "Folder of a finished store, or its s3:// address.")]
@@ -28,10 +88,10 @@ def option(default_help: str, *names: str, panel: str | None = None, **extra: An
 
 def address_option(default_help: str, name: str) -> Any:
     """Return the same as an option."""
-    return option(default_help, name, metavar="PATH", parser=parse_address)
+    return option(default_help, name, metavar="PATH", parser=lambda text: address_of(name, text))
 
 
 def unwrapped(command: Callable[..., Any] | None) -> str:
-    """Return what a command says of itself with one line a paragraph: the screen has a width of its own."""
+    """Return the docstring of a command with one line per paragraph: the screen has a width of its own."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)

@@ -1,14 +1,14 @@
 """``pivot probe``: play failures again from the step where they were lost."""
 
 import json
-from typing import Annotated
 
 import typer
 
 from ..datasets.parts import members_of
 from ..datasets.store import Store
-from ..flows.engines.base import Workers, open_pool
-from ..insight.probe.arms import DEFAULT_ARMS, PROBE_ARMS
+from ..errors import ConfigError
+from ..flows.engines.base import open_pool
+from ..insight.probe.arms import PROBE_ARMS
 from ..insight.probe.rates import arm_rates, refuted_labels
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.report import (
@@ -21,31 +21,42 @@ from ..insight.probe.report import (
 )
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.stats import Format, csv_text
-from ..plugins import read_settings
+from .build import WORKERS
 from .console import ProgressBars, err, out, show_table, styled, write_data
-from .engines import WORKERS, ClusterAddress, EngineName
-from .options import StorePath, option
+from .from_config import Flag, Form, from_config
+from .options import AddressField, Options, WorkerOptions
+
+
+class ProbeOptions(Options):
+    """Options of ``pivot probe`` beside the settings of the probe."""
+
+    root: AddressField
+    """Folder of a finished store, or its s3:// address."""
+    show: bool = False
+    """Play nothing: show the stored results."""
+    format: Format = Format.TABLE
+    """Output: a table, CSV or JSON."""
+
 
 _ARMS = "; ".join(f"{arm.name}: {arm.summary}" for arm in PROBE_ARMS.values())
+SETTINGS = Form(
+    "probe",
+    ProbeSettings,
+    {
+        "arms": Flag("--arm", default="all", help=f"Arm to play. {_ARMS}"),
+        "accepted_only": Flag("--accepted", off="-", help="Only failures whose label was accepted."),
+    },
+)
+OPTIONS = Form("options", ProbeOptions, {"root": Flag(argument="DIR"), "show": Flag(off="-")})
 
 
-def probe(
-    root: StorePath,
-    arm: Annotated[list[str] | None, option(f"Arm; again for more (default: all). {_ARMS}.", "--arm")] = None,
-    resamples: Annotated[int, option("Retries of a failure in every arm.", "--resamples", min=1)] = 1,
-    gamma: Annotated[float, option("Discount of suffix returns.", "--gamma")] = 1.0,
-    accepted: Annotated[bool, option("Only failures whose label was accepted.", "--accepted")] = False,
-    show: Annotated[bool, option("Play nothing: show what is there.", "--show")] = False,
-    style: Annotated[Format, option("How to give it out.", "--format")] = Format.TABLE,
-    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
-    engine: EngineName = "local",
-    address: ClusterAddress = "",
-) -> None:
-    """Play failures again from the pivot and from the steps beside it, and say how often that lifts the return.
+@from_config(OPTIONS, SETTINGS, WORKERS)
+def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions) -> None:
+    """Replay failures from the pivot and from the steps next to it, and report how often that improves the return.
 
-    The store's own policy plays. Rows go to DIR/probe, into the manifest, and are proved again by pivot verify. What is
-    there is kept: more arms or resamples, or a run after Ctrl-C, only play what is missing. A model's retries cost as
-    much as rollouts: (arms x resamples) suffixes a failure.
+    The policy of the store plays. Rows go to DIR/probe and into the manifest, and pivot verify proves them again.
+    Stored retries are kept: more arms or resamples, or a run after Ctrl-C, play only what is missing. Retries of a
+    model cost as much as rollouts: (arms x resamples) suffixes per failure.
 
     [bold]Examples[/]
 
@@ -53,17 +64,13 @@ def probe(
 
     pivot probe runs/first --arm no_hint --arm after --resamples 8
     """
+    root, style = options.root, options.format
     if style is Format.PARQUET:
-        raise typer.BadParameter(
-            "pivot probe gives out a table, CSV or JSON; rows are in DIR/probe", param_hint="--format"
-        )
-    if not show:
-        values = {"arms": tuple(arm or DEFAULT_ARMS), "resamples": resamples, "gamma": gamma, "accepted_only": accepted}
-        settings = read_settings(ProbeSettings, values, "setting ")
+        raise ConfigError("--format: found 'parquet', expected table, csv or json; rows are in DIR/probe")
+    if not options.show:
         store = checked_store(root, settings)
         names = list(store.config.environments)
-        crew = Workers(engine, address, workers)
-        with open_pool(crew, names, root) as pool, ProgressBars() as bars:
+        with open_pool(workers.crew(), names, root) as pool, ProgressBars() as bars:
             result = probe_store(root, settings, bars, pool.stream)
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)

@@ -1,51 +1,115 @@
 """``pivot relabel``: other labels for the same rollouts."""
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from ..datasets.config import RunConfig, make_config
+from ..datasets.config import RunConfig
 from ..datasets.run import Run
-from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.base import open_pool
 from ..flows.engines.local import execute_with
+from ..flows.forms import LabelChanges
 from ..flows.relabel import part_roots, relabel_parts
-from . import model_flags as flags
+from .build import WORKERS
 from .console import ProgressBars, out
-from .engines import WORKERS, ClusterAddress, EngineName
-from .options import StorePath, option
+from .from_config import Flag, Form, from_config, nested_setting, parameter
+from .model_flags import PartFlags
+from .options import AddressField, Options, WorkerOptions
 from .results import show_result
-from .settings import parse_setting, solver_settings
+from .run_form import RUN_FLAGS, SOLVER_OPTION, put_solvers, read_run
+from .values import Values
 
 
-@flags.with_models("teacher")
-def relabel(
-    root: StorePath,
-    teacher: Annotated[str | None, option("Another teacher.", "--teacher")] = None,
-    *,
-    models: flags.Models,
-    split: Annotated[str | None, option("Another split: task or episode.", "--split")] = None,
-    target_vocabulary: Annotated[
-        str | None, option("Other words for failure modes in targets: certificate or paper.", "--target-vocabulary")
-    ] = None,
-    log: Annotated[
-        str | None, option("What the Analyzer's log shows of a step: full, or its action alone: actions.", "--log")
-    ] = None,
-    solver: Annotated[list[str] | None, option("Solver setting ENV.KEY=VALUE; may be given again.", "--solver")] = None,
-    include_infeasible: Annotated[
-        bool | None,
-        option("Whether episodes lost before any action are training data.", "--infeasible/--no-infeasible"),
-    ] = None,
-    refresh: Annotated[
-        bool, option("Ask the teacher for all guidance anew, whatever store and call cache hold.", "--refresh")
-    ] = False,
-    keep_old: Annotated[bool, option("Keep the replaced labels beside the new ones.", "--keep-old")] = False,
-    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
-    engine: EngineName = "local",
-    address: ClusterAddress = "",
-) -> None:
+class RelabelOptions(Options):
+    """Options of ``pivot relabel`` beside the changes of the labels."""
+
+    root: AddressField
+    """Folder of a finished store, or its s3:// address."""
+    refresh: bool = False
+    """Ask the teacher for all guidance again, even if the store or the call cache has it."""
+    keep_old: bool = False
+    """Keep the replaced labels with the new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelling:
+    """What the command line and the file say about labels; the change of a part depends on what it has."""
+
+    values: Values
+    """Fields of :class:`.LabelChanges` that are set."""
+    given: Mapping[str, Any]
+    teacher: PartFlags
+
+    def changes(self, config: RunConfig, environments: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a config that differ from now on.
+
+        Args:
+            config: the config of a part.
+            environments: those of all parts; solver settings of the others are left out here.
+
+        Raises:
+            ConfigError: a value cannot be used; PluginError: a plugin cannot.
+        """
+        merged = Values()
+        merged.put_all(config.model_dump(mode="json"), "run.json")
+        for key in self.values.data:
+            merged.put((key,), self.values.get((key,)), self.values.origin((key,)) or f"--{key}")
+        if self.teacher.changes(self.given):
+            self.teacher.put(self.given, merged)
+        self.teacher.check(merged)
+        others = set(environments) - config.environments.keys()
+        texts = self.given.get("relabel__solvers") or ()
+        own = [text for text in texts if nested_setting("--solver", text)[0] not in others]
+        put_solvers(own, merged, list(config.environments))
+        changed = read_run(merged)
+        if changed.teacher != config.teacher:
+            Run(changed).writer().check()
+        return {
+            name: changed.model_dump(mode="json")[name]
+            for name in LabelChanges.model_fields
+            if getattr(changed, name) != getattr(config, name)
+        }
+
+
+class RelabelForm(Form[Any]):
+    """The options of the fields of a run config that decide labels alone."""
+
+    def __init__(self) -> None:
+        """Take the texts of the run config."""
+        fields = [name for name in LabelChanges.model_fields if name not in ("teacher", "solvers")]
+        texts = {name: RunConfig.model_fields[name].description or "" for name in fields}
+        flags = {name: Flag(RUN_FLAGS.get(name, Flag()).name, help=text) for name, text in texts.items()}
+        super().__init__("relabel", LabelChanges, flags, skip=("teacher", "solvers"))
+        self.teacher = PartFlags("teacher")
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command."""
+        yield from super().parameters()
+        yield parameter("relabel__solvers", list[str], SOLVER_OPTION)
+        yield from self.teacher.parameters()
+
+    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Relabelling:
+        """Return what flags and file say; a run config of a file counts as far as it is about labels."""
+        values = Values()
+        values.put_all({key: value for key, value in file.items() if key in LabelChanges.model_fields}, where)
+        self.put_flags(given, values)
+        values.read(LabelChanges)
+        return Relabelling(values, given, self.teacher)
+
+
+OPTIONS = Form(
+    "options", RelabelOptions, {"root": Flag(argument="DIR"), "refresh": Flag(off="-"), "keep_old": Flag(off="-")}
+)
+
+
+@from_config(OPTIONS, RelabelForm(), WORKERS)
+def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOptions) -> None:
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
-    Guidance that a model wrote stays, and no server is needed, where the same model would be asked the same. A store
-    that grew by parts is labelled part by part, and seen as a whole when all are done.
+    Guidance that a model wrote is kept, and no server is needed, if the same model would get the same request. A store
+    that grew by parts is labelled part by part.
 
     [bold]Examples[/]
 
@@ -62,33 +126,19 @@ def relabel(
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
     --teacher-base-url http://localhost:8000/v1
     """
+    root = options.root
     configs = part_roots(root)
     environments = list({name: None for config in configs.values() for name in config.environments})
-    change = models.teacher(teacher)
-    shared = {
-        "split": split,
-        "target_vocabulary": target_vocabulary,
-        "log": log,
-        "include_infeasible": include_infeasible,
-    }
 
     def changes(config: RunConfig) -> dict[str, Any]:
-        made: dict[str, Any] = {name: value for name, value in shared.items() if value is not None}
-        if teacher is not None or change.options or change.service:
-            made["teacher"] = change.apply("teacher", config.teacher.model_dump())
-        if solver:
-            others = set(environments) - config.environments.keys()
-            its = [each for each in solver if parse_setting("--solver", each)[0] not in others]
-            made["solvers"] = solver_settings(config.solvers, its, list(config.environments))
-        return made
+        return relabelling.changes(config, environments)
 
-    for config in configs.values():  # a mistake is told before workers are started
-        made = changes(config)
-        changed = Run(make_config(config.model_dump(mode="json") | made))
-        if "teacher" in made:
-            changed.writer().check()
-    with ProgressBars() as bars, open_pool(Workers(engine, address, workers), environments, root) as pool:
-        result = relabel_parts(root, changes, execute_with(pool), bars, keep_old=keep_old, refresh=refresh)
+    for config in configs.values():  # a mistake is reported before workers start
+        changes(config)
+    with ProgressBars() as bars, open_pool(workers.crew(), environments, root) as pool:
+        result = relabel_parts(
+            root, changes, execute_with(pool), bars, keep_old=options.keep_old, refresh=options.refresh
+        )
     if len(configs) > 1:
         out.print(f"all {len(configs)} parts of {root} are labelled again; here is the first one:", soft_wrap=True)
     show_result(result)

@@ -13,8 +13,8 @@ from ..training.config import RlConfig, make_rl_config
 from ..training.policy_rl.hindsight.contexts import ARMS, DEFAULT_ARM
 from ..training.wording import words_taught
 from .console import err, out, show_table
+from .from_config import env_settings
 from .options import option
-from .settings import env_settings
 
 _SIZE = "How much it plays"
 _HOW = "How it learns"

@@ -126,11 +126,14 @@ class ModelOptions(Settings):
     """Its name on the server, a folder, or a hub id."""
     revision: str | None = None
     """Revision of the model."""
-    temperature: float | None = None
-    """By default 1.0 for replies, as for training rollouts, and 0 for guidance."""
-    top_p: float = 1.0
-    top_k: int = 0
-    max_tokens: int = MAX_REPLY_TOKENS
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Sampling temperature; by default 1.0 for replies, as for training rollouts, and 0 for guidance."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling: the share of probability that tokens are sampled from; 1.0 for all of it."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample from the k most likely tokens; 0 for all."""
+    max_tokens: int = Field(default=MAX_REPLY_TOKENS, ge=1)
+    """Longest reply in tokens."""
 
     @field_validator("model")
     @classmethod

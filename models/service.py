@@ -52,6 +52,7 @@ class Service(Settings):
     pause_seconds: float = Field(default=0.5, gt=0)
     """First pause before another try; it doubles up to ``longest_pause``, shortened at random by up to a half."""
     longest_pause: float = Field(default=30.0, gt=0)
+    """Longest pause between two tries."""
     patience_seconds: float = Field(default=180.0, gt=0)
     """How long no request may succeed before the server counts as gone. A vLLM restart takes one to two minutes."""
     cache: str = Field(default_factory=default_cache)

@@ -1,22 +1,43 @@
-"""Run commands in the test's own process: what they show, or the error that they end with."""
+"""Run commands in the test's own process: their output, or the error that they end with."""
 
+import shlex
 from pathlib import Path
+from typing import Any
 
+import typer
 from pivot.cli import app
+from pivot.cli.build import RUN_FORM
+from pivot.cli.from_config import Form, from_config
+from pivot.datasets.config import RunConfig
 from pivot.errors import PivotError
 from typer.testing import CliRunner
 
 
 def run(*arguments: str | Path) -> str:
-    """Run a command in this process and return what it shows."""
+    """Run a command in this process and return its output."""
     result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def error_of(*arguments: str | Path) -> PivotError:
-    """The error that a command ends with; ``main`` shows it as one line and exits with status 1."""
+    """Return the error that a command ends with; ``main`` shows it as one line and exits with its status."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     assert isinstance(result.exception, PivotError), result.output
     assert "\n" not in str(result.exception)
     return result.exception
+
+
+def read(form: Form[Any], *words: str | Path) -> Any:
+    """Return the model that a form makes of a command line; errors are raised."""
+    models: list[Any] = []
+    program = typer.Typer(pretty_exceptions_enable=False)
+    program.command()(from_config(form)(models.append))
+    result = CliRunner().invoke(program, [*map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return models[0]
+
+
+def run_config(line: str) -> RunConfig:
+    """Return the run config that the options of ``pivot build`` come to."""
+    return read(RUN_FORM, *shlex.split(line))

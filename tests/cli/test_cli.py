@@ -97,25 +97,37 @@ def test_version() -> None:
     [
         ((), ConfigError, f"no environment named; give one or more of: {REGISTERED}"),
         (("chess", "--out", "x"), PluginError, f"unknown environment 'chess'; registered: {REGISTERED}"),
-        (("sokoban",), ConfigError, "no folder given; say where the store goes with --out DIR"),
+        (("sokoban",), ConfigError, "no folder given; name the folder of the store with --out DIR"),
         (("sokoban", "--tasks", "many"), ConfigError, "--tasks many: found 'many'; expected a number, or ENV=N,ENV=N"),
         (("sokoban", "--tasks", "sokoban="), ConfigError, "found 'sokoban='"),
         (("sokoban", "--tasks", "frozenlake=2"), ConfigError, "environment 'frozenlake' is not part of this build"),
-        (("sokoban", "--tasks", "0"), ConfigError, "environments.sokoban.tasks"),
+        (("sokoban", "--tasks", "0"), ConfigError, "--tasks: found 0, expected more than 0"),
         (("sokoban", "--tasks", "-1"), ConfigError, "found '-1'"),
         (("sokoban", "--set", "sokoban.boxes"), ConfigError, "expected ENV.KEY=VALUE, such as sokoban.boxes=2"),
         (("sokoban", "--set", "boxes=2"), ConfigError, "expected ENV.KEY=VALUE"),
-        (("sokoban", "--set", "sokoban.boxs=2"), ConfigError, "unknown setting sokoban.boxs; known: horizon, rows"),
-        (("sokoban", "--set", "sokoban.boxes=lots"), ConfigError, "setting sokoban.boxes"),
+        (
+            ("sokoban", "--set", "sokoban.boxs=2"),
+            ConfigError,
+            "--set sokoban.boxs: there is no such setting; did you mean boxes? known: horizon, rows",
+        ),
+        (
+            ("sokoban", "--set", "sokoban.boxes=lots"),
+            ConfigError,
+            "--set sokoban.boxes: found 'lots', expected a whole number",
+        ),
         (("sokoban", "--set", "frozenlake.size=5"), ConfigError, "'frozenlake' is not part of this build (sokoban)"),
         (("sokoban", "--backend", "thor"), ConfigError, "'navigation' is not part of this build (sokoban)"),
         (("sokoban", "--backend", "maniskill"), ConfigError, "'primitiveskill' is not part of this build (sokoban)"),
-        (("primitiveskill", "--backend", "unity"), ConfigError, "setting primitiveskill.backend"),
+        (
+            ("primitiveskill", "--backend", "unity"),
+            ConfigError,
+            "--backend: found 'unity', expected one of embedded, maniskill",
+        ),
         (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: openai, scripted"),
         (("sokoban", "--teacher", "human"), PluginError, "unknown writer 'human'; registered: openai, template"),
-        (("sokoban", "--split", "level"), ConfigError, "split: found 'level', expected one of 'task' or 'episode'"),
-        (("--config", "missing.json", "--out", "x"), ConfigError, "cannot read config file missing.json: No such file"),
-        (("--config", ".", "--out", "x"), ConfigError, "cannot read config file"),
+        (("sokoban", "--split", "level"), ConfigError, "--split: found 'level', expected one of task, episode"),
+        (("--config", "missing.json", "--out", "x"), ConfigError, "--config: cannot read missing.json: No such file"),
+        (("--config", ".", "--out", "x"), ConfigError, "--config: cannot read .: Is a directory"),
     ],
 )
 def test_a_wrong_build_is_explained(
@@ -131,20 +143,30 @@ def test_a_wrong_build_is_explained(
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("{", "is not valid JSON"),
-        ("[1]", "holds a list; expected an object such as run.json"),
-        ('{"environments": {}}', "environments"),
-        ('{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}', "unknown config field colour"),
-        ('{"environments": {"sokoban": {"settings": {}}}}', "environments.sokoban.tasks: found nothing"),
-        ('{"environments": {"sokoban": {"tasks": 1, "settings": {"cell": 0}}}}', "setting sokoban.cell"),
+        ("{", "--config: PATH is not valid JSON"),
+        ("[1]", "--config: PATH holds a list; expected keys and values"),
+        ('{"environments": {}}', "no environment named"),
+        ('{"environments": {"sokoban": 3}}', "config file PATH: environments.sokoban: found 3, expected an object"),
+        ('{"policy": "openai"}', "config file PATH: policy: found 'openai', expected an object"),
+        (
+            '{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}',
+            "config file PATH: colour: there is no such setting; known: environments",
+        ),
+        (
+            '{"environments": {"sokoban": {"tasks": 0}}}',
+            "config file PATH: environments.sokoban.tasks: found 0, expected more than 0",
+        ),
+        (
+            '{"environments": {"sokoban": {"tasks": 1, "settings": {"cell": 0}}}}',
+            "config file PATH: environments.sokoban.settings.cell: found 0, expected 16 or more",
+        ),
     ],
 )
 def test_a_wrong_config_file_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
     message = str(error_of("build", "--config", path, "--out", tmp_path / "store"))
-    assert message.startswith(f"config file {path}")
-    assert named in message
+    assert message.startswith(named.replace("PATH", str(path)))
 
 
 def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pivot
 import pytest
 from huggingface_hub import DatasetCard
-from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config
 from pivot.datasets.licence import Terms, terms_of
 from pivot.datasets.run import Run
@@ -14,6 +13,7 @@ from pivot.environments.base import EnvConfig
 from pivot.environments.navigation.environment import NavigationConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig
 from pivot.errors import ConfigError
+from pivot.tests.cli.command_line import run_config
 from pivot.tests.stores import build_tiny, problems
 
 FIVE = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
@@ -66,12 +66,12 @@ def test_the_card_says_so_and_a_flag_states_the_licence(tmp_path: Path) -> None:
     card = DatasetCard.load(root / "dataset/README.md")
     assert card.data.to_dict()["license"] == "apache-2.0"
     assert "- `frozenlake`: tile pictures of the Gymnasium package (mit)." in card.text
-    config = resolve_config(root / "run.json", [], None, [], {"license": "cc-by-4.0"})
+    config = run_config(f"--config {root}/run.json --license cc-by-4.0")
     pivot.build(config, root)
     card = DatasetCard.load(root / "dataset/README.md")
     assert card.data.to_dict()["license"] == "cc-by-4.0"
     assert "as stated by whoever built this dataset" in card.text
     assert problems(root) == []
-    assert pivot.build(resolve_config(root / "run.json", [], None, [], {}), root).already_complete
+    assert pivot.build(run_config(f"--config {root}/run.json"), root).already_complete
     with pytest.raises(ConfigError, match="license"):
-        resolve_config(root / "run.json", [], None, [], {"license": "My Own: licence"})
+        run_config(f"--config {root}/run.json --license 'My Own: licence'")

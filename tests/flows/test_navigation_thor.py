@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
 
 import pivot
-from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
@@ -30,6 +29,7 @@ from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted.navigation import NavigationPlayer
+from pivot.tests.cli.command_line import run_config
 from pivot.tests.environments.navigation import thor_stand_in as stand_in
 from pivot.tests.environments.navigation.thor_stand_in import StandInUnity
 from pivot.tests.navigation_episodes import ACTIONS
@@ -145,10 +145,10 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, files: list[str]) 
 
 
 def test_the_command_line_counts_the_tasks_of_the_files(files: list[str]) -> None:
-    settings = ["navigation.backend=thor", f"navigation.task_files={json.dumps(files)}"]
-    assert resolve_config(None, ["navigation"], None, settings, {}).environments["navigation"].tasks == 6
-    assert resolve_config(None, ["navigation"], "2", settings, {}).environments["navigation"].tasks == 2
-    assert resolve_config(None, ["navigation"], None, [], {}).environments["navigation"].tasks == 120
+    settings = " ".join(["navigation --backend thor", *(f"--task-file {file}" for file in files)])
+    assert run_config(settings).environments["navigation"].tasks == 6
+    assert run_config(f"{settings} --tasks 2").environments["navigation"].tasks == 2
+    assert run_config("navigation").environments["navigation"].tasks == 120
 
 
 # Through the pipeline

@@ -12,7 +12,6 @@ import pivot
 import pytest
 from PIL import Image
 from pivot.cli import app
-from pivot.cli.settings import resolve_config
 from pivot.collage import collage_layout, panel
 from pivot.datasets.card import card_text
 from pivot.datasets.config import make_config
@@ -28,6 +27,7 @@ from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.images import decode, encode_png
 from pivot.tests import stores
+from pivot.tests.cli.command_line import run_config
 from pivot.tests.stores import Rows, change_rows, copy_store, read_rows, rewrite_manifest
 from typer.testing import CliRunner
 
@@ -285,15 +285,15 @@ def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
 
 
 def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
-    config = resolve_config(None, ["svg"], "1", ['svg.scorer="pixel"'], {"target_vocabulary": "paper"})
+    config = run_config("svg --tasks 1 --scorer pixel --target-vocabulary paper")
     assert config.environments["svg"].settings["scorer"] == "pixel"
     assert config.target_vocabulary == "paper"
     with pytest.raises(ConfigError, match="unknown scorer 'guess'"):
-        resolve_config(None, ["svg"], "1", ["svg.scorer=guess"], {})
+        run_config("svg --tasks 1 --set svg.scorer=guess")
     with pytest.raises(ConfigError, match="not part of this build"):
-        resolve_config(None, ["sokoban"], "1", ["svg.scorer=pixel"], {})
+        run_config("sokoban --tasks 1 --set svg.scorer=pixel")
     with pytest.raises(ConfigError, match="nowhere"):
-        resolve_config(None, ["svg"], "1", [f"svg.targets={tmp_path / 'nowhere'}"], {})
+        run_config(f"svg --tasks 1 --targets {tmp_path / 'nowhere'}")
 
 
 def test_the_flags_reach_the_settings(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pivot.cli.settings import resolve_config
 from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
@@ -17,6 +16,7 @@ from pivot.flows.api import build
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
 from pivot.flows.stages import label_shard
+from pivot.tests.cli.command_line import run_config
 
 
 def config(**solvers: dict[str, Any]) -> dict[str, Any]:
@@ -103,11 +103,11 @@ def test_settings_are_completed_and_checked() -> None:
 def test_the_command_line_merges_settings(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text(json.dumps(config(sokoban={"max_states": 77})))
-    assert resolve_config(file, [], None, [], {}).solvers == {"sokoban": {"max_states": 77}}
-    assert resolve_config(file, [], None, [], {}, ["sokoban.max_states=88"]).solvers == {"sokoban": {"max_states": 88}}
-    assert resolve_config(file, ["frozenlake"], None, [], {}).solvers == {}
-    changed = resolve_config(None, ["navigation"], "2", [], {}, ["navigation.pivot_rule=earliest_event"])
+    assert run_config(f"--config {file}").solvers == {"sokoban": {"max_states": 77}}
+    assert run_config(f"--config {file} --solver sokoban.max_states=88").solvers == {"sokoban": {"max_states": 88}}
+    assert run_config(f"frozenlake --config {file}").solvers == {}
+    changed = run_config("navigation --tasks 2 --solver navigation.pivot_rule=earliest_event")
     assert changed.solvers["navigation"]["pivot_rule"] == "earliest_event"
     for text, words in (("x", "ENV.KEY=VALUE"), ("svg.x=1", "not part of this build")):
         with pytest.raises(ConfigError, match=words):
-            resolve_config(file, [], None, [], {}, [text])
+            run_config(f"--config {file} --solver {text}")

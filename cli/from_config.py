@@ -1,0 +1,406 @@
+"""Command-line options from pydantic models: a setting is declared once, in its model.
+
+A :class:`Form` reads a model and offers an option for each of its fields: the name from the field, the help from its
+description, the type and the default from its annotation. :func:`from_config` gives a command the options of its forms
+and ``--config FILE``, and calls it with the checked models. A flag wins over the file, the file over the default.
+
+| field | option |
+|---|---|
+| text, number, path, address, choice | ``--name VALUE`` |
+| true or false | ``--name`` and ``--no-name`` |
+| list | ``--name VALUE``, repeated |
+| mapping | ``--name KEY=VALUE``, repeated; of mappings ``--name KEY.KEY=VALUE`` |
+| model | an option for each of its fields, ``--name-field`` |
+
+Values of mappings are JSON, or a text.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from ..errors import ConfigError
+from ..storage import Address, Url
+from .console import warn
+from .options import address_of
+from .settings_help import default_text
+from .values import Keys, Model, Values, read_file, setting_of, unknown_key
+
+NONE = "none"
+"""How a flag sets an optional field to nothing where its default is something."""
+FILE = "config"
+"""Parameter of ``--config``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How a field is written on the command line where it differs from the rule."""
+
+    name: str = ""
+    """The option; ``--field-name`` if empty."""
+    off: str = ""
+    """The option that sets a boolean to false; ``--no-field-name`` if empty, ``-`` for none."""
+    argument: str = ""
+    """Placeholder of a positional argument, such as ``DIR``, if the field is one."""
+    default: str = ""
+    """The default in words, where the model's own does not say enough."""
+    metavar: str = ""
+    help: str = ""
+    """Text in place of the description of the field."""
+    old: tuple[str, ...] = ()
+    """Former names: hidden, and with a warning."""
+    switches: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Options without a value that set a choice, such as ``--bf16``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field that has an option of its own."""
+
+    keys: Keys
+    field: FieldInfo
+    kind: Any
+    """Its annotation without ``None``."""
+    optional: bool
+    """Whether the field may be nothing."""
+
+    @property
+    def shape(self) -> Literal["value", "switch", "list", "mapping", "nested mapping"]:
+        """What one option can hold of it."""
+        origin = get_origin(self.kind) or self.kind
+        if self.kind is bool:
+            return "switch"
+        if origin in (tuple, list, set, frozenset):
+            return "list"
+        if origin in (dict, Mapping):
+            inner = get_args(self.kind)[1:]
+            return "nested mapping" if inner and _is_mapping(inner[0]) else "mapping"
+        return "value"
+
+
+def _is_mapping(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in (dict, Mapping) or (isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
+def leaves(kind: type[BaseModel], above: Keys = ()) -> Iterator[Leaf]:
+    """Yield the fields of a model, and those of the models inside it."""
+    for name, info in kind.model_fields.items():
+        inner, optional = without_none(info.annotation)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from leaves(inner, (*above, name))
+        else:
+            yield Leaf((*above, name), info, inner, optional)
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """Return an annotation without ``None``, and whether it had one."""
+    if get_origin(kind) is Annotated:
+        return without_none(get_args(kind)[0])
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    return (kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]), len(kinds) < len(get_args(kind))  # noqa: UP007
+
+
+def metavar_of(kind: Any) -> str:
+    """Return the placeholder of a value in the help: ``INTEGER``, or the choices."""
+    kind = without_none(kind)[0]
+    if get_origin(kind) is Literal:
+        return f"[{'|'.join(map(str, get_args(kind)))}]"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"[{'|'.join(str(each.value) for each in kind)}]"
+    if get_origin(kind) in (tuple, list, set, frozenset):
+        return metavar_of(get_args(kind)[0])
+    if kind in (Path, Url) or Path in get_args(kind):
+        return "PATH"
+    return {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
+
+
+class Form(Generic[Model]):
+    """The options of one model.
+
+    Args:
+        name: prefix of its parameters, unique in a command.
+        model: the model.
+        flags: what differs from the rule, by field; a field of a nested model as ``model.field``.
+        panels: headings of the help, each with its fields; other fields are under ``Options``.
+        skip: fields without an option of their own, such as one that another form of the command has.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: type[Model],
+        flags: Mapping[str, Flag] | None = None,
+        panels: Mapping[str, Sequence[str]] | None = None,
+        skip: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.model = model
+        self._flags = flags or {}
+        self._panels = {each: panel for panel, fields in (panels or {}).items() for each in fields}
+        self._leaves = {".".join(each.keys): each for each in leaves(model) if each.keys[0] not in skip}
+        if unknown := (self._flags.keys() | self._panels.keys()) - self._leaves.keys():
+            raise ValueError(f"{model.__name__} has no field {', '.join(sorted(unknown))}")
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of a file that the form reads."""
+        return list(self.model.model_fields)
+
+    def leaves(self) -> Iterator[tuple[Leaf, Flag]]:
+        """Yield every field that has an option, with how it is written."""
+        for name, leaf in self._leaves.items():
+            yield leaf, self._flags.get(name, Flag())
+
+    def flag_name(self, leaf: Leaf, flag: Flag) -> str:
+        """Return the option of a field as the user types it, or the placeholder of an argument."""
+        return flag.argument or flag.name or "--" + "-".join(leaf.keys).replace("_", "-")
+
+    def panel(self, leaf: Leaf) -> str | None:
+        """Return the heading of the help that a field is under."""
+        return self._panels.get(".".join(leaf.keys)) or self._panels.get(leaf.keys[0])
+
+    def help_of(self, leaf: Leaf, flag: Flag) -> str:
+        """Return the help of an option, with the default of the model."""
+        text = flag.help or " ".join((leaf.field.description or "").replace("``", "").replace("`", "").split())
+        default = flag.default or ("" if flag.off == "-" else self._default(leaf))
+        text = text.rstrip(".") + (f" (default: {default})" if default else "") + "." if text or default else ""
+        if leaf.shape in ("list", "mapping", "nested mapping"):
+            text += " May be repeated."
+        return text.strip()
+
+    @staticmethod
+    def _default(leaf: Leaf) -> str:
+        default = leaf.field.get_default(call_default_factory=True)
+        if default is PydanticUndefined or default in (None, "", (), [], {}):
+            return ""
+        if isinstance(default, bool):
+            return "yes" if default else "no"
+        if isinstance(default, tuple | list):
+            return ", ".join(map(str, default))
+        return default_text(leaf.field).strip('"')
+
+    # Options
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of a command, for typer to make options of."""
+        for leaf, flag in self.leaves():
+            name = self._parameter(leaf)
+            text, panel = self.help_of(leaf, flag), self.panel(leaf)
+            several = leaf.shape not in ("value", "switch")
+            kind: Any = bool if leaf.shape == "switch" else list[str] if several else str
+            metavar = None if leaf.shape == "switch" else flag.metavar or self._metavar(leaf)
+            if flag.argument:
+                positional: Any = typer.Argument(metavar=flag.argument, help=text, show_default=False)
+                yield parameter(name, kind, positional)
+                continue
+            made = functools.partial(typer.Option, metavar=metavar, show_default=False)
+            written = self._written(leaf, flag)
+            yield parameter(name, kind, made(*written, help=text, rich_help_panel=panel))
+            for number, old in enumerate(flag.old):
+                yield parameter(f"{name}__old{number}", kind, made(old, hidden=True))
+            for number, (switch, value) in enumerate(flag.switches.items()):
+                about = typer.Option(switch, help=f"Same as {written[0]} {value}.", rich_help_panel=panel)
+                yield parameter(f"{name}__is{number}", bool, about)
+
+    def _written(self, leaf: Leaf, flag: Flag) -> list[str]:
+        name = self.flag_name(leaf, flag)
+        if leaf.shape != "switch":
+            return [name]
+        return [name if flag.off == "-" else f"{name}/{flag.off or '--no-' + name.removeprefix('--')}"]
+
+    @staticmethod
+    def _metavar(leaf: Leaf) -> str:
+        plain = {"mapping": "KEY=VALUE", "nested mapping": "ENV.KEY=VALUE"}
+        return plain.get(leaf.shape) or metavar_of(leaf.kind)
+
+    def _parameter(self, leaf: Leaf) -> str:
+        return "__".join((self.name, *leaf.keys))
+
+    # Values
+
+    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Model:
+        """Return the model that flags and file describe.
+
+        Args:
+            given: parameters of the command, by name.
+            file: the config file; only keys of this form are read.
+            where: how messages name the file.
+
+        Raises:
+            ConfigError: a value cannot be used.
+        """
+        values = Values()
+        values.put_all({key: value for key, value in file.items() if key in self.keys}, where)
+        self.put_flags(given, values)
+        return self.resolve(values)
+
+    def put_flags(self, given: Mapping[str, Any], values: Values) -> None:
+        """Put what the flags say over what is there.
+
+        Raises:
+            ConfigError: the value of a mapping is not written as ``KEY=VALUE``.
+        """
+        for leaf, flag in self.leaves():
+            name = self._parameter(leaf)
+            label = self.flag_name(leaf, flag)
+            for number, old in enumerate(flag.old):
+                former = given.get(f"{name}__old{number}")
+                if former is not None and former != []:
+                    warn(f"{old} is now {label}; the old name goes with the next release")
+                    self._put(leaf, former, old, values)
+            for number, (switch, value) in enumerate(flag.switches.items()):
+                if given.get(f"{name}__is{number}"):
+                    values.put(leaf.keys, value, switch)
+            value = given.get(name)
+            if value is not None and value != []:
+                self._put(leaf, value, label, values)
+
+    def _put(self, leaf: Leaf, value: Any, label: str, values: Values) -> None:
+        if leaf.shape == "mapping":
+            for text in value:
+                key, setting = key_and_value(label, text)
+                values.put((*leaf.keys, key), setting, f"{label} {key}")
+        elif leaf.shape == "nested mapping":
+            for text in value:
+                outer, inner, setting = nested_setting(label, text)
+                values.put((*leaf.keys, outer, inner), setting, f"{label} {outer}.{inner}")
+        elif leaf.optional and value == NONE and leaf.field.get_default(call_default_factory=True) is not None:
+            values.put(leaf.keys, None, label)
+        else:
+            values.put(leaf.keys, value, label)
+
+    def resolve(self, values: Values) -> Model:
+        """Check the values.
+
+        Raises:
+            ConfigError: one is missing or cannot be used; the message names its flag or its key.
+        """
+        for leaf, flag in self.leaves():
+            if leaf.field.is_required() and len(leaf.keys) == 1 and values.origin(leaf.keys) is None:
+                label = self.flag_name(leaf, flag)
+                what = f"argument '{label}'" if flag.argument else f"option '{label}'"
+                raise ConfigError(f"missing {what}; {flag.help or leaf.field.description or ''}".rstrip("; "))
+        return values.read(self.model)
+
+
+def parameter(name: str, kind: Any, about: Any) -> inspect.Parameter:
+    """Return a parameter of a command, for typer to make an option of; it is None where the option is not used."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, about]
+    )
+
+
+def key_and_value(label: str, text: str, hint: str = "") -> tuple[str, Any]:
+    """Read ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: it is written otherwise.
+    """
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        raise ConfigError(f"{label}: found {text!r}, expected KEY=VALUE{hint}")
+    return key, setting_of(value)
+
+
+def nested_setting(label: str, text: str, example: str = "") -> tuple[str, str, Any]:
+    """Read ``ENV.KEY=VALUE``.
+
+    Raises:
+        ConfigError: it is written otherwise.
+    """
+    target, equals, value = text.partition("=")
+    name, dot, key = target.partition(".")
+    if not (equals and dot and name and key):
+        such = f", such as {example}" if example else ""
+        raise ConfigError(f"{label}: found {text!r}, expected ENV.KEY=VALUE{such}")
+    return name, key, setting_of(value)
+
+
+def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts of one environment; ``ENV.`` may be in front of them, as for pivot build.
+
+    Raises:
+        ConfigError: a text cannot be used.
+    """
+    chosen: dict[str, Any] = {}
+    for text in texts:
+        name, key, value = nested_setting("--set", text if "." in text.partition("=")[0] else f"{env}.{text}")
+        if name != env:
+            raise ConfigError(f"--set {text}: found a setting of {name}, expected one of {env}")
+        chosen[key] = value
+    return chosen
+
+
+# Commands
+
+FileOf = Callable[[Mapping[str, Any]], Address | None]
+"""Names the config file of a command line that gives none."""
+
+
+def from_config(
+    *forms: Form[Any], file_otherwise: FileOf | None = None, old_config: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of its forms; it is called with their models, in this order.
+
+    Args:
+        forms: the forms; positional arguments come first.
+        file_otherwise: names the config file where ``--config`` does not.
+        old_config: parameter that ``--config NAME`` set in an earlier version, where it was no file.
+    """
+    keys = [key for form in forms for key in form.keys]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            path = _file_of(given, old_config)
+            where = f"config file {path}"
+            if path is None and file_otherwise is not None:
+                path = file_otherwise(given)
+                where = str(path)
+            file = {} if path is None else read_file(path)
+            for key in file:
+                if key not in keys:
+                    raise ConfigError(unknown_key(f"{where}: {key}", key, keys))
+            command(*(form.read(given, file, where) for form in forms))
+
+        about: Any = typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Read settings from a YAML, TOML or JSON file, or from a run.json; flags override it.",
+            rich_help_panel=None,
+        )
+        several = list[str] if old_config else str
+        parameters = [each for form in forms for each in form.parameters()]
+        parameters.append(parameter(FILE, several, about))
+        run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _file_of(given: dict[str, Any], old_config: str) -> Address | None:
+    """Return the config file that ``--config`` names."""
+    named = given.pop(FILE, None)
+    texts = [named] if isinstance(named, str) else list(named or ())
+    files = [text for text in texts if not old_config or re.search(r"[./]", text)]
+    names = [text for text in texts if text not in files]
+    if names:
+        warn(f"--config {names[0]} is now --env {names[0]}; --config names a file")
+        given[old_config] = [*(given.get(old_config) or ()), *names]
+    if len(files) > 1:
+        raise ConfigError(f"--config: found {len(files)} files, expected one")
+    return address_of("--config", files[0]) if files else None

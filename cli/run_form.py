@@ -1,0 +1,256 @@
+"""Options of a run config: environments and their settings, policy, teacher, solvers, and the fields of the run."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from .. import plugins
+from ..datasets.config import RunConfig, environment, solver_type
+from ..datasets.run import Run
+from ..errors import ConfigError, PluginError
+from .from_config import Flag, Form, nested_setting, parameter
+from .model_flags import PartFlags
+from .values import Values
+
+RUN_FLAGS = {
+    "include_infeasible": Flag("--infeasible", off="--no-infeasible"),
+    "license": Flag(default="derived from the sources of the rows"),
+    "tasks_per_shard": Flag("--shard-size", default="16; up to 128 in a new store with more than 4,096 levels"),
+}
+SIZE, LABELS, RARE = "How much is rolled out", "Labels and dataset", "Rarely needed"
+RUN_PANELS = {
+    SIZE: ("rollouts", "seed", "tasks_per_shard"),
+    LABELS: ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
+    RARE: ("label_version", "part"),
+}
+OWNERS = {"thor": "navigation", "maniskill": "primitiveskill"}
+"""Backends that ``--backend`` knows, and the environment of each; ``embedded`` belongs to both."""
+
+
+class RunForm(Form[RunConfig]):
+    """The options of :class:`.RunConfig`."""
+
+    def __init__(self) -> None:
+        """Take the fields of the model, and make options of the nested ones by hand."""
+        nested = ("environments", "policy", "teacher", "solvers")
+        super().__init__("run", RunConfig, RUN_FLAGS, RUN_PANELS, skip=nested)
+        self.policy, self.teacher = PartFlags("policy"), PartFlags("teacher", follows=True)
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of a command: the nested fields first."""
+        known = ", ".join(plugins.names("environments"))
+        yield parameter("run__envs", list[str], typer.Argument(metavar="ENV...", help=f"Environments: {known}."))
+        for name, kind, about in _ABOUT_ENVIRONMENTS:
+            yield parameter(f"run__{name}", kind, about)
+        yield from super().parameters()
+        yield parameter("run__solvers", list[str], SOLVER_OPTION)
+        yield from self.policy.parameters()
+        yield from self.teacher.parameters()
+        yield parameter("run__drawn", list[str], DRAWN_OPTION)
+
+    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> RunConfig:
+        """Return the config that flags and file describe; see the base class."""
+        values = Values()
+        values.put_all({key: value for key, value in file.items() if key in self.keys}, where)
+        for key in ("environments", "policy", "teacher", "solvers"):
+            _refuse_other_shapes(values, key)
+        self.put_flags(given, values)
+        names = _put_environments(given, values)
+        put_solvers(given.get("run__solvers") or (), values, names)
+        service = dict(values.get(("policy", "service")) or {})
+        model_teaches = given.get("teacher__name") in plugins.names("models")
+        self.policy.put(given, values, excused=model_teaches)
+        self.teacher.put({**given, "policy__service_before": service}, values)
+        return self.resolve(values)
+
+    def resolve(self, values: Values) -> RunConfig:
+        """Check the values, those of plugins included, and whether policy and teacher can be used here.
+
+        Raises:
+            ConfigError: a value cannot be used; PluginError: a plugin cannot.
+        """
+        _put_default_tasks(values)
+        for part in (self.policy, self.teacher):
+            part.check(values)
+        config = read_run(values)
+        Run(config).check_parts()
+        return config
+
+
+def read_run(values: Values) -> RunConfig:
+    """Return the run config of checked parts; a message about a plugin's setting names its flag or key.
+
+    Raises:
+        ConfigError: a value cannot be used; PluginError: a plugin cannot.
+    """
+    try:
+        return values.read(RunConfig)
+    except (ConfigError, PluginError):
+        for name in values.get(("environments",)) or {}:
+            values.read(environment(name).config_type, ("environments", name, "settings"), f"setting {name}.")
+        for name in values.get(("solvers",)) or {}:
+            values.read(solver_type(name).config_type, ("solvers", name), f"solver setting {name}.")
+        raise
+
+
+def _refuse_other_shapes(values: Values, key: str) -> None:
+    """Let the model refuse what is not a mapping of mappings, before anything reads it as one."""
+    whole = values.get((key,))
+    inner = whole.values() if isinstance(whole, dict) and key in ("environments", "solvers") else ()
+    if whole is not None and not (isinstance(whole, dict) and all(isinstance(each, dict) for each in inner)):
+        kind: Any = RunConfig.model_fields[key].annotation
+        try:
+            TypeAdapter(kind).validate_python(whole)
+        except ValidationError as error:
+            raise ConfigError(values.explain(error, RunConfig, (key,))) from error
+
+
+# Environments and solvers
+
+_ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
+    (
+        "tasks",
+        str,
+        typer.Option(
+            "--tasks",
+            metavar="N|ENV=N,...",
+            help="Levels: one number for every environment, or ENV=N,... (default: the paper's counts).",
+            rich_help_panel=SIZE,
+        ),
+    ),
+    (
+        "settings",
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="ENV.KEY=VALUE",
+            help="Environment setting, as pivot settings ENV lists them. May be repeated.",
+        ),
+    ),
+    (
+        "targets",
+        str,
+        typer.Option("--targets", metavar="TEXT", help="Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN."),
+    ),
+    (
+        "scorer",
+        str,
+        typer.Option(
+            "--scorer", metavar="TEXT", help="Scorer of svg: dino+dreamsim, or pixel (default: pixel, built in)."
+        ),
+    ),
+    (
+        "backend",
+        str,
+        typer.Option(
+            "--backend",
+            metavar="TEXT",
+            help="Simulator: thor (navigation), maniskill (primitiveskill) (default: embedded).",
+        ),
+    ),
+    (
+        "task_file",
+        list[str],
+        typer.Option("--task-file", metavar="FILE", help="Tasks of navigation in AI2-THOR: one file per split."),
+    ),
+)
+DRAWN_OPTION: Any = typer.Option(
+    "--drawn",
+    metavar="ENV=[N,...]",
+    help="Levels of the plan, by index, in place of its first ones. May be repeated.",
+    rich_help_panel=RARE,
+)
+SOLVER_OPTION: Any = typer.Option(
+    "--solver",
+    metavar="ENV.KEY=VALUE",
+    help="Solver setting; it changes labels alone, as pivot settings ENV lists them. May be repeated.",
+    rich_help_panel=LABELS,
+)
+
+
+def _put_environments(given: Mapping[str, Any], values: Values) -> list[str]:
+    """Put environments, levels and settings of the command line over those of a file; return the environments."""
+    runs: dict[str, Any] = values.get(("environments",)) or {}
+    names: list[str] = list(dict.fromkeys(given.get("run__envs") or runs))
+    if not names:
+        known = ", ".join(plugins.names("environments"))
+        raise ConfigError(f"no environment named; give one or more of: {known}")
+    values.data["environments"] = {name: runs.get(name, {}) for name in names}
+    for name, count in _task_counts(given.get("run__tasks"), names).items():
+        values.put(("environments", name, "tasks"), count, "--tasks")
+    for text in given.get("run__settings") or ():
+        name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
+        _refuse_missing(f"--set {text}", name, names)
+        values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")
+    for text in given.get("run__drawn") or ():
+        name, key, value = nested_setting("--drawn", text.replace("=", ".drawn=", 1), "sokoban=[3,4]")
+        _refuse_missing(f"--drawn {text}", name, names)
+        values.put(("environments", name, key), value, "--drawn")
+    files = given.get("run__task_file") or None
+    for flag, target, value in (
+        ("--targets", "svg.targets", given.get("run__targets")),
+        ("--scorer", "svg.scorer", given.get("run__scorer")),
+        ("--backend", _backend_setting(given.get("run__backend"), names), given.get("run__backend")),
+        ("--task-file", "navigation.task_files", files),
+    ):
+        if value is not None:
+            name, _, key = target.partition(".")
+            _refuse_missing(f"{flag} {value if isinstance(value, str) else value[0]}", name, names)
+            values.put(("environments", name, "settings", key), value, flag)
+    return names
+
+
+def _refuse_missing(written: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ConfigError(f"{written}: environment {name!r} is not part of this build ({', '.join(names)})")
+
+
+def _backend_setting(backend: str | None, names: Sequence[str]) -> str:
+    """Return the setting that ``--backend`` means; ``embedded`` belongs to the first environment that has a choice."""
+    first = next((name for name in names if name in OWNERS.values()), "navigation")
+    return f"{OWNERS.get(backend or '', first)}.backend"
+
+
+def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
+    if text is None:
+        return {}
+    if text.isdecimal():
+        return dict.fromkeys(names, int(text))
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if not number.isdecimal():
+            raise ConfigError(f"--tasks {text}: found {part!r}; expected a number, or ENV=N,ENV=N")
+        if name in counts:
+            raise ConfigError(f"--tasks {text}: environment {name!r} is there twice; give it one number")
+        _refuse_missing(f"--tasks {text}", name, names)
+        counts[name] = int(number)
+    return counts
+
+
+def _put_default_tasks(values: Values) -> None:
+    """Give every environment without a count the paper's, or that of all tasks where its settings list them."""
+    for name, run in values.data["environments"].items():
+        kind = environment(name)
+        if run.get("tasks") is None:
+            where = ("environments", name, "settings")
+            listed = kind.fixed_tasks(values.read(kind.config_type, where, f"setting {name}."))
+            count = kind.profile.default_tasks if listed is None else len(listed)
+            values.put(("environments", name, "tasks"), count, "--tasks")
+
+
+def put_solvers(texts: Sequence[str], values: Values, names: Sequence[str]) -> None:
+    """Put solver settings of the command line over those of a file, which keeps those of its environments.
+
+    Raises:
+        ConfigError: a text is not written as ``ENV.KEY=VALUE``, or names another environment.
+    """
+    if (before := values.get(("solvers",))) is not None:
+        values.data["solvers"] = {name: each for name, each in before.items() if name in names}
+    for text in texts:
+        name, key, value = nested_setting("--solver", text, "navigation.threshold=1.0")
+        _refuse_missing(f"--solver {text}", name, names)
+        values.put(("solvers", name, key), value, f"--solver {name}.{key}")

@@ -1,0 +1,337 @@
+"""A setting is declared once: flags, files and Python give equal configs, and messages name what the user wrote."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import yaml
+from annotated_types import Ge, Gt, Le, Lt
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from pivot.cli import from_config
+from pivot.cli.build import OPTIONS as BUILD
+from pivot.cli.build import RUN_FORM, WORKERS
+from pivot.cli.from_config import Flag, Form, leaves, without_none
+from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
+from pivot.cli.probe import SETTINGS as PROBE
+from pivot.cli.relabel import OPTIONS as RELABEL
+from pivot.cli.values import plain
+from pivot.datasets.config import RunConfig, env_config, environment, make_config
+from pivot.errors import ConfigError, PivotError
+from pivot.storage import Url
+from pivot.tests.cli.command_line import read
+from pydantic import BaseModel, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL)
+
+# Any valid value of a field
+
+WORDS = st.text("abcxyz0189-_./ äß=,:", min_size=1, max_size=12).map(str.strip).filter(bool)
+
+
+def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Draw values that fit the type and the bounds of a field; validators of the model may still refuse one."""
+    kind, optional = without_none(field.annotation)
+    drawn = _of_type(kind, field.metadata)
+    return st.none() | drawn if optional else drawn
+
+
+def _of_type(kind: Any, limits: list[Any]) -> st.SearchStrategy[Any]:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (tuple, dict):
+        one = _of_type(inner[-1] if origin is dict else inner[0], [])
+        keys = st.text("abc_", min_size=1, max_size=3)
+        return st.lists(one, max_size=3).map(tuple) if origin is tuple else st.dictionaries(keys, one, max_size=2)
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
+        return st.sampled_from(inner or list(kind))
+    if Path in inner:
+        return st.sampled_from([Path("runs/x"), Path("my runs/é"), Url("s3://bucket/runs")])
+    if kind in (int, float):
+        return _number(kind, limits)
+    anything = st.integers(-9, 9) | st.booleans() | WORDS | st.lists(st.integers(), max_size=2)
+    return {Any: anything, bool: st.booleans()}.get(kind, WORDS)
+
+
+def _number(kind: type, limits: list[Any]) -> st.SearchStrategy[Any]:
+    """Draw a number within the bounds; an open bound is left out by one, or by the smallest step."""
+    bounds = {type(each): each for each in limits}
+    low = bounds[Ge].ge if Ge in bounds else bounds[Gt].gt if Gt in bounds else -99
+    high = bounds[Le].le if Le in bounds else bounds[Lt].lt if Lt in bounds else 10**6
+    if kind is int:
+        return st.integers(int(low) + (Gt in bounds), int(high) - (Lt in bounds))
+    return st.floats(low, high, exclude_min=Gt in bounds, exclude_max=Lt in bounds, allow_nan=False)
+
+
+def models_of(form: Form[Any]) -> st.SearchStrategy[BaseModel]:
+    """Draw valid models of a form; each field may also keep its default."""
+    if isinstance(form.model, type) and form.model is RunConfig:
+        return run_configs()
+
+    @st.composite
+    def model(draw: st.DrawFn) -> BaseModel:
+        chosen: dict[str, Any] = {}
+        for name, field in form.model.model_fields.items():
+            if field.is_required() or draw(st.booleans()):
+                chosen[name] = draw(values_of(field))
+        try:
+            return form.model.model_validate(chosen)
+        except (ValidationError, PivotError):
+            assume(False)
+            raise
+
+    return model()
+
+
+@st.composite
+def run_configs(draw: st.DrawFn) -> RunConfig:
+    """Draw run configs: environments and solvers with settings of their own, a policy and a teacher with options."""
+    names = draw(st.lists(st.sampled_from(("sokoban", "frozenlake", "primitiveskill")), min_size=1, unique=True))
+    raw: dict[str, Any] = {"environments": {}, "solvers": {}}
+    for name in names:
+        raw["environments"][name] = {
+            "tasks": draw(st.integers(1, 50)),
+            "settings": _some(draw, environment(name).config_type),
+        }
+    if "sokoban" in names and draw(st.booleans()):
+        raw["solvers"]["sokoban"] = {"max_states": draw(st.integers(1, 10**6))}
+    if draw(st.booleans()):
+        raw["environments"][names[0]]["drawn"] = [3] * raw["environments"][names[0]]["tasks"]
+    parts = ("environments", "solvers", "policy", "teacher")
+    for name, field in RunConfig.model_fields.items():
+        if name not in parts and draw(st.booleans()):
+            raw[name] = draw(values_of(field))
+    for role in ("policy", "teacher"):
+        options = {
+            "model": draw(WORDS),
+            "temperature": draw(st.floats(0, 2)),
+            "top_k": draw(st.integers(0, 9)),
+        }
+        service = {
+            "max_concurrency": draw(st.integers(1, 99)),
+            "refresh": draw(st.booleans()),
+            "tries": draw(st.integers(1, 9)),
+        }
+        raw[role] = draw(st.sampled_from([{"name": "openai", "options": options, "service": service}, None]))
+        if raw[role] is None:
+            raw[role] = {"name": "scripted" if role == "policy" else "template"}
+    try:
+        return make_config(raw)
+    except PivotError:
+        assume(False)
+        raise
+
+
+def _some(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
+    chosen = {name: draw(values_of(field)) for name, field in kind.model_fields.items() if draw(st.integers(0, 3)) == 0}
+    try:
+        kind.model_validate(chosen)
+    except (ValidationError, PivotError):
+        return {}
+    return chosen
+
+
+# The same config as flags and as files
+
+
+def words_of(form: Form[Any], model: BaseModel) -> list[str]:
+    """Write a model as a command line that says every field of it."""
+    if isinstance(model, RunConfig):
+        return _words_of_run(model)
+    return list(_words_of_fields(form, plain(model)))
+
+
+def _words_of_fields(form: Form[Any], data: Mapping[str, Any]) -> Iterator[str]:
+    for leaf, flag in form.leaves():
+        value: Any = data
+        for key in leaf.keys:
+            value = None if value is None else value.get(key)
+        if value is not None:
+            yield from _words_of(leaf.shape, form.flag_name(leaf, flag), flag, value)
+
+
+def _words_of(shape: str, name: str, flag: Flag, value: Any) -> list[str]:
+    off = flag.off or f"--no-{name.removeprefix('--')}"
+    return {
+        "value": lambda: [str(value) if flag.argument else f"{name}={value}"],
+        "switch": lambda: [name] if value else [off] if off != "-" else [],
+        "list": lambda: [f"{name}={each}" for each in value],
+        "mapping": lambda: [f"{name}={key}={json.dumps(each)}" for key, each in value.items()],
+        "nested mapping": lambda: [
+            f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()
+        ],
+    }[shape]()
+
+
+def _words_of_run(config: RunConfig) -> list[str]:
+    data = plain(config)
+    words = [*config.environments]
+    words.append("--tasks=" + ",".join(f"{name}={run.tasks}" for name, run in config.environments.items()))
+    for name, run in data["environments"].items():
+        words += [f"--set={name}.{key}={json.dumps(value)}" for key, value in run["settings"].items()]
+        words += [f"--drawn={name}={json.dumps(run['drawn'])}"] if run["drawn"] is not None else []
+    for name, chosen in data["solvers"].items():
+        words += [f"--solver={name}.{key}={json.dumps(value)}" for key, value in chosen.items()]
+    for role in ("policy", "teacher"):
+        part = data[role]
+        words.append(f"--{role}={part['name']}")
+        words += [f"--{role}-set={key}={json.dumps(value)}" for key, value in part["options"].items()]
+        words += [f"--{role}-service={key}={json.dumps(value)}" for key, value in part["service"].items()]
+    return [*words, *_words_of_fields(RUN_FORM, data)]
+
+
+def toml_of(data: Any) -> str:
+    """Write plain data as TOML; it has no null, so keys without a value are left out."""
+    if isinstance(data, Mapping):
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)} = {toml_of(each)}" for key, each in data.items() if each is not None)
+            + "}"
+        )
+    if isinstance(data, list):
+        return "[" + ", ".join(map(toml_of, data)) + "]"
+    return repr(data) if isinstance(data, float) else json.dumps(data, ensure_ascii=False)
+
+
+def _write(data: Mapping[str, Any], folder: Path) -> list[Path]:
+    files = [folder / f"config.{suffix}" for suffix in ("yaml", "json", "toml")]
+    files[0].write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8")
+    files[1].write_text(json.dumps({"config": data}), encoding="utf-8")
+    lines = [f"{json.dumps(key)} = {toml_of(value)}\n" for key, value in data.items() if value is not None]
+    files[2].write_text("".join(lines), encoding="utf-8")
+    return files
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.model.__name__ for form in FORMS])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(data=st.data())
+def test_flags_files_and_python_give_equal_configs(
+    form: Form[Any], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = data.draw(models_of(form))
+    assert read(form, *words_of(form, model)) == model
+    for file in _write(plain(model), tmp_path_factory.mktemp("config", numbered=True)):
+        assert read(form, "--config", file) == model, file.suffix
+
+
+# Every field has a flag
+
+
+def test_every_field_of_a_run_config_has_a_flag() -> None:
+    flags = {leaf.keys[0] for leaf, _ in RUN_FORM.leaves()}
+    assert flags | {"environments", "policy", "teacher", "solvers"} == RunConfig.model_fields.keys()
+
+
+@pytest.mark.parametrize("form", FORMS[1:], ids=[form.model.__name__ for form in FORMS[1:]])
+def test_every_field_of_another_model_has_a_flag(form: Form[Any]) -> None:
+    assert [leaf.keys for leaf, _ in form.leaves()] == [leaf.keys for leaf in leaves(form.model)]
+
+
+# Precedence, shapes, names
+
+
+class Inner(BaseModel):
+    """A model inside another one."""
+
+    depth: int = 3
+    """How deep."""
+
+
+class Sample(BaseModel):
+    """One field of every shape."""
+
+    name: str = Field(description="A name.")
+    size: float | None = Field(default=2.5, description="A size.")
+    level: Literal["low", "high"] = "low"
+    loud: bool = True
+    many: tuple[int, ...] = ()
+    open_fields: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    inner: Inner = Inner()
+
+
+SAMPLE = Form("sample", Sample, {"size": Flag(old=("--width",)), "level": Flag(switches={"--high": "high"})})
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('name = "file"\nmany = [1, 2]\n[inner]\ndepth = 7\n')
+    assert read(SAMPLE, "--config", tmp_path / "c.toml") == Sample(name="file", many=(1, 2), inner=Inner(depth=7))
+    merged = read(SAMPLE, "--config", tmp_path / "c.toml", "--name", "flag", "--inner-depth", "9", "--no-loud")
+    assert merged == Sample(name="flag", many=(1, 2), inner=Inner(depth=9), loud=False)
+
+
+def test_each_shape_of_a_field_is_an_option() -> None:
+    line = ("--name", "x", "--many", "1", "--many", "2", "--open-fields", "a=1", "--open-fields", "b=two")
+    more = ("--nested", "n.k=[1]", "--high", "--size", "none")
+    expected = Sample(
+        name="x", many=(1, 2), open_fields={"a": 1, "b": "two"}, nested={"n": {"k": [1]}}, level="high", size=None
+    )
+    assert read(SAMPLE, *line, *more) == expected
+
+
+def test_a_former_name_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(from_config, "warn", lines.append)
+    assert read(SAMPLE, "--name", "x", "--width", "4") == Sample(name="x", size=4)
+    assert lines == ["--width is now --size; the old name goes with the next release"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--name", "x", "--level", "middle"), "--level: found 'middle', expected one of low, high"),
+        (("--name", "x", "--size", "big"), "--size: found 'big', expected a number"),
+        (("--name", "x", "--many", "1", "--many", "y"), "--many: found 'y', expected a whole number"),
+        (("--name", "x", "--inner-depth", "y"), "--inner-depth: found 'y', expected a whole number"),
+        (("--name", "x", "--open-fields", "a"), "--open-fields: found 'a', expected KEY=VALUE"),
+        (("--name", "x", "--nested", "a=1"), "--nested: found 'a=1', expected ENV.KEY=VALUE"),
+        ((), "missing option '--name'; A name."),
+        (("--config", "c.yaml"), "config file c.yaml: level: found 'middle', expected one of low, high"),
+        (("--config", "deep.yaml"), "config file deep.yaml: inner.depth: found [1], expected a whole number"),
+        (("--config", "odd.yaml"), "config file odd.yaml: nmae: there is no such setting; did you mean name?"),
+        (("--config", "gone.yaml"), "--config: cannot read gone.yaml: No such file or directory"),
+        (("--config", "bad.toml"), "--config: bad.toml is not valid TOML"),
+        (("--config", "bad.yaml"), "--config: bad.yaml is not valid YAML"),
+        (("--config", "list.yaml"), "--config: list.yaml holds a list; expected keys and values"),
+        (("--config", "empty.yaml"), "--config: empty.yaml holds nothing; expected keys and values"),
+        (("--config", "latin.yaml"), "--config: latin.yaml is not a text file in UTF-8"),
+        (("--config", ""), "--config: found '', expected a path"),
+    ],
+)
+def test_a_message_names_the_flag_or_the_key(
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (
+        ("c.yaml", "name: x\nlevel: middle"),
+        ("deep.yaml", "name: x\ninner:\n  depth: [1]"),
+        ("odd.yaml", "nmae: x"),
+        ("bad.toml", "= 1"),
+        ("bad.yaml", "a: [1"),
+        ("list.yaml", "[1]"),
+        ("empty.yaml", ""),
+    ):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read(SAMPLE, *words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_form_knows_only_fields_of_its_model() -> None:
+    with pytest.raises(ValueError, match="Sample has no field siez"):
+        Form("sample", Sample, {"siez": Flag()})
+
+
+def test_settings_of_environments_in_a_file_are_named_in_messages(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("environments: {sokoban: {tasks: 1, settings: {boxes: lots}}}")
+    with pytest.raises(ConfigError, match=r"c\.yaml: environments\.sokoban\.settings\.boxes: found 'lots', expected"):
+        read(RUN_FORM, "--config", tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text("environments: {sokoban: {settings: {boxes: 2}}}\nrollouts: 4")
+    config = read(RUN_FORM, "--config", tmp_path / "c.yaml")
+    assert config.environments["sokoban"].settings == env_config("sokoban", {"boxes": 2}).model_dump(mode="json")
+    assert (config.environments["sokoban"].tasks, config.rollouts) == (180, 4)
