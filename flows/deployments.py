@@ -50,7 +50,7 @@ _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 _pool: ContextVar[WorkerPool | None] = ContextVar("pool", default=None)
-"""Set by a caller in the same process whose workers get ready while Prefect starts, and who has met the models; a
+"""Set by a caller in the same process that has made the pre-flight check and whose workers start while Prefect does; a
 scheduled run makes its own."""
 
 
@@ -159,9 +159,9 @@ def build_dataset(
             with noted_run(storage), model_slots(Run(config), watch.log, "student", "teacher"):
                 yield
 
-        met = _pool.get() is not None
+        checked = _pool.get() is not None
         execute = execute_as_tasks(pool)
-        result = build_store(root, config, execute, watch, refresh=refresh, meet=not met, around=around)
+        result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
         _show(watch, result, report=report)
         verified = _verified(root, watch, pool) if verify else None
     return _plain(result) | {"verified": verified}

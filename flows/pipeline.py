@@ -29,7 +29,7 @@ from ..storage.commit import roll_forward
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
-from .meeting import meet_for
+from .preflight import preflight_build
 from .served import roll_out_served
 from .stages import ShardResult, export_shard, label_shard, roll_out_shard, tell_stored
 
@@ -68,12 +68,12 @@ def build_store(
     reporter: Reporter,
     *,
     refresh: bool = False,
-    meet: bool = True,
+    preflight: bool = True,
     around: Around = nullcontext,
 ) -> BuildResult:
     """Bring the store at ``root`` to what ``config`` asks for; what has to be done is done within ``around``.
 
-    Before anything is made, models behind servers are met; with ``meet`` false the caller has done that.
+    A pre-flight check sends a request to each model behind a server first; ``preflight=False`` skips it.
 
     Raises:
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
@@ -83,17 +83,17 @@ def build_store(
 
     def work(store: Store) -> BuildResult:
         with around(store.storage):
-            return _make(store, execute, reporter, refresh=refresh, meet=meet)
+            return _make(store, execute, reporter, refresh=refresh, preflight=preflight)
 
     return _under_lock(root, config, refresh, work)
 
 
-def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, meet: bool) -> BuildResult:
+def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, preflight: bool) -> BuildResult:
     """Do what is left to do; the manifest comes last."""
     run = store.run
     run.check()
-    if meet:
-        meet_for(store, run, refresh=refresh)
+    if preflight:
+        preflight_build(store, run, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
@@ -161,7 +161,7 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
 def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
     """Return the summary of a store that already is what is asked for, None when there is work.
 
-    Everything that the work needs is then checked, and its models are met.
+    Everything that the work needs is checked first, with a pre-flight request to its models.
 
     Raises:
         PivotError: as :func:`build_store` would, before anything is started for it.
@@ -169,7 +169,7 @@ def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -
 
     def check(store: Store) -> None:
         store.run.check()
-        meet_for(store, store.run, refresh=refresh)
+        preflight_build(store, store.run, refresh=refresh)
 
     return _under_lock(root, config, refresh, check)
 

@@ -20,8 +20,8 @@ from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind, roll_forward
 from .append import take_up_parts
 from .engines.local import Execute
-from .meeting import meet_models
 from .pipeline import BuildResult, label_and_export, result_of, summarise
+from .preflight import preflight_models
 from .stages import ShardResult
 
 
@@ -65,7 +65,7 @@ def relabel_store(
             return finished
         store = Store(held, _next_version(old.config, changes))
         if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
-            meet_models(store.run, policy=False)
+            preflight_models(store.run, policy=False)
         like = old.config.label_version
         results = label_and_export(store, execute, reporter, store.staged_folder, refresh=refresh, like=like)
         _bind(old, store, results, keep_old)

@@ -157,11 +157,11 @@ class GuidanceWriter(Plugin, ABC):
             PluginError: something is missing; the message says how to get it.
         """
 
-    async def meet(self) -> None:
-        """Ask the model one small thing before a run makes anything, where it is behind a server.
+    async def preflight(self) -> None:
+        """Send the model one small request before a run begins, if it is behind a server.
 
         Raises:
-            ConfigError, PluginError, ServerGoneError, CacheError: the run could not work with it.
+            ConfigError, PluginError, ServerGoneError, CacheError: the run cannot use the model.
         """
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:

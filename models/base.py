@@ -221,7 +221,7 @@ class Backend(Plugin, ABC):
     def connect(self) -> "ChatModel":
         """Connect to the model, or name the one that is loaded with the first request."""
 
-    def connect_to_meet(self) -> "ChatModel":
+    def connect_for_preflight(self) -> "ChatModel":
         """Connect for one request before a run: no cache answers it, and a server that does not is soon given up."""
         return self.connect()
 

@@ -77,7 +77,7 @@ def probe_store(
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
         shards = store.config.shards()
         if store.run.served and not (same and all(_is_played(store, shard) for shard in shards)):
-            asyncio.run(store.run.policy().meet())
+            asyncio.run(store.run.policy().preflight())
         if SETTINGS_FILE in store.manifest() and not same:
             store.write_manifest(manifest)  # which would otherwise name files that a kill left in another state
         failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}

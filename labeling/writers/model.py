@@ -15,7 +15,7 @@ from ...identity import derive_seed, digest
 from ...images import encode_png, frame_id
 from ...messages import Call, EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
-from ...models.meeting import Meeting
+from ...models.preflight import PreflightModel
 from ...rollouts.ids import request_id
 from ..base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, Objection, PreparedRequest
 from .answer import FINAL, AnswerReader, Unusable
@@ -67,11 +67,11 @@ class ModelWriter(ConcurrentWriter):
         """Model, revision, sampling and the version of the prompt: all that decides the texts."""
         return {**self._backend.config, "sampling": self.sampling.row(), "prompt_version": VERSION}
 
-    async def meet(self) -> None:
+    async def preflight(self) -> None:
         """Ask for guidance on examples until the answer is JSON; see the base class for the errors."""
         if self._backend.one_process:
             return
-        self._model = Meeting(self._backend.connect_to_meet())
+        self._model = PreflightModel(self._backend.connect_for_preflight())
         problem: Objection | None = None
         try:
             for number in range(len(ENDS)):

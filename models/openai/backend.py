@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 from ...plugins import Settings
 from ..base import Backend, ChatModel, ModelOptions
 from ..cache import cached, check_cache
-from ..meeting import PATIENCE_SECONDS
 from ..pacing import START
+from ..preflight import PATIENCE_SECONDS
 from ..service import Service
 from .model import PACKAGES, OpenAIModel, model_config
 
@@ -69,7 +69,7 @@ class OpenAIBackend(Backend):
         self._model = OpenAIModel(self.settings.model, self.settings.revision, self.service)
         return cached(self._model, self.service)
 
-    def connect_to_meet(self) -> ChatModel:
+    def connect_for_preflight(self) -> ChatModel:
         """Connect with little patience, and see whether the call cache can be used.
 
         Raises:

@@ -93,8 +93,8 @@ class OpenAIModel(ChatModel):
         ]
         self._jitter = Random()  # pauses decide no byte
         self._client: Any = None
-        self._met = False
-        self._meeting = asyncio.Lock()
+        self._contacted = False
+        self._contacting = asyncio.Lock()
         self._served_as: str | None = None
         self._levels = FieldLevels(self._encoder)
 
@@ -105,8 +105,8 @@ class OpenAIModel(ChatModel):
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Answer one request; the errors are those of :meth:`ChatModel.answer`."""
-        if not self._met:
-            await self.meet()
+        if not self._contacted:
+            await self.contact()
         answers_before = self._breaker.answers
 
         def has_had_enough(state: Any) -> bool:
@@ -301,7 +301,7 @@ class OpenAIModel(ChatModel):
 
     # First contact
 
-    async def meet(self) -> None:
+    async def contact(self) -> None:
         """Ask the server for its models once, so that a wrong address or name is one clear message.
 
         A server that has no such list, or cannot give it now, is taken as it is.
@@ -310,8 +310,8 @@ class OpenAIModel(ChatModel):
             ConfigError: the credentials, the address or the model are wrong.
             ServerGoneError: no server answers at the address.
         """
-        async with self._meeting:
-            if self._met:
+        async with self._contacting:
+            if self._contacted:
                 return
             give_up = time.monotonic() + min(FIRST_CONTACT_SECONDS, self.service.patience_seconds)
             while True:
@@ -348,16 +348,16 @@ class OpenAIModel(ChatModel):
                         f"{' ...' if len(known) > 5 else ''}; choose one with --model"
                     )
                 self._served_as = known.get(self.model)
-                self._met = True
+                self._contacted = True
                 return
 
     async def served_as(self) -> str | None:
         """Return what the list of models says that the model is; warns once where it does not, and no revision does.
 
-        The errors are those of :meth:`meet`.
+        The errors are those of :meth:`contact`.
         """
-        if not self._met:
-            await self.meet()
+        if not self._contacted:
+            await self.contact()
         told = (self.service.base_url, self.model)
         if self._served_as is None and self.revision is None and told not in _warned:
             _warned.add(told)

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from ...errors import ConfigError
 from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
-from ...models.meeting import Meeting
+from ...models.preflight import PreflightModel
 from ..base import Policy, Reply, Turn
 from ..ids import request_id
 from .example import example_turn
 
 ROLE = "student"
-MEETING_TOKENS = 16
+PREFLIGHT_TOKENS = 16
 """Of the reply that a model is met with; what it says decides nothing."""
 
 TEMPERATURE = 1.0
@@ -59,14 +59,14 @@ class ModelPolicy(Policy):
         """
         self._backend.check()
 
-    async def meet(self) -> None:
+    async def preflight(self) -> None:
         """Ask for the beginning of a reply to an example; see the base class for the errors."""
         if self._backend.one_process:
             return
         request = self.request(example_turn())
-        model = Meeting(self._backend.connect_to_meet())
+        model = PreflightModel(self._backend.connect_for_preflight())
         try:
-            await model.answer(replace(request, sampling=replace(self.sampling, max_tokens=MEETING_TOKENS)))
+            await model.answer(replace(request, sampling=replace(self.sampling, max_tokens=PREFLIGHT_TOKENS)))
         finally:
             await model.aclose()
 

@@ -115,10 +115,10 @@ def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypa
 
         monkeypatch.setattr(module, name, call)
 
-    async def meet(self: Any) -> None:
+    async def preflight(self: Any) -> None:
         """Compose no example."""
 
-    monkeypatch.setattr(writer_model.ModelWriter, "meet", meet)
+    monkeypatch.setattr(writer_model.ModelWriter, "preflight", preflight)
     counted(writer_prompt, "collage")
     counted(writer_model, "encode_png")
     with served(coach) as server:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pivot.models.meeting import SEED
+from pivot.models.preflight import SEED
 
 MODEL = "tiny"
 

@@ -1,7 +1,7 @@
-"""The first meeting of a run with a model behind a server: a small request of its role, before anything is made.
+"""The pre-flight check of a model behind a server: one small request of its role before a run begins.
 
-Address, key, name, pictures and the cache are then known to work, or one message says which of them does not. Little
-patience is needed: a server that is to carry a long run is up, and one that names a time is given it.
+It shows that address, key, model name, pictures and the call cache work, or names the one that does not. Time limits
+are short: a server that is to carry a long run is already up, and a server that names a waiting time is given it.
 """
 
 import asyncio
@@ -14,34 +14,34 @@ from ..identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest
 
 SEED = 2**31 - 1
-"""Of every request of a meeting; those of a run are drawn from 63 bits."""
+"""Seed of every pre-flight request; seeds of a run have 63 bits."""
 
 PATIENCE_SECONDS = 5.0
-"""How long no request may succeed."""
+"""How long requests may fail before the server counts as gone."""
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer: the first one after a start may compile kernels."""
 ASIDE_SECONDS = 2.0
-"""Longest wait for what only tells more about a server that has answered."""
+"""Longest wait for a second request that only refines an error message."""
 
 _PICTURE_TOKENS = 2
-"""A picture that a model sees costs more prompt tokens than that."""
+"""A picture that the model sees costs more prompt tokens than this."""
 
 
-class Meeting(ChatModel):
-    """A model that is met: whatever a run would survive, such as a refused request, is told as a wrong set-up."""
+class PreflightModel(ChatModel):
+    """A model under a pre-flight check: refused requests, which a run would survive, are a wrong set-up here."""
 
     def __init__(self, model: ChatModel) -> None:
-        """Meet ``model``, which no cache stands before."""
+        """Check ``model``, which must not be cached."""
         self._model = model
         self._first = True
 
     @property
     def config(self) -> dict[str, Any]:
-        """The model's."""
+        """Return the config of the model."""
         return self._model.config
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Ask; beside the first request, ask the same without pictures.
+        """Answer a request; send the first one without its pictures as well, to compare.
 
         Raises:
             ConfigError: the server refuses the request, or drops its pictures.
@@ -63,9 +63,9 @@ class Meeting(ChatModel):
             ) from None
         except PolicyError as error:
             if await _soon(aside) is None:
-                raise ConfigError(f"a first small request was in vain: {error}") from error
+                raise ConfigError(f"a first small request failed: {error}") from error
             raise ConfigError(
-                f"the model takes text, but no picture: {error}; serve a vision-language model with pictures allowed "
+                f"the model accepts text but no pictures: {error}; serve a vision-language model with pictures allowed "
                 "(vLLM: --limit-mm-per-prompt)"
             ) from error
         finally:
@@ -74,22 +74,22 @@ class Meeting(ChatModel):
         return answer
 
     async def _look_for_pictures(self, request: ChatRequest, shown: ChatAnswer, plain: ChatAnswer | None) -> None:
-        """Refuse a server that drops pictures without a word: they cost no tokens where longer texts cost more."""
+        """Refuse a server that silently drops pictures: they add no prompt tokens, although longer texts do."""
         seen, read = _tokens(shown), _tokens(plain)
         if seen is None or read is None or seen - read > _PICTURE_TOKENS:
             return
         longer = _tokens(await _soon(asyncio.create_task(self._aside(request, 2))))
         if longer is not None and longer - read > _PICTURE_TOKENS:
             raise ConfigError(
-                f"the server drops pictures without a word: a prompt of {read} tokens has {seen} with a picture; serve "
-                "a vision-language model that sees (pivot doctor looks at this)"
+                f"the server silently drops pictures: a prompt of {read} tokens has {seen} with a picture; serve a "
+                "vision-language model (`pivot doctor` checks this)"
             )
 
     async def _aside(self, request: ChatRequest, times: int) -> ChatAnswer | None:
-        """Ask with the text alone, so many times over; None where that does not work."""
+        """Return the answer to the text alone, repeated ``times`` times; None if the request fails."""
         messages = [_text_alone(message, times) for message in request.messages]
         short = replace(request.sampling, max_tokens=1)
-        # The same in all else: which fields a server knows is found out by whichever request comes first.
+        # Equal in all else: the first request of any kind finds out which fields the server accepts.
         plain = replace(request, messages=messages, images={}, prompt_hash=digest(messages), sampling=short)
         try:
             return await self._model.answer(plain)
@@ -97,7 +97,7 @@ class Meeting(ChatModel):
             return None
 
     async def aclose(self) -> None:
-        """Let go of the model."""
+        """Close the model."""
         await self._model.aclose()
 
 
@@ -113,7 +113,7 @@ def _tokens(answer: ChatAnswer | None) -> int | None:
 
 
 async def _soon(task: "asyncio.Task[ChatAnswer | None]") -> ChatAnswer | None:
-    """Return what a task gives within a moment."""
+    """Return the result of a task, or None if it takes longer than ``ASIDE_SECONDS``."""
     done, _ = await asyncio.wait([task], timeout=ASIDE_SECONDS)
     if not done:
         task.cancel()

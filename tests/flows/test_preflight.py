@@ -85,8 +85,10 @@ MISTAKES = {
     "unknown model": Mistake(
         r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
     ),
-    "no pictures": Mistake(r"takes text, but no picture.*this model reads text only", server={"refuses": no_pictures}),
-    "pictures dropped": Mistake(r"drops pictures without a word", server={"reply": blind}),
+    "no pictures": Mistake(
+        r"accepts text but no pictures.*this model reads text only", server={"refuses": no_pictures}
+    ),
+    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}),
     "no JSON": Mistake(
         r"answers no JSON where guidance is asked for.*structured output",
         server={"reply": prose, "unknown_fields": frozenset({"response_format"})},

@@ -1,0 +1,88 @@
+"""The pre-flight check: a small request to each model behind a server before a run begins.
+
+A mistake in address, key or model then costs seconds, not a night.
+"""
+
+import asyncio
+
+from ..datasets.inputs import ROLLOUT, label_inputs, label_stage
+from ..datasets.run import Run
+from ..datasets.store import Store
+from ..errors import PivotError
+from ..labeling.base import UNANSWERED
+
+GRACE_SECONDS = 1.0
+"""How long the other check may still take when one has failed."""
+
+_FLAGS_OF_A_TEACHER = {"--base-url": "--teacher-base-url", "--model": "--teacher-model"}
+
+
+def preflight_models(run: Run, *, policy: bool = True, writer: bool = True) -> None:
+    """Send one test request to the policy and one to the guidance writer.
+
+    Raises:
+        ConfigError, PluginError: address, key, model or server are wrong.
+        ServerGoneError: no server answers.
+        CacheError: the call cache cannot be used.
+    """
+    asyncio.run(_preflight(run, policy, writer))
+
+
+async def _preflight(run: Run, policy: bool, writer: bool) -> None:
+    # Both at the same time: the first answer of a server may take long.
+    checks: dict[str, asyncio.Task[None]] = {}
+    if policy:
+        checks["policy"] = asyncio.create_task(run.policy().preflight())
+    if writer:
+        checks["teacher"] = asyncio.create_task(run.writer().preflight())
+    try:
+        for role, check in checks.items():
+            try:
+                await check
+            except PivotError as error:
+                raise type(error)(_message(role, str(error))) from error
+    finally:
+        await asyncio.wait(checks.values(), timeout=GRACE_SECONDS)  # a check that is nearly over closes its connections
+        for check in checks.values():
+            check.cancel()
+        await asyncio.gather(*checks.values(), return_exceptions=True)
+
+
+def _message(role: str, message: str) -> str:
+    """Return a message that names the role; its hints name the flags of that role."""
+    for flag, own in _FLAGS_OF_A_TEACHER.items() if role == "teacher" else ():
+        message = message.replace(flag, own)
+    return f"{role}: {message}"
+
+
+def preflight_build(store: Store, run: Run, *, refresh: bool = False) -> None:
+    """Check the models that a build of ``store`` will ask; a store that holds all their answers needs no server.
+
+    The errors are those of :func:`preflight_models`.
+    """
+    policy = run.served and (refresh or not _has_rollouts(store))
+    writer = run.writer_is_served and (refresh or not _has_rollouts(store) or not _has_labels(store, run))
+    if policy or writer:
+        preflight_models(run, policy=policy, writer=writer)
+
+
+def _has_rollouts(store: Store) -> bool:
+    """Return whether every episode is stored; which levels they are of is known only after planning."""
+    for shard in store.config.shards():
+        receipt = store.receipt(ROLLOUT, shard)
+        if receipt is None or receipt.facts["owed"]:
+            return False
+        if receipt.facts["episodes"] != (shard.stop - shard.first) * store.config.rollouts:
+            return False
+    return True
+
+
+def _has_labels(store: Store, run: Run) -> bool:
+    """Return whether every label is stored and answered; its rollouts are."""
+    for shard in store.config.shards():
+        receipt = store.receipt(label_stage(store.config), shard)
+        if receipt is None or receipt.facts[UNANSWERED]:
+            return False
+        if not receipt.holds(store.storage, label_inputs(store, run, shard)):
+            return False
+    return True
