@@ -135,6 +135,7 @@ class PreparedRequest:
 class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""

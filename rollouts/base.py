@@ -108,6 +108,7 @@ class Reply:
 class Policy(Plugin, ABC):
     """Answers turns. Episodes run concurrently in one event loop; a policy may batch the turns that wait together."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
