@@ -44,7 +44,7 @@ def _cost() -> dict[str, Any]:
 
 def _config(start: Path, **fields: Any) -> Any:
     """Return the settings of an update of eight episodes of Sokoban, at full length."""
-    from pivot.training.config import make_rl_config  # noqa: PLC0415
+    from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
 
     few = {"levels": 12, "prompts": 4, "rollouts": 2, "generate": 16, "updates": ROUNDS, "validation_episodes": 0}
     long = {"max_tokens": REPLY_TOKENS, "analyzer_tokens": ANALYZER_TOKENS}
@@ -137,8 +137,8 @@ def main(turns: int) -> None:
     from pivot.benchmarks.learning.player import make_player  # noqa: PLC0415
     from pivot.images import encode_png, frame_id  # noqa: PLC0415
     from pivot.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
-    from pivot.training.config import make_rl_config  # noqa: PLC0415
     from pivot.training.encode import Encoder  # noqa: PLC0415
+    from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
     from pivot.training.policy_rl.learner import Learner, score_turns  # noqa: PLC0415
     from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: PLC0415
     from pivot.training.policy_rl.sharding import WholeModel  # noqa: PLC0415

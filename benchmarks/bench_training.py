@@ -74,9 +74,9 @@ def _model(folder: Path) -> Path:
 
 def _ours(folder: Path) -> Any:
     from pivot.storage import open_storage  # noqa: PLC0415
+    from pivot.training.analyzer_sft.config import make_sft_config  # noqa: PLC0415
     from pivot.training.analyzer_sft.run import prepare  # noqa: PLC0415
     from pivot.training.analyzer_sft.trainer import RunLog, make_trainer  # noqa: PLC0415
-    from pivot.training.config import make_sft_config  # noqa: PLC0415
 
     settings = {"batch": BATCH, "micro_batch": BATCH, "gradient_checkpointing": False, "evaluate": False}
     config = make_sft_config({"dataset": str(_store(folder)), "model": str(_model(folder))} | settings)

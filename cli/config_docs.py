@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from .. import plugins
 from ..datasets.config import EnvRun, PartConfig, RunConfig
 from ..models.service import default_cache
-from ..training.config import RlConfig, SftConfig
+from ..training.analyzer_sft.config import SftConfig
+from ..training.policy_rl.config import RlConfig
 from .settings_help import settings_rows
 from .variables import VARIABLES
 

@@ -8,8 +8,8 @@ import typer
 from ..errors import TrainingError
 from ..models.extras import look_for
 from ..storage import Address, open_storage
-from ..training.config import make_rl_config
 from ..training.evaluation.compare_runs import compare_runs, is_policy_run
+from ..training.policy_rl.config import make_rl_config
 from .console import err, out, show_table
 from .from_config import env_settings
 from .options import option

@@ -9,7 +9,8 @@ from rich.markup import escape
 from ..errors import PivotError, TrainingError
 from ..models.extras import install_line, look_for
 from ..storage import open_storage
-from ..training.config import SftConfig, make_sft_config, recipe_fields, recipes
+from ..training.analyzer_sft.config import SftConfig, make_sft_config
+from ..training.config import recipe_fields, recipes
 from .console import err, out, show_table, styled
 from .options import option
 

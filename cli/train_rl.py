@@ -9,7 +9,7 @@ import typer
 from ..datasets.config import env_config
 from ..datasets.progress import Silent
 from ..models.extras import look_for
-from ..training.config import RlConfig, make_rl_config
+from ..training.policy_rl.config import RlConfig, make_rl_config
 from ..training.policy_rl.hindsight.contexts import ARMS, DEFAULT_ARM
 from ..training.wording import words_taught
 from .console import err, out, show_table

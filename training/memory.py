@@ -12,7 +12,8 @@ from ..errors import TrainingError
 from ..models.extras import need
 from ..models.weights import is_local
 from .adapters import adapter_config
-from .config import SftConfig, Shape
+from .analyzer_sft.config import SftConfig
+from .config import Shape
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")

@@ -30,10 +30,10 @@ from pivot.labeling.target import BadTargetError, parse_target
 from pivot.models.extras import need
 from pivot.storage import open_storage
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
+from pivot.training.analyzer_sft.config import make_sft_config
 from pivot.training.analyzer_sft.samples import Sample, read_dataset
 from pivot.training.analyzer_sft.trainer import IDS, AnalyzerTrainer, Plan, arguments
 from pivot.training.checkpoint import save_final
-from pivot.training.config import make_sft_config
 from pivot.training.encode import Batch, Encoder, Reply
 from pivot.training.evaluation.analyzer import Choice, read_labels
 from pivot.training.evaluation.baselines import baseline_table

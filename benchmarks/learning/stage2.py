@@ -26,9 +26,9 @@ from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.prompts.render import render_student
-from pivot.training.config import RlConfig, make_rl_config
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.engines import InProcessBackend
 from pivot.training.policy_rl.engines.in_process import InProcessOptions
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text

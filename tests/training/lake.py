@@ -16,8 +16,8 @@ from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
 from pivot.benchmarks.learning.stage2 import MOVES, SETTINGS, lessons, settings_of, texts_of  # noqa: E402
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.tests.labeling.episodes import random_failures  # noqa: E402
-from pivot.training.config import RlConfig  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl.config import RlConfig  # noqa: E402
 from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
 

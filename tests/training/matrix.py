@@ -17,8 +17,8 @@ from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.rollouts.base import Policy, TaskRollouts  # noqa: E402
 from pivot.rollouts.scripted import ScriptedPolicy  # noqa: E402
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: E402
-from pivot.training.config import RlConfig, make_rl_config  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl.config import RlConfig, make_rl_config  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text  # noqa: E402
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out  # noqa: E402
 

@@ -11,8 +11,8 @@ import pytest
 from pivot.labeling.target import build_target
 from pivot.tests.models.from_scratch import DEVIATION
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
+from pivot.training.analyzer_sft.config import SftConfig, make_sft_config
 from pivot.training.analyzer_sft.samples import Sample, Samples, TrainingData, read_dataset
-from pivot.training.config import SftConfig, make_sft_config
 
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 

@@ -8,9 +8,10 @@ import pytest
 from pivot.storage.local import LocalStorage
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.adapters import add_adapters, load_adapters, merged, without_adapters
-from pivot.training.config import RL_MAY_CHANGE, differing_fields
+from pivot.training.config import differing_fields
 from pivot.training.loading import load_weights
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import MAY_CHANGE
 
 pytestmark = pytest.mark.train
 pytest.importorskip("peft")
@@ -85,8 +86,8 @@ def test_a_run_trains_adapters_alone_and_goes_on_where_it_was(start: Path, tmp_p
 def test_a_run_of_an_older_version_goes_on_where_new_settings_have_their_defaults() -> None:
     now, later = short("start"), _config(Path("start"))
     old = {name: value for name, value in now.model_dump(mode="json").items() if not name.startswith("lora")}
-    assert differing_fields(old, now) == []
-    assert differing_fields(old, later.model_copy(update={"lr": now.lr}), RL_MAY_CHANGE) == [
+    assert differing_fields(old, now, ()) == []
+    assert differing_fields(old, later.model_copy(update={"lr": now.lr}), MAY_CHANGE) == [
         name for name in ("prompts", "lora", "lora_rank") if getattr(now, name) != getattr(later, name)
     ]
 

@@ -14,7 +14,7 @@ from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.training.config import RlConfig, make_rl_config
+from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.hindsight.analysis import Failures, analyze
 from pivot.training.policy_rl.levels import plan_levels, roll_out
 from pivot.training.ranks import ALONE

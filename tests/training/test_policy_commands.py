@@ -9,7 +9,7 @@ import pytest
 from pivot.errors import ConfigError, TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
-from pivot.training.config import make_rl_config
+from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.levels import are_planned_alike, plan_levels, without_seen
 
 pytestmark = pytest.mark.train

@@ -18,11 +18,12 @@ from pivot.storage import LocalStorage  # noqa: E402
 from pivot.tests.cli.command_line import run  # noqa: E402
 from pivot.tests.stores import build_small  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
+from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
 from pivot.training.analyzer_sft.samples import Sample  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
 from pivot.training.checkpoint import FINAL  # noqa: E402
-from pivot.training.config import make_sft_config, recipe_fields, recipes  # noqa: E402
+from pivot.training.config import recipe_fields, recipes  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
 

@@ -18,8 +18,8 @@ from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
-from pivot.training.config import make_rl_config  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
 from pivot.training.policy_rl.loop import token_figures  # noqa: E402

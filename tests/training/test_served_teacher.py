@@ -9,9 +9,9 @@ from pivot.errors import ServerGoneError, TrainingError
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch
 from pivot.tests.training.teacher_server import NAME, teacher_server
-from pivot.training.config import make_rl_config
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.engines import ServedTeacher
 from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer
 from pivot.training.policy_rl.vision_cache import Eye

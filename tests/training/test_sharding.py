@@ -13,9 +13,9 @@ from pivot.errors import TrainingError
 from pivot.tests.training import together
 from pivot.tests.training.lake import FAMILIES, bytes_of, lines_of, save_grammatical, short, torch, weights_in
 from pivot.tests.training.ports import free_ports
-from pivot.training.config import make_rl_config
 from pivot.training.policy_rl import learner as update
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.sharding import ShardedModel
 from pivot.training.ranks import Ranks
 

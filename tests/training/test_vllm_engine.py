@@ -22,9 +22,9 @@ from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
 from pivot.tests.training.teacher_server import teacher_server
 from pivot.training.adapters import add_adapters, load_adapters
-from pivot.training.config import make_rl_config
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.engines import Probe, Servers, SwapAdapters, Transfer, transfer, vllm
 from pivot.training.policy_rl.engines.hand_over import CACHES
 from pivot.training.policy_rl.engines.servers import NAME, server_words

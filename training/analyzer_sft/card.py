@@ -6,7 +6,7 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..config import SftConfig
+from .config import SftConfig
 from .data_check import DataReport
 
 TEMPLATE = Path(__file__).with_name("card_template.md")

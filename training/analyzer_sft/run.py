@@ -11,12 +11,12 @@ from ...models.weights import revision_of
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import merged
-from ..config import NOT_RESULTS, SftConfig
 from ..curves import draw_losses
 from ..encode import Encoder
 from ..ranks import Ranks
 from ..versions import training_versions
 from .card import model_card
+from .config import MAY_CHANGE, SftConfig
 from .data_check import DataReport, check_data
 from .samples import TrainingData, read_dataset
 from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
@@ -115,7 +115,7 @@ def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
     Raises:
         TrainingError: it may not.
     """
-    on_disk.check_run(storage, run_record(prepared), prepared.config, NOT_RESULTS, resume=resume)
+    on_disk.check_run(storage, run_record(prepared), prepared.config, MAY_CHANGE, resume=resume)
 
 
 def _train(

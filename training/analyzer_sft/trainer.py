@@ -19,11 +19,11 @@ from ...models.extras import need
 from ...storage import Storage
 from .. import checkpoint as on_disk
 from ..adapters import adapter_config
-from ..config import SftConfig
 from ..curves import draw_losses
 from ..encode import EXTRA, Batch, Encoder, Reply
 from ..loading import load_weights
 from ..policy_rl.losses import record_loss
+from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
 
 torch: Any = need("torch", EXTRA)

@@ -12,9 +12,9 @@ from ...models.weights import is_local, revision_of
 from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from ..checkpoint import BEST, FINAL, RUN
-from ..config import RlConfig, make_rl_config
 from ..encode import EXTRA, Encoder
 from ..loading import load_weights
+from ..policy_rl.config import RlConfig, make_rl_config
 from ..policy_rl.engines import InProcessBackend
 from ..policy_rl.engines.in_process import InProcessOptions
 from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen

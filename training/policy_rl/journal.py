@@ -8,7 +8,7 @@ from ...errors import TrainingError
 from ...rollouts.base import Episode, Status, TaskRollouts
 from ...storage import Storage
 from .. import checkpoint as on_disk
-from ..config import RlConfig
+from .config import RlConfig
 from .hindsight.analysis import Batch, Failures
 from .hindsight.contexts import arm_of, hindsight_text
 

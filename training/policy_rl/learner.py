@@ -14,8 +14,8 @@ from typing import Any
 from ...errors import TrainingError
 from ...identity import derive_seed
 from ...models.extras import need
-from ..config import RlConfig
 from ..encode import EXTRA
+from .config import RlConfig
 from .losses import Loss, Weights, gate, is_clipped, k3, stage_two_loss
 from .scoring import LoadedTeacher, Scorer, Teacher, micro_batches, score_rows
 from .sharding import WholeModel

@@ -20,9 +20,9 @@ from ...plugins import Settings
 from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ...rollouts.loop import roll_out_tasks
 from ...rollouts.plan import plan_tasks
-from ..config import RlConfig
 from ..evaluation.metrics import Share, share
 from ..ranks import ALONE, Ranks
+from .config import RlConfig
 
 TRIES = 2
 """How often an episode that ended in an error is played again."""

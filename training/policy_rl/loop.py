@@ -23,12 +23,12 @@ from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import StartOfAdapters, add_adapters, load_adapters, merged
-from ..config import RL_MAY_CHANGE, RL_NOT_RESULTS, RlConfig
 from ..curves import draw_curves
 from ..encode import EXTRA, Encoder
 from ..loading import load_weights
 from ..ranks import Ranks
 from ..versions import training_versions
+from .config import MAY_CHANGE, NOT_RESULTS, RlConfig
 from .engines import (
     PROBE_TURNS,
     InProcessBackend,
@@ -139,7 +139,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         TrainingError: ``out`` holds something else, or a gradient is no number.
     """
     storage, config = open_storage(out), prepared.config
-    on_disk.check_run(storage, run_record(prepared), config, RL_MAY_CHANGE, resume=resume)
+    on_disk.check_run(storage, run_record(prepared), config, MAY_CHANGE, resume=resume)
     last = on_disk.read_metrics(storage)[-1:] if resume else []
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
@@ -203,7 +203,7 @@ class _Run:
             folder, processes = storage.local_path(), self.ranks.count
             self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
         # What may differ when a run is gone on with must not be in the episodes' ids.
-        settings = self.config.model_dump(mode="json", exclude=set(RL_NOT_RESULTS))
+        settings = self.config.model_dump(mode="json", exclude=set(NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
         first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
         self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)

@@ -6,12 +6,18 @@ of the parts add up to the gradient of the whole.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 Tensor = Any
 """A tensor of PyTorch, which is not imported to describe what happens to one."""
 
-OpdObjective = Literal["printed", "centred", "gap"]
+OPD_OBJECTIVES = {
+    "printed": "the paper's",
+    "centred": "an extension: the gate less one half",
+    "gap": "an extension: the gap as an advantage",
+}
+"""Distillation losses by name; see :func:`gated_opd`."""
+OpdObjective = str
 RETURN_DIGITS = 8
 """Returns that agree in so many decimals are equal (spec section 6)."""
 ADVANTAGE_EPS = 1e-6

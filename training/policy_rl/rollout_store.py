@@ -19,7 +19,7 @@ from ...datasets.tables import rollout_tables
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
 from ...storage.receipts import Receipt
-from ..config import RlConfig
+from .config import RlConfig
 from .levels import Levels
 
 FOLDER = "rollouts"

@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import TrainingError
 from ...models.extras import need
 from ...rollouts.base import Episode, Status, TaskRollouts
-from ..config import RlConfig
 from ..encode import EXTRA
+from .config import RlConfig
 from .losses import RETURN_DIGITS, group_advantages
 from .scoring import Row
 

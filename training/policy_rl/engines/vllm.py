@@ -20,8 +20,8 @@ from ....plugins import Settings
 from ....rollouts.base import Turn
 from ....rollouts.policies import NAME as POLICY
 from ....storage import open_storage
-from ...config import RlConfig
 from ...encode import EXTRA, Encoder
+from ..config import RlConfig
 from ..scoring import Row, Scorer
 from .hand_over import HandOver, Restart, Save, SwapAdapters
 from .http import answer_all

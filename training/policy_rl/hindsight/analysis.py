@@ -13,8 +13,8 @@ from ....messages import EncodedFrame
 from ....rollouts.base import Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
-from ...config import RlConfig
 from ...ranks import Ranks
+from ..config import RlConfig
 from ..engines import InProcessBackend, ServedBackend
 from ..levels import Levels
 from ..scoring import Row

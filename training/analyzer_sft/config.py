@@ -1,0 +1,112 @@
+"""Config of Stage I: every setting of ``pivot train sft``. Numbers are the paper's where it gives them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from ...labeling.vocabulary import Vocabulary
+from ...plugins import Settings
+from ..config import Precision, Shape, checked, recipe_fields
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class SftConfig(Settings):
+    """A run of Stage I: supervised fine-tuning of the Analyzer."""
+
+    dataset: str
+    """Dataset to train on: a store, a dataset folder, or a hub id."""
+    model: str
+    """Model to start from: a ``save_pretrained`` folder, or a hub id."""
+    revision: str | None = None
+    """Revision of the model on the hub."""
+    configs: tuple[str, ...] = ("all",)
+    """Environments to train on together, or ``all``; the paper trains one checkpoint per environment."""
+    epochs: int = Field(default=3, ge=1, le=100_000)
+    """Passes over the training split."""
+    lr: float = Field(default=2e-6, gt=0)
+    """Peak learning rate of AdamW."""
+    batch: int = Field(default=8, ge=1)
+    """Records per optimiser step, summed over all processes and accumulation steps."""
+    micro_batch: int = Field(default=1, ge=1)
+    """Records that one process holds in memory at a time; results change by rounding alone."""
+    max_length: int = Field(default=8192, ge=1)
+    """Longest record in tokens, image tokens included; a longer record is refused, never truncated."""
+    schedule: Schedule = "cosine"
+    """Shape of the learning rate after its warm-up (the paper does not give one)."""
+    warmup: float = Field(default=0.03, ge=0, lt=1)
+    """Share of the optimiser steps in which the learning rate rises to its peak."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of AdamW."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
+    precision: Precision = "auto"
+    """Precision of the computation: ``bf16`` computes in bfloat16 over float32 weights; ``auto`` is bf16 on a GPU, fp32
+    elsewhere."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: a third more time, a fraction of the memory."""
+    lora: bool = False
+    """Train low-rank adapters of the language model and merge them into the checkpoint."""
+    lora_rank: int = Field(default=64, ge=1)
+    """Rank of the adapters; used with ``lora``."""
+    lora_alpha: int = Field(default=128, ge=1)
+    """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the order of the records, and of the initial adapters."""
+    streaming: bool = False
+    """Read the training split from its files in every epoch, shuffled within a buffer, instead of keeping it in
+    memory."""
+    target_vocabulary: Vocabulary | None = None
+    """Names of failure modes in prompts and targets: the certificate's or the paper's; by default the dataset's own."""
+    save_every: int = Field(default=0, ge=0)
+    """Optimiser steps between checkpoints; 0 saves one at the end of every epoch."""
+    evaluate: bool = True
+    """Measure the loss on the validation split with every checkpoint."""
+    loader_workers: int = Field(default=0, ge=0)
+    """Worker processes per rank that prepare batches; 0 prepares them in the training process."""
+    report_to: tuple[str, ...] = ()
+    """Experiment trackers of the transformers library, such as ``wandb`` or ``tensorboard``."""
+    shape: Shape | None = None
+    """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
+
+    # What one call does; not part of the stored config.
+
+    out: Path | None = Field(default=None, exclude=True)
+    """Folder of the run: checkpoints/, final/, run.json, loss.png; needed unless ``check_only`` or ``dry_run``."""
+    recipe: str | None = Field(default=None, exclude=True)
+    """Recipe whose settings are the defaults of this run: the name of a shipped one, or a YAML file."""
+    resume: bool = Field(default=False, exclude=True)
+    """Resume from the last complete checkpoint in ``out``."""
+    check_only: bool = Field(default=False, exclude=True)
+    """Check every record, show one as the model sees it, and stop before training."""
+    dry_run: bool = Field(default=False, exclude=True)
+    """Estimate the memory of one process, and stop before anything is read or written."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_the_recipe(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and isinstance(fields.get("recipe"), str):
+            return recipe_fields(fields["recipe"]) | fields
+        return fields
+
+    @field_validator("configs")
+    @classmethod
+    def _at_least_one(cls, configs: tuple[str, ...]) -> tuple[str, ...]:
+        if not configs:
+            raise ValueError("found an empty list, expected environments, or all")
+        return configs
+
+
+MAY_CHANGE = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
+"""Fields that may differ when a run is resumed: they change weights by rounding alone."""
+
+
+def make_sft_config(fields: Mapping[str, Any]) -> SftConfig:
+    """Check the settings of a run of Stage I and complete them with their defaults.
+
+    Raises:
+        TrainingError: a setting is unknown, missing, or cannot be used.
+    """
+    return checked(SftConfig, fields)

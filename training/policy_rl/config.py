@@ -1,0 +1,200 @@
+"""Config of Stage II: every setting of ``pivot train rl``. Defaults are the paper's where it gives them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from ...labeling.vocabulary import Vocabulary
+from ...models.address import bare_url
+from ...plugins import Settings
+from ..config import Precision, checked
+from .hindsight.contexts import ARMS, DEFAULT_ARM
+from .losses import OPD_OBJECTIVES
+
+PAPER_UPDATES = {"sokoban": 350}
+PAPER_PROMPTS = {"navigation": 8}
+"""Values of single environments in the paper; the others have 250 updates of 16 levels (spec section 8)."""
+
+
+class RlConfig(Settings):
+    """A run of Stage II: GRPO with gated self-distillation on one environment."""
+
+    env: str
+    """Environment to train on, such as ``sokoban``."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment, such as ``{"horizon": 2}``."""
+    model: str
+    """Model to start from: a ``save_pretrained`` folder, or a hub id; each arm names the kind it is meant to start
+    from."""
+    revision: str | None = None
+    """Revision of the model on the hub."""
+    arm: str = Field(default=DEFAULT_ARM, description=f"Hindsight in the Teacher's prompt, one of: {', '.join(ARMS)}.")
+    teacher_model: str | None = None
+    """Frozen larger Teacher of the arm ``sdar``: a folder or a hub id."""
+    teacher_revision: str | None = None
+    """Revision of the frozen Teacher on the hub."""
+    teacher_url: str | None = None
+    """Address of a vLLM server of the frozen Teacher (served as ``teacher_model``); by default it is loaded here."""
+    updates: int = Field(default=0, ge=0)
+    """Updates in total; 0 for the paper's 250 (Sokoban 350)."""
+    prompts: int = Field(default=0, ge=0)
+    """Levels per update; 0 for the paper's 16 (Navigation 8)."""
+    rollouts: int = Field(default=8, ge=2)
+    """Episodes per level and update; advantages compare them with each other."""
+    levels: int = Field(default=0, ge=0)
+    """Different levels of the run, held-out levels included; 0 for the paper's number."""
+    held_out: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the levels that is kept for validation."""
+    lr: float = Field(default=1e-6, gt=0)
+    """Learning rate of AdamW, constant over the run."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of AdamW."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
+    minibatch: int = Field(default=64, ge=1)
+    """Turns of episodes per optimiser step."""
+    lora: bool = False
+    """Train low-rank adapters of the language model: the model without them is the reference, so no second copy of the
+    weights is kept, and servers swap adapters while they run."""
+    lora_rank: int = Field(default=64, ge=1)
+    """Rank of the adapters; used with ``lora``."""
+    lora_alpha: int = Field(default=128, ge=1)
+    """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
+    micro_batch_tokens: int = Field(default=16_384, ge=1)
+    """Tokens, padding included, that one process holds in memory at a time; results change by rounding alone."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount per turn of the return that advantages are computed from; the paper's 0.95 cannot produce the returns it
+    reports."""
+    invalid_penalty: float = Field(default=0.1, ge=0)
+    """Reward subtracted in training for each reply that breaks the format; the logged return does not include it."""
+    clip: float = Field(default=0.2, gt=0, lt=1)
+    """Clipping range of the policy ratio: between ``1 - clip`` and ``1 + clip``."""
+    kl: float = Field(default=0.01, ge=0)
+    """Weight of the KL divergence from the weights that the run starts from; 0 keeps no copy of them."""
+    opd: float = Field(default=0.01, ge=0)
+    """Weight of the distillation loss (``lambda_opd``)."""
+    beta: float = Field(default=5.0, ge=0)
+    """Slope of the distillation gate (``beta_opd``), per nat."""
+    opd_objective: str = "printed"
+    """Distillation loss: ``printed`` is the paper's; ``centred`` and ``gap`` are extensions that also make tokens less
+    likely that the Teacher finds unlikely."""
+    opd_scope: Literal["all", "pivot"] = "all"
+    """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension)."""
+    max_tokens: int = Field(default=512, ge=1, le=512)
+    """Longest reply of the Student in tokens."""
+    analyzer_tokens: int = Field(default=512, ge=1)
+    """Longest reply of the Analyzer in tokens."""
+    target_vocabulary: Vocabulary = "certificate"
+    """Names of failure modes in the prompts of Analyzer and Teacher: the certificate's or the paper's, as in
+    Stage I."""
+    engine: Literal["in-process", "vllm"] = "in-process"
+    """Generation engine: the trained module itself, or vLLM servers that the run starts on this machine."""
+    server_command: str = "python -m vllm.entrypoints.openai.api_server"
+    """Command that starts a vLLM server, with options such as ``--dtype bfloat16``; the run adds model, served name,
+    address and the mode of log-probabilities. Used by the engine ``vllm``."""
+    server_devices: tuple[str, ...] = ()
+    """Values of CUDA_VISIBLE_DEVICES, one server for each; by default a single server that sees every GPU."""
+    hand_over: Literal["restart", "nccl", "ipc"] = "restart"
+    """Transfer of all weights to the servers after an update: restart the servers on saved weights, or send the weights
+    over NCCL to other GPUs or over CUDA IPC on the same GPU. Adapters are always swapped."""
+    generate: int = Field(default=32, ge=1)
+    """Replies generated together; which replies share a batch affects rounding, so a resumed run keeps it."""
+    precision: Precision = "auto"
+    """Precision of the computation: ``bf16`` computes in bfloat16 over float32 weights; ``auto`` is bf16 on a GPU, fp32
+    elsewhere."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: a third more time, a fraction of the memory."""
+    shard: bool = False
+    """Shard weights, reference, gradients and optimizer state over the processes (FSDP2), instead of a copy in each."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of levels, replies and minibatches."""
+    validate_every: int = Field(default=25, ge=0)
+    """Updates between validations; 0 validates before the first update and after the last one alone."""
+    validation_episodes: int = Field(default=128, ge=0)
+    """Episodes per validation, on held-out levels; 0 for no validation."""
+    validation_temperature: float = Field(default=0.4, ge=0, le=2)
+    """Sampling temperature of validation episodes."""
+    save_every: int = Field(default=25, ge=1)
+    """Updates between checkpoints."""
+    keep_rollouts: int = Field(default=1, ge=0)
+    """Updates between stored rollouts: 1 stores those of every update, 0 stores none."""
+
+    # What one call does; not part of the stored config.
+
+    out: Path | None = Field(default=None, exclude=True)
+    """Folder of checkpoints and results; empty, or the folder of the run to resume."""
+    resume: bool = Field(default=False, exclude=True)
+    """Resume from the last complete checkpoint in ``out``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paper_sizes(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        env = fields.get("env", "")
+        paper = {"updates": PAPER_UPDATES.get(env, 250), "prompts": PAPER_PROMPTS.get(env, 16)}
+        return fields | {name: fields.get(name) or value for name, value in paper.items()}
+
+    @field_validator("teacher_url")
+    @classmethod
+    def _without_credentials(cls, url: str | None) -> str | None:
+        return url and bare_url(url)
+
+    @field_validator("arm")
+    @classmethod
+    def _known_arm(cls, arm: str) -> str:
+        return _one_of(arm, ARMS)
+
+    @field_validator("opd_objective")
+    @classmethod
+    def _known_objective(cls, objective: str) -> str:
+        return _one_of(objective, OPD_OBJECTIVES)
+
+    @model_validator(mode="after")
+    def _fits_the_arm(self) -> "RlConfig":
+        analyzer = ARMS[self.arm].analyzer
+        if (analyzer == "frozen") != (self.teacher_model is not None):
+            given_model = "none" if self.teacher_model is None else repr(self.teacher_model)
+            expected = "a frozen larger model (--teacher-model)" if analyzer == "frozen" else "none: it teaches itself"
+            raise ValueError(f"arm {self.arm}: found {given_model} for a Teacher, expected {expected}")
+        if self.teacher_url is not None and analyzer != "frozen":
+            raise ValueError(f"arm {self.arm}: found a --teacher-url, expected none: it teaches itself")
+        if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
+            reason = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
+            raise ValueError(f"hand_over {self.hand_over!r}: found {reason}, expected engine 'vllm' and all weights")
+        if self.opd_scope == "pivot" and analyzer not in ("model", "solver"):
+            raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
+        return self
+
+
+def _one_of(name: str, table: Mapping[str, Any]) -> str:
+    if name not in table:
+        raise ValueError(f"found {name!r}, expected one of: {', '.join(table)}")
+    return name
+
+
+NOT_RESULTS = (
+    "updates",
+    "micro_batch_tokens",
+    "shard",
+    "save_every",
+    "keep_rollouts",
+    "teacher_url",
+    "server_command",
+    "server_devices",
+    "hand_over",
+)
+"""Fields that change weights by rounding alone."""
+MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
+"""Fields that may differ when a run is resumed; ``keep_rollouts`` may not, because it numbers the stored shards."""
+
+
+def make_rl_config(fields: Mapping[str, Any]) -> RlConfig:
+    """Check the settings of a run of Stage II and complete them with their defaults.
+
+    Raises:
+        TrainingError: a setting is unknown, missing, or cannot be used.
+    """
+    return checked(RlConfig, fields)
