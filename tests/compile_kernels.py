@@ -1,4 +1,4 @@
-"""Compile the solvers and renderers before the tests start: else each of two test workers does it, a minute each."""
+"""Compile the solvers and renderers before the tests, because otherwise each test worker spends a minute on it."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

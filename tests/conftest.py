@@ -1,4 +1,4 @@
-"""What all tests share: where they write, stores and a database that are made once a test process, no stop watch."""
+"""Shared fixtures: temporary folders, stores and a database built once per test process, no deadlines."""
 
 import os
 import shutil
@@ -12,17 +12,17 @@ from hypothesis import settings
 from pivot.tests.storage.object_server import ObjectServer, object_server
 from pivot.tests.stores import Patient, build_small, build_tiny
 
-# A busy machine is slow now and then; a time limit for each example would fail by chance.
+# No deadline per example: on a busy machine it would fail by chance.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
-"""Bytes; all tests together fill 0.5 GB, passed ones are cleared away at once."""
+"""Bytes; all tests need 0.5 GB, and folders of passed tests are removed at once."""
 
 
 def pytest_configure() -> None:
-    """Put temporary folders into memory where there is room: a store waits for the disk twice with every file."""
+    """Put temporary folders into memory if there is room, because a store syncs every file to disk twice."""
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
@@ -30,7 +30,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Keep tests that share what their module makes once on one test worker; all others go where there is time."""
+    """Keep tests that share a module fixture on one test worker; assign the others freely."""
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             fixtures = [each for made in item._fixtureinfo.name2fixturedefs.values() for each in made]
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _tell_group(item: pytest.Item) -> None:
-    """Put the group behind the node id, where the scheduler reads it.
+    """Append the group to the node id, where the scheduler reads it.
 
     pytest-xdist 3.8 does so in an attribute that pytest 9.2 no longer reads; without a word, groups are none.
     """
@@ -55,12 +55,12 @@ def _tell_group(item: pytest.Item) -> None:
 
 
 collect_ignore = ["external/corridor"]
-"""The example of docs/how-to/extending.md: its tests run where it is installed, in `external/test_external.py`."""
+"""The example plugin of docs/how-to/extending.md; `external/test_external.py` installs it and runs its tests."""
 
 
 @pytest.fixture(scope="session")
 def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where runs with a cache folder two levels up keep Prefect's records, so that its database is set up once (10 s).
+    """Folder of Prefect's records for runs with a cache two levels up, so that its database is set up once (10 s).
 
     One server at a time may use it: the tests are in the group `prefect`, on one test worker.
     """
@@ -93,7 +93,7 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both environments, two tasks of two rollouts each: quick to verify. Copy it before changing anything."""
+    """Both environments, two tasks with two rollouts each: quick to verify. Copy it before changing anything."""
     return build_tiny(tmp_path_factory.mktemp("tiny") / "store")
 
 
@@ -104,7 +104,7 @@ def _tiny_copy(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture
 def patient(_tiny_copy: Patient) -> Iterator[Patient]:
-    """A copy of the tiny store to damage; it is healed afterwards."""
+    """A copy of the tiny store to damage; it is restored afterwards."""
     yield _tiny_copy
     _tiny_copy.heal()
 
@@ -118,7 +118,7 @@ def _single_copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Patien
 
 @pytest.fixture
 def patients(_single_copies: dict[str, Patient]) -> Iterator[dict[str, Patient]]:
-    """A tiny store of each environment alone, which is quicker to verify, to damage; they are healed afterwards."""
+    """A tiny store per environment to damage, quicker to verify; they are restored afterwards."""
     yield _single_copies
     for patient in _single_copies.values():
         patient.heal()
@@ -133,6 +133,6 @@ def _lake_copy(tmp_path_factory: pytest.TempPathFactory) -> Patient:
 
 @pytest.fixture
 def lake(_lake_copy: Patient) -> Iterator[Patient]:
-    """One level, three rollouts: the quickest store to verify; it is healed afterwards."""
+    """One level, three rollouts: the quickest store to verify; it is restored afterwards."""
     yield _lake_copy
     _lake_copy.heal()

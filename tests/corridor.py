@@ -1,4 +1,4 @@
-"""A one-line environment for tests of what stands above environments: walk a corridor to ``G``, stay out of ``x``."""
+"""A one-line environment for tests of rollouts and labels: walk a corridor to ``G``, avoid ``x``."""
 
 import json
 from typing import Any, ClassVar
@@ -119,7 +119,7 @@ class CorridorEnv(PivotEnv):
 
 
 class CorridorPrompt(StudentPrompt):
-    """The shortest prompt that depends on everything it may depend on."""
+    """The shortest prompt that depends on all its inputs."""
 
     template = "student.corridor"
     version = "1"

@@ -1,9 +1,8 @@
-"""Does the PNG encoder give equal bytes for equal pixels in every process? Encode the same pictures in many fresh ones.
+"""Check that the PNG encoder gives equal bytes for equal pixels in every process, by encoding in many fresh ones.
 
-A defect of this kind is rare (at another level of ISA-L one picture in a thousand) and never shows within one process,
-so a test among others would not find it. ``make test-encoder`` runs all: 500 processes of 200 pictures, collages and
-single frames, puzzles and renders, each process with other garbage in its memory. The exit status is 1 when any picture
-has two encodings.
+Such a defect is rare (at another level of ISA-L, one picture in a thousand) and never shows within one process, so an
+ordinary test would not find it. ``make test-encoder`` runs 500 processes with 200 pictures each (collages and single
+frames, puzzles and renders) and different garbage in memory. The exit status is 1 if any picture has two encodings.
 """
 
 import argparse
@@ -47,13 +46,13 @@ def digests(count: int) -> list[str]:
 
 def _in_fresh_process(number: int, count: int) -> list[str]:
     command = [sys.executable, "-m", __spec__.name, "--pictures", str(count), "--one"]
-    # glibc fills what it hands out with this byte, so that nothing can rely on memory being zero.
+    # glibc fills allocated memory with this byte, so that no code can rely on zeros.
     environment = os.environ | {"MALLOC_PERTURB_": str(number % 256)}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
 
 
 def main() -> None:
-    """Compare, and say how many pictures differ."""
+    """Compare the encodings and print how many pictures differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=500)
     parser.add_argument("--pictures", type=int, default=PICTURES)

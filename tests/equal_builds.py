@@ -1,8 +1,8 @@
-"""Equal bytes however a store is made? Build one config in fresh processes, with 1, 2 and 4 workers, with Prefect too.
+"""Check that a config gives equal bytes in fresh processes with 1, 2 and 4 workers, with and without Prefect.
 
-Two configs, each with at least eight shards a stage: five environments with the scripted stand-in, and SVG with a
-served policy that submits hostile documents. Every promised byte of every store (spec section 9) is compared with the
-first store's, and each store is verified. ``make test-equal`` runs all; the exit status is 1 when anything differs.
+Two configs with at least eight shards per stage: five environments with the scripted policy, and SVG with a served
+policy that submits hostile documents. All guaranteed bytes (spec section 9) are compared with the first store's, and
+each store is verified. ``make test-equal`` runs both; the exit status is 1 if anything differs.
 """
 
 import json
@@ -25,7 +25,7 @@ WAYS = [("plain", 1), ("plain", 2), ("plain", 4), ("Prefect", 1), ("Prefect", 4)
 
 
 def main() -> None:
-    """Build, compare, verify, and say what differs."""
+    """Build, compare, verify, and print the differences."""
     scripted = config_of(dict.fromkeys(("sokoban", "frozenlake", "navigation", "primitiveskill", "svg"), SHARDS))
     hostile = list(hostile_documents("127.0.0.1:9", "/etc/hostname").values())
 
@@ -35,7 +35,7 @@ def main() -> None:
         return {"text": f"<think>draw</think><answer>{text}</answer>"}
 
     with ChatServer(attack, keeps_bodies=False) as server, TemporaryDirectory() as folder:
-        service = {"base_url": server.url, "cache": ""}  # the card says what came from the cache
+        service = {"base_url": server.url, "cache": ""}  # the card counts cached answers
         policy = {"name": "openai", "options": {"model": MODEL}, "service": service}
         configs = {"scripted": scripted, "hostile": config_of({"svg": 4 * SHARDS}, policy=policy, tasks_per_shard=4)}
         differ = [name for name, config in configs.items() if not _equal(name, config, Path(folder))]
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _equal(name: str, config: dict[str, Any], folder: Path) -> bool:
-    """Build a config in all ways; return whether all stores are equal and hold."""
+    """Build a config in all ways; return whether all stores are equal and verified."""
     expected: dict[str, str] | None = None
     equal = True
     settings = folder / f"{name}.json"
@@ -51,7 +51,7 @@ def _equal(name: str, config: dict[str, Any], folder: Path) -> bool:
     for number, (way, workers) in enumerate(WAYS):
         root = folder / f"{name}-{number}"
         command = [sys.executable, "-c", PLAIN, str(settings), str(root), str(workers)]
-        if way == "Prefect":  # as the command does it, with a flow engine of its own
+        if way == "Prefect":  # like the command, with a separate flow engine
             command = [*CLI, "build", "--config", str(settings), "--out", str(root), "--workers", str(workers)]
         run = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
         if run.returncode:

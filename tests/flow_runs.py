@@ -1,4 +1,4 @@
-"""Runs of the pipeline for tests: what a store holds byte by byte, and the command line as a process of its own."""
+"""Runs of the pipeline for tests: bytes of a store, and the command line in a separate process."""
 
 import hashlib
 import os
@@ -12,39 +12,39 @@ import pyarrow.parquet as pq
 from pivot.datasets.store import Store
 
 CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
-"""The ``pivot`` command, wherever this interpreter finds the package."""
+"""The ``pivot`` command of this interpreter."""
 
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")
-"""What may differ between equal runs: latencies, and the files that hold digests of them."""
+"""Files that may differ between equal runs: latencies, and digests of them."""
 
 
 def config_of(tasks: int | Mapping[str, int] = 2, **fields: Any) -> dict[str, Any]:
-    """Config of a small run: one environment with so many tasks, or several by name."""
+    """Return the config of a small run: one environment with this number of tasks, or several by name."""
     counts = {"sokoban": tasks} if isinstance(tasks, int) else tasks
     runs = {name: {"tasks": count, "settings": {}} for name, count in counts.items()}
     return {"environments": runs, "rollouts": 4, "tasks_per_shard": 1} | fields
 
 
 def files_of(root: Path) -> list[str]:
-    """Relative paths of all files of a store."""
+    """Return the relative paths of all files of a store."""
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """SHA-256 by path of everything whose bytes are promised (spec section 9)."""
+    """Return the SHA-256 by path of all files with guaranteed bytes (spec section 9)."""
     kept = [name for name in files_of(root) if name.split("/")[0] not in FREE_FOLDERS]
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in kept}
 
 
 def assert_nothing_is_torn(root: Path) -> None:
-    """Every file under a final name can be read whole, at any moment of a run."""
+    """Check that every file with a final name is complete, at any moment of a run."""
     for name in files_of(root):
         if name.endswith(".parquet") and not name.startswith((".tmp/", ".commit/.tmp/")):
             pq.read_table(root / name)
 
 
 def assert_whole(root: Path) -> None:
-    """The manifest lists exactly the files of the store, and each as it is on disk."""
+    """Check that the manifest lists exactly the files of the store, with their digests."""
     store = Store.open(root)
     manifest = store.manifest()
     assert {name: store.storage.record(name) for name in manifest} == manifest
@@ -55,7 +55,7 @@ def assert_whole(root: Path) -> None:
 def pivot(
     *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, without a terminal."""
+    """Run the command line in a separate process, without a terminal."""
     return subprocess.run(
         [*CLI, *map(str, arguments)],
         env=clean_environment() | dict(env or {}),
@@ -68,13 +68,13 @@ def pivot(
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what would steer Prefect or the shape of the output."""
+    """Return this process's variables without variables that affect Prefect or the output."""
     dropped = ("PREFECT_", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
 
 
 def error_lines(run: subprocess.CompletedProcess[str]) -> Sequence[str]:
-    """The error lines of a run that must have failed in a clear way: no traceback, status 1."""
+    """Return the error lines of a failed run; check for status 1 and no traceback."""
     assert run.returncode == 1, run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
     return [line for line in run.stderr.splitlines() if line.startswith("error: ")]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install Debian's Chromium for the tests of the viewer, where that can be done without asking: as root, on Debian.
-# Exit status 3: not possible here, the last line says why; the tests then skip.
+# Install Debian's Chromium for the viewer's tests, if the user is root on Debian.
+# Exit status 3: not possible; the last line gives the reason, and the tests are skipped.
 set -eu
 
 for name in chromium chromium-browser google-chrome; do

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Unpack Mesa's software Vulkan driver (lavapipe) from Debian backports into a folder; nothing of the system is changed.
+# Unpack Mesa's software Vulkan driver (lavapipe) from Debian backports into a folder; the system is not changed.
 #
 #   install_lavapipe.sh FOLDER      then run with:  . FOLDER/environment
 #
-# ManiSkill draws with Vulkan and needs a driver of Mesa 23 or newer, which Debian 12 has in its backports only. The
-# package lists and archives are kept apart from the system's, so root is not needed and apt's sources stay as they are;
-# the mirror is the one that the system uses. Exit status 3: not possible here, the last line says why.
+# ManiSkill renders with Vulkan and needs Mesa 23 or newer, which Debian 12 has only in its backports. Package lists and
+# archives go to a separate folder, so root is not needed and apt's sources do not change; the mirror is the system's.
+# Exit status 3: not possible; the last line gives the reason.
 set -eu
 
 folder=$1
@@ -16,7 +16,7 @@ give_up() {
 
 if [ -e "$folder/environment" ]; then exit 0; fi
 if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then
-    # Elsewhere the system's own driver has to do.
+    # On other systems, use the installed driver.
     for own in /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json; do
         [ -e "$own" ] || continue
         mkdir -p "$folder"
@@ -49,7 +49,7 @@ apt update >"$work/log" 2>&1 || give_up "apt cannot read $mirror: $(tail -n 1 "$
 apt -t bookworm-backports --no-install-recommends -y --download-only install libvulkan1 mesa-vulkan-drivers \
     >"$work/log" 2>&1 || give_up "apt cannot get mesa-vulkan-drivers from the backports: $(tail -n 1 "$work/log")"
 for package in "$work"/archives/*.deb; do
-    [ -e "$package" ] || break # everything is installed in the system already
+    [ -e "$package" ] || break # the system has all packages
     dpkg -x "$package" "$work/root"
 done
 
@@ -61,7 +61,7 @@ driver=$work/root/usr/share/vulkan/icd.d/lvp_icd.json
 for driver in "$work"/root/usr/share/vulkan/icd.d/lvp_icd*.json /usr/share/vulkan/icd.d/lvp_icd*.json; do
     [ -e "$driver" ] && break
 done
-[ -e "$driver" ] || give_up "the package holds no description of lavapipe"
+[ -e "$driver" ] || give_up "the package has no driver file lvp_icd*.json"
 case $driver in "$work"/*) driver=$folder/${driver#"$work"/} ;; esac
 
 rm -rf "$folder"

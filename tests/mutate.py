@@ -1,12 +1,11 @@
-"""Do the tests notice defects? Plant some 60, one at a time, in a copy of the tree; count those that some test finds.
+"""Check that the tests find defects: plant about 60, one at a time, in a copy of the tree, and count how many fail.
 
-A mutant is written as a word diff, in git's notation: ``[-what goes-]{+what comes+}`` between enough of the code around
-it to stand at one place only. It is found by that text in whichever file holds it, so files may move and be renamed.
-What a mutant may break decides the tests that are tried, the most telling first, up to the first failure; a test that
-does not end in time has noticed, too. Every mutant starts from the same clean copy, whose compiled code is kept.
+A mutant is a word diff in git's notation, ``[-old-]{+new+}``, with enough context to match once. The search covers all
+files, so files may move. The area of a mutant selects its tests, the most specific first, up to the first failure; a
+test that times out counts as a failure. Every mutant starts from the same clean copy with its compiled code.
 
-``make test-mutants`` runs all; ``python -m pivot.tests.mutate --only sokoban`` those with that word in their name. The
-exit status is 1 when more than three survive.
+``make test-mutants`` runs all; ``python -m pivot.tests.mutate --only sokoban`` runs mutants with that word in their
+name. The exit status is 1 if more than three survive.
 """
 
 import argparse
@@ -35,7 +34,7 @@ UNHURRIED = "not long and not plants and not train and not serving and not manis
 
 @dataclass(frozen=True)
 class Area:
-    """Code of one kind: the room that it is counted for, and its tests, the most telling ones first."""
+    """An area of code: its room, and its tests with the most specific first."""
 
     room: str
     tests: tuple[str, ...]
@@ -204,7 +203,7 @@ class Mutant:
 
     @property
     def old(self) -> str:
-        """The code as it is."""
+        """The code without the defect."""
         return re.sub(r"\{\+.*?\+\}", "", re.sub(r"\[-(.*?)-\]", r"\1", self.diff, flags=re.DOTALL), flags=re.DOTALL)
 
     @property
@@ -215,11 +214,11 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Run:
-    """What the tests said."""
+    """Result of a run of the tests."""
 
     passed: bool
     verdict: str
-    """Which test failed first, or why there is none to name."""
+    """Name of the first failed test, or the reason why there is none."""
     seconds: float
 
 
@@ -227,7 +226,7 @@ class Tree:
     """A copy of the repository under the package's own name, in a folder that Python searches first."""
 
     def __init__(self, source: Path, folder: Path) -> None:
-        """Copy ``source``; times are kept, so that compiled code of the source still counts as fresh."""
+        """Copy ``source`` with modification times, so that compiled code of the source stays valid."""
         self.root = folder / "pivot"
         shutil.copytree(source, self.root, ignore=shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info"))
 
@@ -242,16 +241,16 @@ class Tree:
         Raises:
             SystemExit: a name fits no file.
         """
-        found: dict[Path, None] = {}
+        files: dict[Path, None] = {}
         for pattern in area.tests:
             paths = sorted((self.root / "tests").glob(pattern))
             if not paths:
                 raise SystemExit(f"no file under tests is called {pattern}; give its new name in AREAS")
-            found |= dict.fromkeys(path.relative_to(self.root) for path in paths)
-        return list(found)
+            files |= dict.fromkeys(path.relative_to(self.root) for path in paths)
+        return list(files)
 
     def plant(self, path: Path, mutant: Mutant) -> None:
-        """Put a defect into a module; compiled code of it, and of the modules beside it that name it, is forgotten."""
+        """Put a defect into a module; remove compiled code of it and of modules in its folder that name it."""
         module = self.root / path
         module.write_text(module.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         for user in module.parent.glob("*.py"):
@@ -260,10 +259,10 @@ class Tree:
                     index.unlink()
 
     def python(self, *arguments: str, limit: float | None = None) -> tuple[int | None, str]:
-        """Run Python in the tree; return its status, None after ``limit`` seconds, and all that it wrote."""
+        """Run Python in the tree; return its status (None after ``limit`` seconds) and its output."""
         environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
         environment["PYTHONPATH"] = str(self.root.parent)
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a defect of equal length within a second would go unseen
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python would miss a defect of equal length within a second
         written = self.root.parent / "output.txt"
         with written.open("wb") as output:
             process = subprocess.Popen(
@@ -285,7 +284,7 @@ class Tree:
         return status, written.read_text(encoding="utf-8", errors="replace")
 
     def test(self, files: Iterable[Path], limit: float | None = None) -> Run:
-        """Run test files up to the first failure; examples are drawn alike in every run.
+        """Run test files up to the first failure, with the same examples in every run.
 
         Raises:
             SystemExit: pytest itself could not run.
@@ -341,9 +340,9 @@ def _check_imports(tree: Tree, paths: Iterable[Path]) -> None:
         SystemExit: they would not.
     """
     code = "import importlib.util, sys; [print(importlib.util.find_spec(name).origin) for name in sys.argv[1:]]"
-    wanted = {".".join(("pivot", *path.with_suffix("").parts)): tree.root / path for path in sorted(set(paths))}
-    _, output = tree.python("-c", code, *wanted)
-    if output.split() != list(map(str, wanted.values())):
+    copies = {".".join(("pivot", *path.with_suffix("").parts)): tree.root / path for path in sorted(set(paths))}
+    _, output = tree.python("-c", code, *copies)
+    if output.split() != list(map(str, copies.values())):
         raise SystemExit(f"the tests would not import the copy in {tree.root}, but:\n{output}")
 
 
@@ -357,7 +356,7 @@ def _clean_runs(tree: Tree, mutants: Sequence[Mutant], console: Console) -> dict
     for path in dict.fromkeys(path for mutant in mutants for path in tree.tests(mutant.area)):
         run = tree.test([path])
         if not run.passed:
-            raise SystemExit(f"without a defect, {run.verdict} fails; mend that first")
+            raise SystemExit(f"without a defect, {run.verdict} fails; fix that first")
         seconds[path] = run.seconds
         console.print(f"clean {run.seconds:6.1f} s  {path.name}")
     return seconds
@@ -371,7 +370,7 @@ def _try(mutant: Mutant, path: Path, clean: Tree, seconds: dict[Path, float] | N
         if seconds is None:
             return tree.test([Path("tests")])
         files = tree.tests(mutant.area)
-        # Two minutes for what has to be compiled again.
+        # Two minutes for compiling again.
         return tree.test(files, limit=120 + 4 * sum(seconds[path] for path in files))
 
 

@@ -44,7 +44,7 @@ PRINTED_START = 2.87
 
 
 def thor_state(distance: float, x: float = 0.0, z: float = 0.0) -> str:
-    """A simulator's state with the target ``distance`` metres ahead of the agent."""
+    """Return a simulator's state with the target ``distance`` metres ahead of the agent."""
     return json.dumps(
         {
             "agent": {"position": {"x": x, "y": 0.9, "z": z}, "rotation": 90.0, "horizon": 0.0},
@@ -89,7 +89,7 @@ def random_room(rng: random.Random, most_boxes: int = 14) -> dict[str, Any]:
     goal = rng.choice(objects)
     low, high = goal["parts"][0]["min"], goal["parts"][0]["max"]
     middle = [round(1000 * (a + b) / 2) / 1000 for a, b in zip(low, high, strict=True)]
-    # Every millimetre now and then, and often one that touches walls and boxes exactly.
+    # Sometimes any millimetre, often one that touches walls and boxes exactly.
     step = rng.choice((1, 50, 100, 200))
     x, z = (rng.randrange(200, side - 199, step) for side in (width, depth))
     return {
@@ -112,7 +112,7 @@ def random_room(rng: random.Random, most_boxes: int = 14) -> dict[str, Any]:
 
 
 class BruteRoom:
-    """The written rules once more, pose by pose, without a lattice: ``(x, z, yaw)`` in millimetres and degrees."""
+    """Second implementation of the rules, by poses instead of a lattice: ``(x, z, yaw)`` in millimetres and degrees."""
 
     def __init__(self, data: dict[str, Any], reach: float = 1500) -> None:
         agent, goal = data["agent"], data["target"]["position"]
@@ -165,7 +165,7 @@ class BruteRoom:
 
 
 def walk(rng: random.Random, data: dict[str, Any], horizon: int = 25) -> Case | None:
-    """A random failed episode in a room, its log as the environment would write it; None when the walk arrives."""
+    """Return a random failed episode in a room with the environment's log; None if the walk arrives."""
     room = BruteRoom(data)
     pose, horizon_angle = room.start, data["agent"]["horizon"]
     if room.distance(pose) <= 1.5:
@@ -198,10 +198,10 @@ def walk(rng: random.Random, data: dict[str, Any], horizon: int = 25) -> Case | 
 
 
 def walks(seed: int, count: int, horizon: int = 25) -> list[Case]:
-    """``count`` failed random walks."""
+    """Return ``count`` failed random walks."""
     rng = random.Random(seed)
-    found: list[Case] = []
-    while len(found) < count:
+    cases: list[Case] = []
+    while len(cases) < count:
         data = random_room(rng)
-        found += [case for _ in range(4) if (case := walk(rng, data, horizon)) is not None]
-    return found[:count]
+        cases += [case for _ in range(4) if (case := walk(rng, data, horizon)) is not None]
+    return cases[:count]

@@ -1,4 +1,4 @@
-"""PrimitiveSkill states, observations and episodes for tests: the log printed in the paper, random logs, wild play."""
+"""PrimitiveSkill states, observations and episodes for tests: the paper's printed log, random logs, noisy play."""
 
 import json
 import random
@@ -26,14 +26,14 @@ Point = tuple[int, int, int]
 
 
 def state(task: str, achieved: Sequence[bool] | None = None) -> str:
-    """A state text of a task, as far as the solver reads it."""
+    """Return a state text of a task with the fields that the solver reads."""
     flags = [False] * STAGES[task] if achieved is None else list(achieved)
     data = {"achieved": flags, "backend": "embedded", "drawer": None, "held": None, "objects": [], "task": task}
     return json.dumps(data)
 
 
 def observation(task: str, *at: Point, opening: int = 180) -> str:
-    """What the player is told when the movable things are there."""
+    """Return the observation text for these positions of the movable objects."""
     places = list(at)
     other = "a cube has sides of 40 mm"
     if task == "place":
@@ -66,7 +66,7 @@ def printed_episode() -> Case:
 
 
 def log(task: str, turns: Sequence[tuple[str, int]], horizon: int = 6, achieved: Sequence[bool] | None = None) -> Case:
-    """An episode of turns, each an action and how many stages are open after it; without observations."""
+    """Return an episode of turns, each an action and the stages open after it; without observations."""
     steps = [
         {"legal": action not in ("empty", "invalid"), "remaining_stages": left, "remaining_turns": horizon - 1 - t}
         for t, (action, left) in enumerate(turns)
@@ -119,7 +119,7 @@ def random_places(rng: random.Random, task: str) -> list[Point]:
 
 
 def wild_action(rng: random.Random, env: PrimitiveSkillEnv, skill: float) -> str:
-    """A turn of wild play: the perfect one with noise, or anything near things or anywhere; or half of it."""
+    """Return a turn of noisy play: perfect with noise, random near objects or anywhere, or half of one."""
     kind, scene = env.state.kind, env.state.scene
     perfect = read_primitives(expert_action(kind, scene))[0]
     if rng.random() < skill:

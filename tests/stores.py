@@ -1,4 +1,4 @@
-"""Stores for tests, and ways to damage a copy of one as an attacker would: one cell, with or without a new manifest."""
+"""Stores for tests, and functions that damage a copy: one cell, with or without a new manifest."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def build_small(root: Path, **fields: Any) -> Path:
 
 
 def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
-    """Two tasks of two rollouts in one shard of each environment, by a policy that hardly ever succeeds."""
+    """Two tasks of two rollouts in one shard per environment, by a policy that rarely succeeds."""
     runs = {name: {"tasks": 2, "settings": {}} for name in names or ("sokoban", "frozenlake")}
     habits = {name: {"skill": -20.0, "evenness": 0.0} for name in ("sokoban", "frozenlake")}
     policy = {"name": "scripted", "options": {"habits": habits}}
@@ -36,14 +36,14 @@ def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
 
 
 def copy_store(root: Path, target: Path) -> Path:
-    """Copy a store, replacing what is there."""
+    """Copy a store and replace the target."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(root, target)
     return target
 
 
 def rewrite_manifest(root: Path) -> None:
-    """Make the manifest match the files as they are now, whatever they are."""
+    """Rewrite the manifest to match the current files."""
     store = Store.open(root)
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
     kept = [name for name in names if not name.startswith(".") and name not in ("manifest.json", "pivot.duckdb")]
@@ -51,12 +51,12 @@ def rewrite_manifest(root: Path) -> None:
 
 
 def problems(root: Path) -> list[str]:
-    """What `pivot verify` finds."""
+    """Return the problems that `pivot verify` reports."""
     return verify_store(root, Silent()).problems
 
 
 class Patient:
-    """A copy of a store that is damaged, examined, and healed again."""
+    """A copy of a store that tests damage, examine and restore."""
 
     def __init__(self, source: Path, root: Path) -> None:
         """Copy the store at ``source`` to ``root``."""
@@ -64,27 +64,27 @@ class Patient:
         self.root = copy_store(source, root)
 
     def file(self, env: str, table: str) -> str:
-        """The first file of one environment in a table, or folder of the dataset, that holds rows."""
+        """Return the first file with rows of one environment in a table or dataset folder."""
         return next(name for name in table_files(self.source, env) if name.startswith(f"{table}/"))
 
     def found(self) -> list[str]:
-        """What `pivot verify` finds when the manifest has been rewritten to match the damage."""
+        """Return the problems that `pivot verify` reports after the manifest was rewritten to match the damage."""
         rewrite_manifest(self.root)
         return problems(self.root)
 
     def heal(self) -> None:
         """Undo all damage."""
         whole = {path.relative_to(self.source) for path in self.source.rglob("*") if path.is_file()}
-        found = {path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()}
-        for extra in found - whole:
+        present = {path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()}
+        for extra in present - whole:
             (self.root / extra).unlink()
         for path in whole:
-            if path not in found or (self.root / path).read_bytes() != (self.source / path).read_bytes():
+            if path not in present or (self.root / path).read_bytes() != (self.source / path).read_bytes():
                 shutil.copy(self.source / path, self.root / path)
 
 
 def schema_of(name: str) -> TableSchema:
-    """The schema of a store file, from its path."""
+    """Return the schema of a store file, from its path."""
     folder, *rest = name.split("/")
     if folder == DATASET_FOLDER:
         return DATASET_EPISODES if rest[0].endswith("_episodes") else DATASET
@@ -92,20 +92,20 @@ def schema_of(name: str) -> TableSchema:
 
 
 def table_files(root: Path, env: str) -> list[str]:
-    """Relative paths of all Parquet files of one environment that hold rows."""
+    """Return the relative paths of all Parquet files with rows of one environment."""
     store = Store.open(root)
     shards = {shard.stem.split("/")[1] for shard in store.config.shards() if shard.env == env}
-    found = []
+    names: list[str] = []
     for path in sorted(root.rglob("*.parquet")):
         name = path.relative_to(root).as_posix()
         mine = path.parent.name in (env, f"{env}_episodes") and any(number in path.stem for number in shards)
         if mine and pq.read_metadata(path).num_rows:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def need_at_pivots(root: Path) -> tuple[int, int]:
-    """Labels, and those whose certificate needs at the pivot what the row of that step says."""
+    """Return the number of labels, and of labels whose certificate agrees with `need` of the pivot's step."""
     sql = """SELECT count(*), count(*) FILTER (s.need IS NOT DISTINCT FROM f.certificate.before AND s.state IS NOT NULL)
              FROM failures f JOIN steps s ON s.episode_id = f.episode_id AND s.t = f.pivot_step"""
     return query(root, sql)[1][0]

@@ -1,4 +1,4 @@
-"""Failed SVG episodes for tests: rollouts of the scripted stand-in, read back from their rows as labelling does."""
+"""Failed SVG episodes for tests: rollouts of the scripted policy, read from their rows as labelling does."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Guards of the architecture: who may import whom, what is shipped, and what no source file may do."""
+"""Check the architecture: directions of imports, contents of the wheel, and forbidden calls."""
 
 import ast
 import os
@@ -36,7 +36,7 @@ LAYERS = (
     "cli",
     "testing",
 )
-"""Bottom to top; a module imports from its own layer, from those before it, and from the root modules."""
+"""Bottom to top; a module imports from its own layer, from layers before it, and from the root modules."""
 ROOT_MODULES = {
     *("errors", "identity", "images", "containers", "plugins", "compiled"),
     *("intervals", "messages", "processes", "records", "version"),
@@ -47,7 +47,7 @@ DATA = (
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"insight/report/assets/{name}" for name in ASSETS),
 )
-"""Files beside modules that the wheel holds."""
+"""Files of the wheel that are no modules."""
 MAX_LINES = 500
 
 
@@ -56,7 +56,7 @@ def _sources(*folders: str) -> list[Path]:
 
 
 BUILT_BY = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
-"""Files that a wheel is built by, beside those that it holds."""
+"""Files that the build reads and the wheel does not contain."""
 SHIPPED = [*sorted(path for path in ROOT.glob("*.py") if path.name not in BUILT_BY), *_sources(*LAYERS)]
 EVERYTHING = [*SHIPPED, *_sources("tests", "benchmarks")]
 
@@ -71,7 +71,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _relative_targets(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Line and absolute place (parts below the root package) of every relative import of a module."""
+    """Yield line and absolute path (parts below the root package) of every relative import of a module."""
     folder = path.relative_to(ROOT).parts[:-1]
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -151,9 +151,9 @@ def test_datasets_is_the_hugging_face_library_everywhere() -> None:
     assert not (ROOT / "datasets" / "__init__.py").exists()
     code = "import importlib.util; print(importlib.util.find_spec('datasets').origin)"
     for folder in (ROOT, ROOT / "tests"):
-        found = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-        assert Path(found.stdout.strip()).parts[-2:] == ("datasets", "__init__.py")
-        assert ROOT / "datasets" not in Path(found.stdout.strip()).parents
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+        assert Path(done.stdout.strip()).parts[-2:] == ("datasets", "__init__.py")
+        assert ROOT / "datasets" not in Path(done.stdout.strip()).parents
 
 
 def test_no_file_grows_long() -> None:
@@ -175,10 +175,13 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def test_stores_are_touched_through_the_storage_alone() -> None:
-    """Another backend, or a fault that a test puts there, then stands behind all of these rooms."""
+    """Only then can tests inject faults, and another backend work, in all of these rooms."""
     touching = {"unlink", "rmtree", "rmdir", "mkdir", "write_text", "touch", "fsync", "rename", "glob", "rglob"}
     touching |= {"iterdir", "is_file", "is_dir"}
-    elsewhere = {"datasets/table_docs.py", "flows/engines/server.py"}  # a page of docs/, and the home of Prefect
+    elsewhere = {
+        "datasets/table_docs.py",
+        "flows/engines/server.py",
+    }  # writes a page of docs/; makes the folder of Prefect
     for path in _sources("datasets", "training", "flows"):
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Attribute) and _name(path) not in elsewhere:
@@ -226,7 +229,7 @@ def test_underscore_modules_stay_at_home() -> None:
 
 def test_no_decision_reads_the_first_word_of_a_message() -> None:
     planted = ("reason.detail.startswith('unanswered:')", "text.startswith(f'{KIND}: ')", "str(error).partition(': ')")
-    assert all(list(_decisions_on_text(ast.parse(lie))) for lie in planted)
+    assert all(list(_decisions_on_text(ast.parse(code))) for code in planted)
     assert not list(_decisions_on_text(ast.parse("url.startswith('http://')")))
     assert [f"{_name(path)}:{line}" for path in SHIPPED for line in _decisions_on_text(_tree(path))] == []
 

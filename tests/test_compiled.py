@@ -1,4 +1,4 @@
-"""Compiled code is forgotten when something that it uses has changed, and only then."""
+"""Check that compiled code is discarded if code that it uses has changed, and only then."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ print(code, width, height, start, depths.tolist())
 
 
 def test_compiled_code_works_where_nothing_can_be_kept_on_disk(tmp_path: Path) -> None:
-    """Files stand where cache folders would, which stops root too: an installation of another user without a home."""
+    """Files block the cache folders, also for root, like an installation of another user without a home."""
     package, source = tmp_path / "pivot", Path(str(pivot.__file__)).parent
     for path in source.rglob("*.py"):
         place = path.relative_to(source)

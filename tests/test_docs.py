@@ -140,8 +140,8 @@ def test_commands_and_options_exist(page: Path) -> None:
         assert words[1] in commands, line
         command = commands[words[1]]
         command = getattr(command, "commands", {}).get(words[2], command) if len(words) > 2 else command
-        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-        assert {word for word in words if word.startswith("--")} <= known, line
+        flags = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= flags, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

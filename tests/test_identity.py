@@ -1,4 +1,4 @@
-"""Draws have the values that they had when the first stores were built, and those are uniform."""
+"""Check that random draws are uniform and equal those of the first stores."""
 
 import random
 
@@ -7,7 +7,7 @@ from pivot.identity import below, digest, sample_below
 
 
 def test_draws_keep_their_values() -> None:
-    """1,320 of them: what ``randrange`` and ``sample`` of Python 3.11 gave. A change here gives levels other seeds."""
+    """Compare 1,320 draws with ``randrange`` and ``sample`` of Python 3.11; a difference changes levels."""
     drawn: list[list[int]] = []
     for seed in range(60):
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Frame ids, the PNG writer and the decoder, held against Pillow, OpenCV and a bare reading of the contract."""
+"""Compare frame ids, PNG writer and decoder with Pillow, OpenCV and a direct reading of the contract."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ from pivot.images import MAX_PIXELS, Frame, decode, encode_jpeg, encode_png, fra
 
 @st.composite
 def frames(draw: st.DrawFn) -> Frame:
-    """Frames of any size with between one and very many colours, flat areas included."""
+    """Generate frames of any size with one to very many colours, including flat areas."""
     height, width = draw(st.integers(1, 70)), draw(st.integers(1, 70))
     colours = draw(st.sampled_from([1, 2, 3, 17, 255, 256, 257, 100_000]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

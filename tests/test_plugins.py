@@ -1,4 +1,4 @@
-"""Plugins are found by name, and a broken one says whose it is and why."""
+"""Check that plugins are found by name, and that errors name the package and the reason."""
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +24,7 @@ from pivot.solvers.sokoban import SokobanSolver
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
-    """A list of entry points that stand in for the installed ones."""
+    """Entry points that replace the installed ones."""
     points: list[EntryPoint] = []
 
     def clear() -> None:
@@ -61,7 +61,7 @@ def test_a_name_registered_twice_is_reported(registered: list[EntryPoint]) -> No
         PluginError, match=r"environment 'toy' .* is registered a second time \(.*\), expected each name"
     ):
         plugins.load("environments", "toy")
-    registered[1:] = registered[:1]  # an editable install lists its own twice
+    registered[1:] = registered[:1]  # an editable install lists its entry points twice
     plugins._entry_points.cache_clear()
     assert plugins.load("environments", "toy").profile.name == "svg"
 
@@ -75,14 +75,16 @@ def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     registered.append(point("toys:Toy"))
     with pytest.raises(ValueError, match="Expecting") as caught:
         toys.broken("{")
-    told = plugins.blamed(caught.value)
-    assert told is not None
-    assert told.startswith("environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: ")
-    assert told.endswith("toys.py:5; fix or uninstall that package")
-    assert "\n" not in told
+    message = plugins.blamed(caught.value)
+    assert message is not None
+    assert message.startswith(
+        "environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: "
+    )
+    assert message.endswith("toys.py:5; fix or uninstall that package")
+    assert "\n" not in message
     with ProcessPoolExecutor(1) as pool, pytest.raises(ValueError, match="Expecting") as caught:
         pool.submit(toys.broken, "{").result()
-    assert plugins.blamed(caught.value) == told
+    assert plugins.blamed(caught.value) == message
     with pytest.raises(KeyError) as ours:
         plugins.is_ours("environments", "nobody")
     assert plugins.blamed(ours.value) is None

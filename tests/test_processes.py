@@ -1,4 +1,4 @@
-"""A supervised child: deadlines both ways, the group that ends with it, typed errors, limits."""
+"""Check a supervised child: deadlines in both directions, the end of its process group, typed errors, limits."""
 
 import os
 import resource
@@ -102,7 +102,7 @@ def test_limits_are_set_before_the_program_runs() -> None:
 
 
 def test_a_high_descriptor_can_be_waited_for() -> None:
-    """``select`` has a limit on descriptors, 1024, that a run with many open files passes."""
+    """``select`` fails above 1,024 descriptors, which a run with many open files exceeds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 1200:
         pytest.skip("the system allows too few open files")

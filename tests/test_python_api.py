@@ -1,4 +1,4 @@
-"""The Python interface: four functions, cheap to import, and errors that say what to do."""
+"""Check the Python interface: public functions, cheap imports, and helpful errors."""
 
 import subprocess
 import sys
@@ -17,11 +17,11 @@ LAKE = "SFFF\nFHFH\nFFFH\nHFFG"
 
 
 def _imported_by(code: str) -> set[str]:
-    """Top-level modules that a fresh interpreter holds after running ``code``."""
+    """Return the top-level modules of a fresh interpreter after running ``code``."""
     show = "import sys; sys.stdout.write(' '.join(sys.modules))"
     command = [sys.executable, "-c", f"{code}; {show}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
-    return {name.split(".")[0] for name in found.stdout.split()}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
+    return {name.split(".")[0] for name in done.stdout.split()}
 
 
 HEAVY = {"prefect", "polars", "numba", "numpy", "pyarrow", "duckdb", "PIL", "cv2", "networkx", "pydantic", "gymnasium"}

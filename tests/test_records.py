@@ -1,4 +1,4 @@
-"""A record declared once: its columns, its rows, and the way back."""
+"""Check records that are declared once: columns, rows, and reading them back."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

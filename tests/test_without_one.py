@@ -1,4 +1,4 @@
-"""Each of our environments can be taken out of pyproject.toml, and what is left still works as a whole."""
+"""Check that each environment can be removed from pyproject.toml, and that the others still work."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,13 +12,13 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.tests.cli.command_line import error_of, run
 
-doctor = import_module("pivot.cli.doctor")  # the package holds the command under the same name
+doctor = import_module("pivot.cli.doctor")  # the package exports a command of the same name
 OURS = ("frozenlake", "navigation", "primitiveskill", "sokoban", "svg")
 
 
 @pytest.fixture(params=OURS)
 def hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The environment that is taken out: its lines in every group, its filters among them."""
+    """The removed environment: its entry points in every group, including its filters."""
     name, listed = request.param, plugins.entry_points
 
     def entry_points(group: str) -> list[EntryPoint]:
