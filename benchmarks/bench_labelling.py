@@ -15,11 +15,11 @@ from typing import Any
 
 from pivot.datasets.config import RunConfig, Shard, make_config
 from pivot.datasets.parquet import write_tables
-from pivot.datasets.run import Run
 from pivot.datasets.schema import EPISODES, LABELS
+from pivot.datasets.stages.base import run
+from pivot.datasets.stages.label import LabelStage
 from pivot.datasets.store import Store
 from pivot.flows.api import build
-from pivot.flows.stages import label_shard
 from pivot.identity import canonical_json
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.sokoban.solver import SokobanSolver
@@ -88,7 +88,7 @@ def _whole_stage(root: Path, config: RunConfig) -> float:
     for receipt in root.glob(".receipts/label-*/*/*.json"):
         receipt.unlink()
     start = perf_counter()
-    run = Run(config)
+    store = Store(root, config)
     for shard in config.shards():
-        label_shard(root, run, shard)
+        run(LabelStage(store, shard))
     return perf_counter() - start

@@ -20,7 +20,7 @@ import openai
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
-from pivot.datasets.run import Run
+from pivot.datasets.store import Store
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.flows.pipeline import plan
 from pivot.flows.served import roll_out_served
@@ -127,12 +127,12 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
             },
         }
     )
-    run = Run(config)
-    levels = plan(run, Silent())
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), config)
+        levels = plan(store.run, Silent())
         started = time.process_time()
-        roll_out_served(Path(folder), run, levels, clock)
+        roll_out_served(store, levels, clock)
         cpu = time.process_time() - started
     if len(clock.ends) <= 2 * SLOTS:
         server.changes()

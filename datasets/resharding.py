@@ -7,7 +7,6 @@ the manifest first: a file that changed since then would get a new digest, under
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ import pyarrow as pa
 
 from ..environments.base import Task
 from ..errors import StoreError
-from ..storage import Address, FileRecord
-from .config import RunConfig, Shard
+from ..storage import FileRecord
+from .config import Shard
 from .formats import migrate_hint
 from .inputs import ROLLOUT, label_inputs, label_stage, rollout_inputs
 from .parquet import absent_columns, read_table
@@ -27,11 +26,11 @@ Tables = dict[TableSchema, pa.Table]
 
 
 @dataclass(frozen=True)
-class Dealer:
-    """Deals rows of a finished store to one shard of another size; small, so that it can travel to a worker."""
+class ShardRows:
+    """Rows of a finished store for one shard of another size; small, so that they can travel to a worker unread."""
 
-    root: Address
-    config: RunConfig
+    store: Store
+    """The finished store."""
     shard: Shard
     """The shard to be made."""
     covering: Sequence[Shard]
@@ -40,21 +39,17 @@ class Dealer:
     """What the manifest says of their files."""
 
     @classmethod
-    def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "Dealer":
-        """Return what deals to ``shard`` from a store with this manifest."""
+    def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "ShardRows":
+        """Return the rows of ``shard`` from a store with this manifest."""
         size, tasks = store.config.tasks_per_shard, store.config.environments[shard.env].tasks
         numbers = range(shard.first // size, (shard.stop - 1) // size + 1)
         covering = [Shard(shard.env, each, each * size, min((each + 1) * size, tasks)) for each in numbers]
         names = [store.table_file(schema, old) for schema in STORE_TABLES for old in covering]
         names += [name for old in covering for name in store.label_files(old)]
         files = {name: manifest[name] for name in names if name in manifest}
-        return cls(store.root, store.config, shard, covering, files)
+        return cls(store, shard, covering, files)
 
-    @cached_property
-    def _store(self) -> Store:
-        return Store(self.root, self.config)
-
-    # What is dealt
+    # Tables
 
     def rollouts(self) -> Tables:
         """Return the tables of the rollout stage.
@@ -66,9 +61,9 @@ class Dealer:
         stored: dict[TableSchema, set[str]] = {FRAMES: set(), PROMPTS: set()}
         for old in self.covering:
             every, steps, calls = (self._read(schema, old) for schema in (EPISODES, STEPS, CALLS))
-            self._refuse_stale(ROLLOUT, old, rollout_inputs(self._store.run, old, self.tasks(every)))
+            self._refuse_stale(ROLLOUT, old, rollout_inputs(self.store.run, old, self._tasks_of(every)))
             lengths = every["num_steps"]
-            expected = (old.stop - old.first) * self.config.rollouts
+            expected = (old.stop - old.first) * self.store.config.rollouts
             if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
                 found = f"{every.num_rows} episodes and {steps.num_rows} steps"
                 raise self._apart(old, f"{found}, expected {expected} and {_sum(lengths)}")
@@ -95,7 +90,7 @@ class Dealer:
         """
         pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in (LABELS, PROMPTS, CALLS)}
         for old in self.covering:
-            self._refuse_stale(label_stage(self.config), old, label_inputs(self._store, self._store.run, old))
+            self._refuse_stale(label_stage(self.store.config), old, label_inputs(self.store, self.store.run, old))
             every = self._read(EPISODES, old, ["episode_id", "failed"])
             failed = every["failed"].fill_null(False)
             first, stop = self._rows(old)
@@ -104,8 +99,8 @@ class Dealer:
             if not rows["episode_id"].equals(ids):
                 raise self._apart(old, f"its labels are not those of its {_sum(failed)} failures")
             pieces[LABELS].append(rows)
-            pieces[PROMPTS].append(self._read_file(self._store.label_prompts_file(old), PROMPTS))
-            spent = self._store.label_calls_file(old)
+            pieces[PROMPTS].append(self._read_file(self.store.label_prompts_file(old), PROMPTS))
+            spent = self.store.label_calls_file(old)
             if spent is not None:
                 pieces[CALLS].append(_of_episodes(self._read_file(spent, CALLS), ids))
         tables = {schema: _joined(schema, parts) for schema, parts in pieces.items()}
@@ -115,26 +110,38 @@ class Dealer:
         tables[PROMPTS] = _joined(PROMPTS, [self._named(self.shard, tables[PROMPTS], "prompt_hash", shown)])
         return tables
 
-    def tasks(self, episodes: pa.Table) -> list[Task]:
-        """Return the tasks that all episodes of a shard were made from."""
+    def tasks(self) -> list[Task]:
+        """Return the levels of the shard.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version.
+        """
+        tasks: list[Task] = []
+        for old in self.covering:
+            first, stop = self._rows(old)
+            episodes = self._read(EPISODES, old, [each.name for each in fields(Task)])
+            tasks += self._tasks_of(episodes.slice(first, stop - first))
+        return tasks
+
+    def _tasks_of(self, episodes: pa.Table) -> list[Task]:
         rows = episodes.select([each.name for each in fields(Task)]).to_pylist()
-        return [Task(**row) for row in rows[:: self.config.rollouts]]
+        return [Task(**row) for row in rows[:: self.store.config.rollouts]]
 
     def _rows(self, old: Shard) -> tuple[int, int]:
         """Where the episodes of an old shard that are dealt begin and end."""
         first, stop = max(self.shard.first, old.first), min(self.shard.stop, old.stop)
-        return (first - old.first) * self.config.rollouts, (stop - old.first) * self.config.rollouts
+        return (first - old.first) * self.store.config.rollouts, (stop - old.first) * self.store.config.rollouts
 
     # How it is read
 
     def _read(self, schema: TableSchema, old: Shard, columns: list[str] | None = None) -> pa.Table:
-        return self._read_file(self._store.table_file(schema, old), schema, columns, sparse=schema is LABELS)
+        return self._read_file(self.store.table_file(schema, old), schema, columns, sparse=schema is LABELS)
 
     def _read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, sparse: bool = True
     ) -> pa.Table:
         """Read a file that is as the manifest says; one of labels is only there where there are rows."""
-        storage = self._store.storage
+        storage = self.store.storage
         if name not in self.files:
             if not sparse:
                 raise StoreError(f"{storage.address(MANIFEST)} does not list {name}; restore it from a copy")
@@ -142,23 +149,23 @@ class Dealer:
         if storage.record(name) != self.files[name]:
             raise StoreError(
                 f"{storage.address(name)} is not the file that {MANIFEST} lists; restore it from a copy "
-                f"(pivot verify {self.root} names all that is damaged)"
+                f"(pivot verify {self.store.root} names all that is damaged)"
             )
         lacking = absent_columns(storage, name, schema)
         if lacking:
             raise StoreError(
                 f"{storage.address(name)} lacks column {lacking[0]}, so an older version wrote it; "
-                f"{migrate_hint(self.root)}"
+                f"{migrate_hint(self.store.root)}"
             )
         return read_table(storage, name, schema, columns)
 
     def _refuse_stale(self, stage: str, old: Shard, inputs: str) -> None:
         """Refuse a shard that the next build would make again: its copy would pass for one of this version."""
-        receipt = self._store.receipt(stage, old)
+        receipt = self.store.receipt(stage, old)
         if receipt is not None and receipt.inputs != inputs:
             raise StoreError(
-                f"{self._store.storage.address(self._store.receipt_file(stage, old))} is of another version of PIVOT "
-                f"or of a plugin than those installed; {migrate_hint(self.root)}"
+                f"{self.store.storage.address(self.store.receipt_file(stage, old))} is of another version of PIVOT "
+                f"or of a plugin than those installed; {migrate_hint(self.store.root)}"
             )
 
     def _named(self, old: Shard, rows: pa.Table, key: str, names: Sequence[str]) -> pa.Table:
@@ -169,8 +176,8 @@ class Dealer:
 
     def _apart(self, old: Shard, what: str) -> StoreError:
         return StoreError(
-            f"{self.root}: the rows of shard {old.stem} do not belong together ({what}); pivot verify {self.root} "
-            "names all that is wrong"
+            f"{self.store.root}: the rows of shard {old.stem} do not belong together ({what}); "
+            f"pivot verify {self.store.root} names all that is wrong"
         )
 
 

@@ -5,6 +5,7 @@ writer, solver or prover gets one of its own, so that no two threads share one. 
 config.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,6 +78,12 @@ class Run:
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
         """Travel as the config."""
         return Run, (self.config, self.home)
+
+    def with_stored(self, config: RunConfig) -> "Run":
+        """Return the run under the config of its store, which differs in label version and licence alone."""
+        same = copy.copy(self)
+        same.config = config
+        return same
 
     def _resolve(self, name: str) -> RunEnv:
         chosen = self.config.environments[name]

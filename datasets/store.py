@@ -7,8 +7,9 @@ proof that the store is whole; ``DIR/.receipts`` lets an interrupted build go on
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
 from ..plugins import STORED
-from ..storage import Address, FileRecord, Storage, open_storage
+from ..storage import Address, FileRecord, Storage, Url, open_storage
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .formats import formats
@@ -52,10 +53,19 @@ class StoreFrames:
 
 @dataclass(frozen=True)
 class Store:
-    """A store whose config is known; it may still be in the making."""
+    """An open store: its files and its config; it may be unfinished.
+
+    Between processes it travels as its address and config, and each process opens it once.
+    """
 
     root: Address
     config: RunConfig
+    resolved: Run | None = field(default=None, compare=False, repr=False)
+    """The run of ``config`` where the caller has resolved it already."""
+
+    def __reduce__(self) -> tuple[Callable[[Address, RunConfig], "Store"], tuple[Address, RunConfig]]:
+        """Travel as address and config."""
+        return open_once, (self.root, self.config)
 
     @cached_property
     def storage(self) -> Storage:
@@ -70,35 +80,19 @@ class Store:
             StoreError: there is none, it is unfinished (unless ``complete`` is False), or ``run.json`` is unreadable.
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
-        storage = open_storage(root)
-        run_file = storage.address(RUN)
-        if storage.stat(RUN) is None:
-            storage.entries()  # refuses a file, and a folder that may not be read
-            what = f"holds no {RUN}" if storage.exists() else "does not exist"
-            raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
-        if complete and storage.stat(MANIFEST) is None:
-            refuse_unfinished_copy(storage)
-            raise StoreError(
-                f"{root} holds no {MANIFEST}: its build did not finish; "
-                f"finish it with: pivot build --config {run_file} --out {root}"
-            )
-        raw = storage.read_json(RUN)
-        if not isinstance(raw, dict) or "config" not in raw:
-            raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
-        try:
-            return cls(root, make_config(raw["config"], STORED))
-        except (ConfigError, PluginError) as error:
-            raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
+        return cls(root, stored_config(root, complete=complete))
 
     @cached_property
     def run(self) -> Run:
-        """The config, resolved.
+        """The config, resolved; stages take environments, policy and teacher from here.
 
         Raises:
             ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
         """
+        if self.resolved is not None:
+            return self.resolved
         try:
-            return Run(self.config, str(self.root.absolute() if isinstance(self.root, Path) else self.root))
+            return Run(self.config, home_of(self.root))
         except (ConfigError, PluginError) as error:
             hint = hint_for(self.config.model_dump(mode="json"), self.root)
             raise type(error)(f"{self.storage.address(RUN)}: {error}{hint}") from error
@@ -283,6 +277,53 @@ class Store:
         """Write the manifest: from now on the store is complete. Or write beforehand what will take its place."""
         entries = {path: asdict(files[path]) for path in sorted(files)}
         self.storage.write_json(name, {"files": entries})
+
+
+def stored_config(root: Address, *, complete: bool = True) -> RunConfig:
+    """Read the config of a store.
+
+    Raises:
+        StoreError, ConfigError, PluginError: as :meth:`Store.open`.
+    """
+    storage = open_storage(root)
+    run_file = storage.address(RUN)
+    if storage.stat(RUN) is None:
+        storage.entries()  # refuses a file, and a folder that may not be read
+        what = f"holds no {RUN}" if storage.exists() else "does not exist"
+        raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
+    if complete and storage.stat(MANIFEST) is None:
+        refuse_unfinished_copy(storage)
+        raise StoreError(
+            f"{root} holds no {MANIFEST}: its build did not finish; "
+            f"finish it with: pivot build --config {run_file} --out {root}"
+        )
+    raw = storage.read_json(RUN)
+    if not isinstance(raw, dict) or "config" not in raw:
+        raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
+    try:
+        return make_config(raw["config"], STORED)
+    except (ConfigError, PluginError) as error:
+        raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
+
+
+_OPENED: OrderedDict[tuple[str, str, str], Store] = OrderedDict()
+"""Stores that this process received from another one, the latest last."""
+MOST_OPENED = 8
+
+
+def open_once(root: Address, config: RunConfig) -> Store:
+    """Return the store of this process for an address and a config, so that a worker resolves a config once."""
+    key = (home_of(root), root.lease if isinstance(root, Url) else "", config.model_dump_json())
+    store = _OPENED.pop(key, None) or Store(root, config)
+    _OPENED[key] = store
+    while len(_OPENED) > MOST_OPENED:
+        _OPENED.popitem(last=False)
+    return store
+
+
+def home_of(root: Address) -> str:
+    """Return the name under which a store pays for the answers of models."""
+    return str(root.absolute() if isinstance(root, Path) else root)
 
 
 def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:

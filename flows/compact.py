@@ -5,16 +5,17 @@ new store has the bytes of a build with shards of its size.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
-from ..datasets.config import RunConfig, Shard, make_config
+from ..datasets.config import RunConfig, make_config
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT, label_facts, label_inputs, label_stage, rollout_facts, rollout_inputs
-from ..datasets.parquet import write_tables
 from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
-from ..datasets.resharding import Dealer
-from ..datasets.run import Run
+from ..datasets.resharding import ShardRows
 from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
+from ..datasets.stages.base import Pending, Product, ShardResult, Stage
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError
 from ..plugins import STORED
@@ -22,8 +23,7 @@ from ..rollouts.policies import NAME as TRAINED
 from ..storage import Address
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
-from .pipeline import BuildResult, run_stage
-from .stages import ShardResult, finish, kept_result, timed
+from .pipeline import BuildResult, run_stages
 
 STAGE = "compact"
 
@@ -54,11 +54,9 @@ def compact_store(
         manifest = source.manifest()
 
         def shards(store: Store) -> list[ShardResult]:
-            def dealer(shard: Shard) -> tuple[Dealer]:
-                return (Dealer.of(source, shard, manifest),)
-
-            made = run_stage(STAGE, compact_rollouts, store, execute, reporter, dealer)
-            return made + run_stage(f"{STAGE} labels", compact_labels, store, execute, reporter, dealer)
+            rows = {shard: ShardRows.of(source, shard, manifest) for shard in store.config.shards()}
+            made = run_stages([CompactRollouts(store, *each) for each in rows.items()], execute, reporter)
+            return made + run_stages([CompactLabels(store, *each) for each in rows.items()], execute, reporter)
 
         config = compacted_config(source, tasks_per_shard)
         return Copying(STAGE, source, target, config).make(shards, execute, reporter, parts)
@@ -98,41 +96,62 @@ def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:
         )
 
 
-@timed
-def compact_rollouts(root: Address, run: Run, shard: Shard, dealer: Dealer) -> ShardResult:
-    """Write the rollout tables of one shard, unless an earlier call did.
+@dataclass(frozen=True)
+class CompactRollouts(Stage):
+    """Takes the rollout tables of one shard from the shards of another size."""
 
-    Raises:
-        StoreError: the rows cannot be read, or not written.
-    """
-    store = Store(root, run.config)
-    earlier = kept_result(store, ROLLOUT, shard, None)  # the digest is that of levels that only the rows name
-    if earlier is not None:
-        return earlier
-    tables = dealer.rollouts()
-    named = ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
-    files = write_tables(store.storage, named)
-    episodes = tables[EPISODES]
-    inputs = rollout_inputs(run, shard, dealer.tasks(episodes))
-    return finish(store, ROLLOUT, shard, inputs, files, rollout_facts(episodes))
+    source: ShardRows
+    title: ClassVar[str] = STAGE
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in receipts: those of a rollout."""
+        return ROLLOUT
+
+    def inputs(self) -> str:
+        """Return the digest that a build would give its rollouts."""
+        return rollout_inputs(self.store.run, self.shard, self.source.tasks())
+
+    def make(self, pending: Pending) -> Product:
+        """Return the rollout tables.
+
+        Raises:
+            StoreError: the rows cannot be read.
+        """
+        del pending
+        tables = self.source.rollouts()
+        files = [(self.store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
+        return Product(files, rollout_facts(tables[EPISODES]))
 
 
-@timed
-def compact_labels(root: Address, run: Run, shard: Shard, dealer: Dealer) -> ShardResult:
-    """Write the labels of one shard with their prompts and calls, unless an earlier call did.
+@dataclass(frozen=True)
+class CompactLabels(Stage):
+    """Takes the labels of one shard, with their prompts and calls, from the shards of another size."""
 
-    Raises:
-        StoreError: the rows cannot be read, or not written.
-    """
-    store, stage = Store(root, run.config), label_stage(run.config)
-    inputs = label_inputs(store, run, shard)
-    earlier = kept_result(store, stage, shard, inputs)
-    if earlier is not None:
-        return earlier
-    tables = dealer.labels()
-    names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
-    calls = store.label_calls_file(shard)
-    if calls is not None:
-        names[CALLS] = calls
-    files = write_tables(store.storage, ((name, schema, tables[schema]) for schema, name in names.items()), sparse=True)
-    return finish(store, stage, shard, inputs, files, label_facts(tables[LABELS]))
+    source: ShardRows
+    title: ClassVar[str] = f"{STAGE} labels"
+    sparse: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in receipts: those of labels."""
+        return label_stage(self.store.config)
+
+    def inputs(self) -> str:
+        """Return the digest that a build would give its labels."""
+        return label_inputs(self.store, self.store.run, self.shard)
+
+    def make(self, pending: Pending) -> Product:
+        """Return the tables of the labels.
+
+        Raises:
+            StoreError: the rows cannot be read.
+        """
+        del pending
+        tables, store = self.source.labels(), self.store
+        names = {LABELS: store.table_file(LABELS, self.shard), PROMPTS: store.label_prompts_file(self.shard)}
+        calls = store.label_calls_file(self.shard)
+        if calls is not None:
+            names[CALLS] = calls
+        files = [(name, schema, tables[schema]) for schema, name in names.items()]
+        return Product(files, label_facts(tables[LABELS]))

@@ -14,7 +14,8 @@ from ..datasets.origin import ORIGIN
 from ..datasets.parts import PARTS, listed_parts, part_folder, write_parts
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import refuse_while_written
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
+from ..datasets.stages.base import ShardResult
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
 from ..errors import ConfigError, StoreError
 from ..identity import digest
 from ..storage import Address, open_storage
@@ -22,7 +23,6 @@ from ..storage.commit import settle
 from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, complete_result, export_store, seal_store
-from .stages import ShardResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Copying:
         there = [name for name in storage.entries() if not name.startswith(".")]
         begun = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else None
         if begun == origin:
-            if storage.stat(RUN) is None or Store.open(self.target, complete=False).config == self.config:
+            if storage.stat(RUN) is None or stored_config(self.target, complete=False) == self.config:
                 return
             begun = None
         if begun is not None:

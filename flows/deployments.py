@@ -33,7 +33,7 @@ from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
-from ..storage import Address, Storage, Url, parse_address
+from ..storage import Address, Url, parse_address
 from .artifacts import file_address, show_store
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.local import available_cores, execute_with
@@ -155,8 +155,8 @@ def build_dataset(
     with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
 
         @contextmanager
-        def around(storage: Storage) -> Iterator[None]:
-            with noted_run(storage), model_slots(Run(config), watch.log, "student", "teacher"):
+        def around(store: Store) -> Iterator[None]:
+            with noted_run(store.storage), model_slots(store.run, watch.log, "student", "teacher"):
                 yield
 
         checked = _pool.get() is not None

@@ -20,14 +20,14 @@ from typing import TypeVar
 from ..datasets.config import Shard
 from ..datasets.inputs import LABEL
 from ..datasets.progress import Reporter
-from ..datasets.run import Run
+from ..datasets.stages.base import ShardResult, report_stored
+from ..datasets.stages.label import LabelJob, label_job, store_labels
+from ..datasets.store import Store
 from ..errors import ServerGoneError
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.supervisor import Supervisor, run_without_gc_pauses
-from ..storage import Address
 from .engines.local import WorkerPool, worker_deaths
-from .stages import LabelJob, ShardResult, label_job, store_labels, tell_stored
 
 Result = TypeVar("Result")
 
@@ -38,10 +38,10 @@ AHEAD_BYTES = 256_000_000
 class Beforehand:
     """Shards that workers certify while others are still rolled out, so that the model never waits for them."""
 
-    def __init__(self, root: Address, run: Run, pool: WorkerPool) -> None:
+    def __init__(self, store: Store, pool: WorkerPool) -> None:
         """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
-        self._root, self._run, self._pool = root, run, pool
-        self._is_of_use = isinstance(run.writer(), ConcurrentWriter)
+        self._store, self._pool = store, pool
+        self._is_of_use = isinstance(store.run.writer(), ConcurrentWriter)
         self._stored: deque[Shard] = deque()
         self.jobs: dict[Shard, Future[LabelJob | ShardResult]] = {}
 
@@ -53,7 +53,7 @@ class Beforehand:
         free = self._pool.workers - sum(not job.done() for job in self.jobs.values())
         while self._stored and free > 0 and self._bytes() < AHEAD_BYTES:
             first = self._stored.popleft()
-            self.jobs[first] = self._pool.beside(label_job, self._root, self._run, first)
+            self.jobs[first] = self._pool.beside(label_job, self._store, first)
             free -= 1
 
     def _bytes(self) -> int:
@@ -64,8 +64,7 @@ class Beforehand:
 
 
 def label_served(
-    root: Address,
-    run: Run,
+    store: Store,
     pool: WorkerPool,
     reporter: Reporter,
     beforehand: Beforehand | None = None,
@@ -80,18 +79,18 @@ def label_served(
         StoreError: rollouts cannot be read, labels not written, or a worker died.
         ConfigError, PluginError: the model cannot be used with these settings.
     """
-    shards, rollouts = run.config.shards(), run.config.rollouts
+    shards, rollouts = store.config.shards(), store.config.rollouts
     reporter.start(LABEL, sum(shard.stop - shard.first for shard in shards) * rollouts)
     results: list[ShardResult] = []
 
     def receive(result: ShardResult) -> None:
         results.append(result)
-        tell_stored(reporter, result)
+        report_stored(reporter, result)
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
     begun = beforehand.jobs if beforehand else {}
     shards.sort(key=lambda shard: shard not in begun)  # those that are certified first
-    run_without_gc_pauses(_Labelling(root, run, pool, receive, begun, like).run(shards))
+    run_without_gc_pauses(_Labelling(store, pool, receive, begun, like).run(shards))
     reporter.finish(LABEL)
     return results
 
@@ -101,16 +100,15 @@ class _Labelling:
 
     def __init__(
         self,
-        root: Address,
-        run: Run,
+        store: Store,
         pool: WorkerPool,
         receive: Callable[[ShardResult], None],
         begun: dict[Shard, "Future[LabelJob | ShardResult]"],
         like: int | None,
     ) -> None:
         self._like = like
-        self._root, self._run, self._pool, self._receive, self._begun = root, run, pool, receive, begun
-        self._writer: ConcurrentWriter = run.writer()  # pyright: ignore[reportAttributeAccessIssue]
+        self._store, self._pool, self._receive, self._begun = store, pool, receive, begun
+        self._writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAttributeAccessIssue]
         self._waiting: deque[tuple[LabelJob, int, PreparedRequest]] = deque()
         self._waiting_bytes = 0
         self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
@@ -149,7 +147,7 @@ class _Labelling:
 
     async def _certify(self, shard: Shard) -> None:
         # Taken out, so that pictures do not outlive their requests.
-        begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._root, self._run, shard, self._like)
+        begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._store, shard, self._like)
         job = await self._ended(begun)
         if isinstance(job, ShardResult):
             self._receive(job)
@@ -168,11 +166,11 @@ class _Labelling:
             self._hand_on(job.shard)
 
     def _hand_on(self, shard: Shard) -> None:
-        self._storing.start(self._store(self._open.pop(shard)))
+        self._storing.start(self._write(self._open.pop(shard)))
 
-    async def _store(self, job: LabelJob) -> None:
+    async def _write(self, job: LabelJob) -> None:
         done = replace(job, prepared={})
-        stored = await self._ended(self._pool.beside(store_labels, self._root, self._run, done))
+        stored = await self._ended(self._pool.beside(store_labels, self._store, done))
         self._receive(replace(stored, seconds=perf_counter() - self._since[job.shard]))
 
     async def _ended(self, work: "Future[Result]") -> Result:
@@ -190,4 +188,4 @@ class _Labelling:
                 for place, prepared in job.prepared.items():
                     unasked = Guidance("", Objection(UNANSWERED, reason), prompt=prepared.prompt)
                     job.guidance.setdefault(place, unasked)
-                store_labels(self._root, self._run, replace(job, prepared={}))
+                store_labels(self._store, replace(job, prepared={}))

@@ -5,35 +5,35 @@ teacher would be shown the same. A shard whose replay does something else than w
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from ..datasets.config import Shard
 from ..datasets.formats import refuse_newer
-from ..datasets.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
+from ..datasets.inputs import ROLLOUT, rollout_facts, rollout_inputs
 from ..datasets.older import OlderFiles, readable_config
-from ..datasets.parquet import write_tables
 from ..datasets.progress import Reporter
 from ..datasets.proof.rederive import rederive, renamed_call, stored_levels
 from ..datasets.proof.replay import stored_guidance
 from ..datasets.run import Run
-from ..datasets.schema import EPISODES, LABELS, STEPS, STORE_TABLES
-from ..datasets.store import RUN, Store, shard_frames
-from ..datasets.tables import Rows, failed_episodes
+from ..datasets.schema import EPISODES, LABELS, STORE_TABLES
+from ..datasets.stages.base import REFUSED, Pending, Product, ShardResult, Stage
+from ..datasets.stages.label import LabelStage
+from ..datasets.store import RUN, Store
+from ..datasets.tables import Rows
 from ..environments.base import Task
 from ..errors import ConfigError, StoreError
 from ..labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter, Objection
-from ..labeling.label import certify_episodes, guidance_requests, with_prompt, write_guidance
+from ..labeling.label import with_prompt, write_guidance
 from ..records import to_row
 from ..storage import Address, open_storage
 from .copying import Copying, copy_parts, settle_source
 from .engines.local import Execute
-from .pipeline import BuildResult, plan, run_stage
-from .stages import LabelJob, ShardResult, finish, kept_result, store_labels, timed
+from .pipeline import BuildResult, plan, run_stages
 
 STAGE = "migrate"
-REFUSED = "refused"
 SHOWN = 5
 """Shards that a message names."""
 
@@ -75,13 +75,12 @@ def migrate_store(root: Address, target: Address, execute: Execute, reporter: Re
 
         def shards(store: Store) -> list[ShardResult]:
             levels = _levels(store.run, reporter)
-            made = run_stage(
-                STAGE, migrate_rollouts, store, execute, reporter, lambda shard: (files(shard), levels[shard])
-            )
+            older = {shard: files(shard) for shard in store.config.shards()}
+            rollouts = [MigrateRollouts(store, shard, each, levels[shard]) for shard, each in older.items()]
+            made = run_stages(rollouts, execute, reporter)
             _refuse(source, made)
-            return made + run_stage(
-                f"{STAGE} labels", migrate_labels, store, execute, reporter, lambda shard: (files(shard),)
-            )
+            labels = [MigrateLabels(store, shard, files=each) for shard, each in older.items()]
+            return made + run_stages(labels, execute, reporter)
 
         return Copying(STAGE, source, target, source.config).make(shards, execute, reporter, parts)
 
@@ -135,70 +134,86 @@ def _levels(run: Run, reporter: Reporter) -> Mapping[Shard, list[Task] | None]:
     return plan(run, reporter)
 
 
-@timed
-def migrate_rollouts(root: Address, run: Run, shard: Shard, files: OlderFiles, tasks: list[Task] | None) -> ShardResult:
-    """Derive the rollouts of one shard, unless an earlier call did; facts say what is otherwise than it was stored.
+@dataclass(frozen=True)
+class MigrateRollouts(Stage):
+    """Derives the rollouts of one shard again, around the stored replies."""
 
-    Raises:
-        StoreError: the rows cannot be read, or not written.
-    """
-    store = Store(root, run.config)
-    stored = {schema: files.rows(store.table_file(schema, shard)) for schema in (EPISODES,)}
-    tasks = stored_levels(stored[EPISODES], run.config.rollouts) if tasks is None else tasks
-    inputs = rollout_inputs(run, shard, tasks)
-    earlier = kept_result(store, ROLLOUT, shard, inputs)
-    if earlier is not None:
-        return earlier
-    stored |= {schema: files.rows(store.table_file(schema, shard)) for schema in STORE_TABLES if schema not in stored}
-    derived = rederive(run, shard, tasks, stored)
-    if derived.problems:
-        return ShardResult(shard, ROLLOUT, False, {}, {REFUSED: derived.problems[0]})
-    tables = derived.tables
-    made = write_tables(
-        store.storage, ((store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES)
-    )
-    return finish(store, ROLLOUT, shard, inputs, made, rollout_facts(tables[EPISODES]))
+    files: OlderFiles
+    tasks: Sequence[Task] | None
+    """Levels of the shard; None where only the stored rows have them."""
+    title: ClassVar[str] = STAGE
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in receipts: those of a rollout."""
+        return ROLLOUT
+
+    @cached_property
+    def _episodes(self) -> Rows:
+        return self.files.rows(self.store.table_file(EPISODES, self.shard))
+
+    @cached_property
+    def _levels(self) -> Sequence[Task]:
+        return stored_levels(self._episodes, self.store.config.rollouts) if self.tasks is None else self.tasks
+
+    def inputs(self) -> str:
+        """Return the digest that a build would give its rollouts."""
+        return rollout_inputs(self.store.run, self.shard, self._levels)
+
+    def make(self, pending: Pending) -> Product:
+        """Return the derived tables, or why they are refused: a replay does something else than is stored.
+
+        Raises:
+            StoreError: the rows cannot be read.
+        """
+        del pending
+        names = {schema: self.store.table_file(schema, self.shard) for schema in STORE_TABLES}
+        stored = {schema: self.files.rows(name) for schema, name in names.items() if schema is not EPISODES}
+        derived = rederive(self.store.run, self.shard, self._levels, {EPISODES: self._episodes, **stored})
+        if derived.problems:
+            return Product([], {}, refused=derived.problems[0])
+        tables = derived.tables
+        return Product(
+            [(name, schema, tables[schema]) for schema, name in names.items()], rollout_facts(tables[EPISODES])
+        )
 
 
-@timed
-def migrate_labels(root: Address, run: Run, shard: Shard, files: OlderFiles) -> ShardResult:
-    """Certify the failures of one shard and judge their labels, unless an earlier call did.
+@dataclass(frozen=True)
+class MigrateLabels(LabelStage):
+    """Certifies the failures of one shard again; stored guidance stays where its teacher would be shown the same."""
 
-    Raises:
-        StoreError: the rows cannot be read, or not written.
-    """
-    store, config = Store(root, run.config), run.config
-    inputs = label_inputs(store, run, shard)
-    earlier = kept_result(store, label_stage(config), shard, inputs)
-    if earlier is not None:
-        return earlier
-    writer = run.writer()
-    episodes = store.read(EPISODES, shard)
-    frames = shard_frames(store, shard) if writer.needs_pictures else {}
-    failures = failed_episodes(episodes, store.read(STEPS, shard))
-    certified = certify_episodes(failures, run.env(shard.env).solver(), config.target_vocabulary, config.log)
-    requests = guidance_requests(certified, config.target_vocabulary, frames)
-    if run.writer_is_served:
-        then = [row["episode_id"] for row in files.rows(store.table_file(EPISODES, shard))]
-        ids = dict(zip(then, episodes["episode_id"].to_pylist(), strict=True))
-        known = _kept(store, shard, files, writer, ids)
-        guidance = {place: _answer(writer, request, known) for place, request in requests.items()}
-    else:
-        guidance = write_guidance(writer, requests)
-    return store_labels(root, run, LabelJob(shard, inputs, certified, guidance, {}))
+    files: OlderFiles = field(kw_only=True)
+    title: ClassVar[str] = f"{STAGE} labels"
+    pending_fact: ClassVar[str | None] = None
+
+    def make(self, pending: Pending) -> Product:
+        """Return the tables of the labels; missing guidance stays pending.
+
+        Raises:
+            StoreError: the rows cannot be read.
+        """
+        certified, requests = self.certify()
+        run, writer = self.store.run, self.store.run.writer()
+        if not run.writer_is_served:
+            return self.product(pending, certified, write_guidance(writer, requests))
+        before = [row["episode_id"] for row in self.files.rows(self.store.table_file(EPISODES, self.shard))]
+        after = self.store.read(EPISODES, self.shard, ["episode_id"])["episode_id"].to_pylist()
+        texts = _stored_texts(self.store, self.shard, self.files, writer, dict(zip(before, after, strict=True)))
+        guidance = {index: _answer(writer, request, texts) for index, request in requests.items()}
+        return self.product(pending, certified, guidance)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a teacher wrote about an episode, and the digest of what it was shown."""
+class _StoredText:
+    """Stored guidance about an episode, and the digest of the prompt that its teacher was shown."""
 
     guidance: Guidance
     prompt_hash: str | None
 
 
-def _kept(
+def _stored_texts(
     store: Store, shard: Shard, files: OlderFiles, writer: GuidanceWriter, ids: Mapping[str, str]
-) -> dict[str, _Known]:
+) -> dict[str, _StoredText]:
     """Return the stored texts of a writer by the ids that their episodes have now."""
     now = json.loads(json.dumps({**writer.config, "is_stand_in": writer.is_stand_in}))
 
@@ -216,10 +231,10 @@ def _kept(
     name = store.label_calls_file(shard)
     spent = [] if name is None else [to_row(renamed_call(row, ids[row["episode_id"]])) for row in files.rows(name)]
     texts = stored_guidance(labels, spent)
-    return {row["episode_id"]: _Known(texts[row["episode_id"]], row.get("teacher_prompt_hash")) for row in labels}
+    return {row["episode_id"]: _StoredText(texts[row["episode_id"]], row.get("teacher_prompt_hash")) for row in labels}
 
 
-def _answer(writer: GuidanceWriter, request: GuidanceRequest, known: Mapping[str, _Known]) -> Guidance:
+def _answer(writer: GuidanceWriter, request: GuidanceRequest, known: Mapping[str, _StoredText]) -> Guidance:
     """Return the stored guidance where the writer would be shown the same now; otherwise it is owed, not asked for."""
     prompt, kept = writer.prompt(request), known.get(request.episode.episode_id)
     if kept is not None and prompt is not None and kept.prompt_hash == prompt.prompt_hash:

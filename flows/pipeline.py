@@ -13,13 +13,17 @@ from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
 from ..datasets.formats import refuse_other_formats
-from ..datasets.inputs import EXPORT, LABEL, ROLLOUT, export_stage, label_stage
+from ..datasets.inputs import EXPORT, ROLLOUT, export_stage, label_stage
 from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
+from ..datasets.stages.base import ShardResult, Stage, report_stored
+from ..datasets.stages.export import ExportStage
+from ..datasets.stages.label import LabelStage
+from ..datasets.stages.rollout import RolloutStage
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, home_of, stored_config
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
@@ -31,7 +35,6 @@ from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
 from .preflight import preflight_build
 from .served import roll_out_served
-from .stages import ShardResult, export_shard, label_shard, roll_out_shard, tell_stored
 
 COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
 
@@ -58,7 +61,7 @@ class BuildResult:
         return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
-Around = Callable[[Storage], AbstractContextManager[None]]
+Around = Callable[[Store], AbstractContextManager[None]]
 
 
 def build_store(
@@ -79,10 +82,9 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
-    Run(config)
 
     def work(store: Store) -> BuildResult:
-        with around(store.storage):
+        with around(store):
             return _make(store, execute, reporter, refresh=refresh, preflight=preflight)
 
     return _under_lock(root, config, refresh, work)
@@ -93,18 +95,19 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
     run = store.run
     run.check()
     if preflight:
-        preflight_build(store, run, refresh=refresh)
+        preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
-    asking = _asking_anew(run) if refresh else run
-    beforehand = Beforehand(store.root, run, execute.pool)
+    asking = _asking_again(store) if refresh else store
+    beforehand = Beforehand(store, execute.pool)
     try:
         if run.served:
-            played = roll_out_served(store.root, asking, tasks, reporter, beforehand.begin, execute.pool)
-            results = _in_order(run.config, played)
+            played = roll_out_served(asking, tasks, reporter, beforehand.begin, execute.pool)
+            results = _in_order(list(tasks), played)
         else:
-            results = run_stage(ROLLOUT, roll_out_shard, store, execute, reporter, lambda shard: (tasks[shard],))
+            stages = [RolloutStage(store, shard, levels) for shard, levels in tasks.items()]
+            results = run_stages(stages, execute, reporter)
     except Exception:
         with suppress(StoreError):  # what fails here, too, is not what has to be told
             begun = (RECEIPTS, *(schema.name for schema in STORE_TABLES))
@@ -169,7 +172,7 @@ def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -
 
     def check(store: Store) -> None:
         store.run.check()
-        preflight_build(store, store.run, refresh=refresh)
+        preflight_build(store, refresh=refresh)
 
     return _under_lock(root, config, refresh, check)
 
@@ -182,29 +185,36 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
 
     A store that cannot be written here has no lock to take, and nothing has to be done for it when it is complete.
     """
+    run = Run(config, home_of(root))
     storage = open_storage(root)
     _refuse_foreign_folder(storage)
+
+    def opened(address: Address) -> Store:
+        stored = _reconcile(root, config, refresh)
+        return Store(address, stored, run.with_stored(stored))
+
     try:
-        with storage.lock() as held:
+        with storage.lock() as leased:
             roll_forward(storage)
-            store = Store(held, _reconcile(root, config, refresh))
+            store = opened(leased)
             done = None if refresh else complete_result(store)
             return done or work(store)
     except ReadOnlyError:
-        done = None if refresh else complete_result(Store(root, _reconcile(root, config, refresh)))
+        done = None if refresh else complete_result(opened(root))
         if done is None:
             raise
         return done
 
 
-def _asking_anew(run: Run) -> Run:
-    """Return the run for the stages of a build with ``refresh``: models are asked, whatever the call cache holds."""
+def _asking_again(store: Store) -> Store:
+    """Return the store for the stages of a build with ``refresh``: they ask models even for cached answers."""
+    run = store.run
     parts: dict[str, PartConfig] = {}
     for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
         part: PartConfig = getattr(run.config, name)
         if served:
             parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return Run(run.config.model_copy(update=parts), run.home)
+    return Store(store.root, store.config.model_copy(update=parts)) if parts else store
 
 
 def label_and_export(
@@ -222,20 +232,21 @@ def label_and_export(
     With ``refresh`` a teacher is asked anew, whatever the call cache holds; otherwise what it wrote for label version
     ``like`` is kept where it would be asked the same. Some shards may be certified already.
     """
-    run, writer = _asking_anew(store.run) if refresh else store.run, store.run.writer()
+    asking, shards, writer = _asking_again(store) if refresh else store, store.config.shards(), store.run.writer()
     like = None if refresh else like
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(run.config, label_served(store.root, run, execute.pool, reporter, beforehand, like))
+        results = _in_order(shards, label_served(asking, execute.pool, reporter, beforehand, like))
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
-        results = run_stage(LABEL, label_shard, store, label, reporter, lambda _: (like,), asking=run)
+        results = run_stages([LabelStage(asking, shard, like) for shard in shards], label, reporter)
     return results + export_store(store, execute, reporter, folder)
 
 
 def export_store(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
     """Write every shard's part of the dataset under ``folder``; labels are done."""
     split = plan_split(store)
-    return run_stage(EXPORT, export_shard, store, execute, reporter, lambda shard: (split[shard], folder))
+    stages = [ExportStage(store, shard, split[shard], folder) for shard in store.config.shards()]
+    return run_stages(stages, execute, reporter)
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
@@ -251,32 +262,23 @@ def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
-def run_stage(
-    stage: str,
-    call: Callable[..., ShardResult],
-    store: Store,
-    execute: Execute,
-    reporter: Reporter,
-    more: Callable[[Shard], tuple[Any, ...]] = lambda _: (),
-    *,
-    asking: Run | None = None,
-) -> list[ShardResult]:
-    """Call a stage for every shard, with ``more`` arguments after root, run and shard; return the results in order."""
-    run = asking or store.run
-    config, shards = run.config, run.config.shards()
-    reporter.start(stage, sum(shard.stop - shard.first for shard in shards) * config.rollouts)
+def run_stages(stages: Sequence[Stage], execute: Execute, reporter: Reporter) -> list[ShardResult]:
+    """Run one stage of several shards; return their results in the order of the shards."""
+    title = stages[0].title
+    episodes = {stage.shard: stage.episodes for stage in stages}
+    reporter.start(title, sum(episodes.values()))
     results: list[ShardResult] = []
-    for result in execute(stage, call, [(store.root, run, shard, *more(shard)) for shard in shards]):
+    for result in execute(stages):
         results.append(result)
-        tell_stored(reporter, result)
-        reporter.advance(stage, (result.shard.stop - result.shard.first) * config.rollouts)
-    reporter.finish(stage)
-    return _in_order(config, results)
+        report_stored(reporter, result)
+        reporter.advance(title, episodes[result.shard])
+    reporter.finish(title)
+    return _in_order(list(episodes), results)
 
 
-def _in_order(config: RunConfig, results: list[ShardResult]) -> list[ShardResult]:
-    order = {shard: place for place, shard in enumerate(config.shards())}
-    return sorted(results, key=lambda result: order[result.shard])
+def _in_order(shards: Sequence[Shard], results: Sequence[ShardResult]) -> list[ShardResult]:
+    index = {shard: number for number, shard in enumerate(shards)}
+    return sorted(results, key=lambda result: index[result.shard])
 
 
 def _refuse_foreign_folder(storage: Storage) -> None:
@@ -296,7 +298,7 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     if refresh or storage.stat(RUN) is None:
         return config
     refuse_other_formats(storage.read_json(RUN), root, whole=storage.stat(MANIFEST) is not None)
-    old = Store.open(root, complete=False).config
+    old = stored_config(root, complete=False)
     kept = {"label_version": old.label_version, "license": config.license or old.license}
     config = config.model_copy(update=kept)
     changed = [
@@ -342,7 +344,7 @@ def deciding(value: Any) -> Any:
 def complete_result(store: Store) -> BuildResult | None:
     """Return the summary of a store that needs no work, else None."""
     storage = store.storage
-    old = None if storage.stat(DATABASE) is None else Store.open(store.root, complete=False).config
+    old = None if storage.stat(DATABASE) is None else stored_config(store.root, complete=False)
     if old is None or any(
         deciding(getattr(old, name)) != deciding(getattr(store.config, name)) for name in RunConfig.model_fields
     ):

@@ -55,13 +55,14 @@ def _message(role: str, message: str) -> str:
     return f"{role}: {message}"
 
 
-def preflight_build(store: Store, run: Run, *, refresh: bool = False) -> None:
+def preflight_build(store: Store, *, refresh: bool = False) -> None:
     """Check the models that a build of ``store`` will ask; a store that holds all their answers needs no server.
 
     The errors are those of :func:`preflight_models`.
     """
+    run = store.run
     policy = run.served and (refresh or not _has_rollouts(store))
-    writer = run.writer_is_served and (refresh or not _has_rollouts(store) or not _has_labels(store, run))
+    writer = run.writer_is_served and (refresh or not _has_rollouts(store) or not _has_labels(store))
     if policy or writer:
         preflight_models(run, policy=policy, writer=writer)
 
@@ -77,12 +78,12 @@ def _has_rollouts(store: Store) -> bool:
     return True
 
 
-def _has_labels(store: Store, run: Run) -> bool:
+def _has_labels(store: Store) -> bool:
     """Return whether every label is stored and answered; its rollouts are."""
     for shard in store.config.shards():
         receipt = store.receipt(label_stage(store.config), shard)
         if receipt is None or receipt.facts[UNANSWERED]:
             return False
-        if not receipt.holds(store.storage, label_inputs(store, run, shard)):
+        if not receipt.holds(store.storage, label_inputs(store, store.run, shard)):
             return False
     return True

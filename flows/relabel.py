@@ -13,7 +13,8 @@ from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT
 from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
+from ..datasets.stages.base import ShardResult
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
 from ..datasets.views import write_database
 from ..errors import StoreError
 from ..storage import Address, open_storage
@@ -22,7 +23,6 @@ from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
-from .stages import ShardResult
 
 
 def relabel_store(
@@ -107,7 +107,7 @@ def part_roots(root: Address) -> dict[Address, RunConfig]:
         StoreError: there is no store, or its list of parts cannot be read.
     """
     places = [root, *(root / part_folder(number) for number in listed_parts(open_storage(root)))]
-    return {place: Store.open(place, complete=False).config for place in places}
+    return {place: stored_config(place, complete=False) for place in places}
 
 
 def _has_new_writer(old: Store, store: Store) -> bool:

@@ -14,20 +14,19 @@ from time import perf_counter
 from ..datasets.config import Shard
 from ..datasets.inputs import ROLLOUT
 from ..datasets.progress import Reporter
-from ..datasets.run import Run
+from ..datasets.stages.base import ShardResult
+from ..datasets.stages.rollout import RolloutJob, store_rollouts
+from ..datasets.store import Store
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches
 from ..rollouts.supervisor import run_without_gc_pauses
-from ..storage import Address
 from .engines.base import WorkerPool
 from .spread import PendingShards, batch_of, roll_out_spread, worker_loops
-from .stages import RolloutJob, ShardResult, store_rollouts
 
 
 def roll_out_served(
-    root: Address,
-    run: Run,
+    store: Store,
     tasks: Mapping[Shard, Sequence[Task]],
     reporter: Reporter,
     on_shard: Callable[[Shard], None] | None = None,
@@ -42,9 +41,9 @@ def roll_out_served(
         StoreError: a shard cannot be written, its stored rows cannot be read back, or a worker died.
         ConfigError, PluginError: the policy cannot work with these settings.
     """
-    shards = PendingShards(root, run, tasks, reporter, on_shard)
+    shards = PendingShards(store, tasks, reporter, on_shard)
     reporter.start(ROLLOUT, shards.episodes)
-    if pool is not None and (loops := worker_loops(pool, run, shards)):
+    if pool is not None and (loops := worker_loops(pool, shards)):
         roll_out_spread(shards, pool, loops)
     _roll_out_here(shards)  # all shards, or those whose workers could not connect
     reporter.finish(ROLLOUT)
@@ -53,16 +52,16 @@ def roll_out_served(
 
 def _roll_out_here(shards: PendingShards) -> None:
     """Play in this process, in the event loop that asks the model."""
-    root, run, began = shards.root, shards.run, dict[Shard, float]()
+    store, began = shards.store, dict[Shard, float]()
 
     def batches() -> Iterator[Batch]:
         while (job := shards.next()) is not None:
             began[job.shard] = perf_counter()
-            yield batch_of(run, job)
+            yield batch_of(store.run, job)
 
     def receive(batch: Batch, rollouts: list[TaskRollouts]) -> None:
         job: RolloutJob = batch.work
-        stored = store_rollouts(root, run, job, rollouts)
+        stored = store_rollouts(store, job, rollouts)
         shards.stored(replace(stored, seconds=perf_counter() - began[job.shard]))
 
-    run_without_gc_pauses(run_batches(batches(), run.policy(), receive, on_episode=shards.ended))
+    run_without_gc_pauses(run_batches(batches(), store.run.policy(), receive, on_episode=shards.ended))

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import Field
 
 from ... import plugins
+from ...datasets.stages.base import ShardResult
 from ...plugins import Plugin, Settings
 from ...storage import Address
-from ..stages import ShardResult
 
 Call = Callable[..., ShardResult]
 Result = TypeVar("Result")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from ...datasets.stages.base import ShardResult
 from ...errors import StoreError
-from ..stages import ShardResult
 from .base import Call, Result
 from .reach import hosts_towards
 

@@ -17,23 +17,23 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Protocol
 
+from ...datasets.stages.base import ShardResult, Stage, run
 from ...errors import ConfigError, StoreError
 from ...storage import Address
-from ..stages import ShardResult
 from .base import Call, Engine, Result, WorkerPool
 from .reach import LOOPBACK
 
 
 class Execute(Protocol):
-    """Runs ``call`` once for each tuple of arguments and yields the results as they come."""
+    """Runs stages of shards and yields their results as they come."""
 
     @property
     def pool(self) -> WorkerPool:
         """Where the calls are made; what is no stage of a shard may be done there, too."""
         ...
 
-    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
-        """Yield one result for each tuple; raise the first error."""
+    def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
+        """Yield one result for each stage; raise the first error."""
         ...
 
 
@@ -242,9 +242,8 @@ def worker_deaths() -> Iterator[None]:
 class _OnPool:
     pool: WorkerPool
 
-    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
-        del stage
-        return self.pool.stream(call, arguments)
+    def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
+        return self.pool.stream(run, [(stage,) for stage in stages])
 
 
 def execute_with(pool: WorkerPool) -> Execute:

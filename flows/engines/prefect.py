@@ -6,10 +6,10 @@ Caching is left to the store's receipts: they also notice when an output file is
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
 from uuid import UUID
 
 import httpx
@@ -20,10 +20,10 @@ from prefect.futures import as_completed
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
+from ...datasets.stages.base import ShardResult, Stage, run
 from ...errors import StoreError
 from ...storage import Storage
-from ..stages import ShardResult
-from .local import Call, Execute, WorkerPool, finished
+from .local import Execute, WorkerPool, finished
 
 NOTE = ".flow-run.json"
 """In a store that is being built: which flow run does it. One that was killed leaves it there."""
@@ -66,19 +66,19 @@ ALIVE = ["SCHEDULED", "PENDING", "RUNNING", "PAUSED", "CANCELLING"]
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)
-def run_shard(stage: str, shard: str, pool: WorkerPool, call: Call, arguments: tuple[Any, ...]) -> ShardResult:
+def run_shard(stage: str, shard: str, pool: WorkerPool, work: Callable[[], ShardResult]) -> ShardResult:
     """Run one stage of one shard on the run's process pool."""
     del stage, shard  # they name the task run
-    return finished(pool.submit(call, *arguments))
+    return finished(pool.submit(work))
 
 
 @dataclass(frozen=True, slots=True)
 class _AsTasks:
     pool: WorkerPool
 
-    def __call__(self, stage: str, call: Call, arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardResult]:
-        # arguments[2] of every stage is the shard
-        tasks = (run_shard.submit(stage, each[2].stem, self.pool, call, each) for each in arguments)
+    def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
+        # In a partial, for Prefect looks for futures in every part of an argument.
+        tasks = (run_shard.submit(each.title, each.shard.stem, self.pool, partial(run, each)) for each in stages)
         # A task runner may start any number of tasks at once, and the pool may be this process.
         running = list(islice(tasks, self.pool.workers))
         try:

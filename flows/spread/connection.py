@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...datasets.stages.base import ShardResult
+from ...datasets.stages.rollout import RolloutJob
 from ...errors import PivotError
 from ...rollouts.base import Reply, Turn
 from ..engines.reach import DRIVER_HOST, LOOPBACK
-from ..stages import RolloutJob, ShardResult
 
 PATIENCE_SECONDS = 10.0
 """Time limit for a connection and for each step of the handshake."""

@@ -8,13 +8,12 @@ from time import perf_counter
 from typing import Any
 
 from ...datasets.config import Shard
-from ...datasets.run import Run
+from ...datasets.stages.rollout import RolloutJob, store_rollouts
+from ...datasets.store import Store
 from ...models.base import image_ids
 from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.supervisor import run_without_gc_pauses
-from ...storage import Address
-from ..stages import RolloutJob, store_rollouts
 from .connection import (
     AssignShard,
     CancelRequest,
@@ -32,7 +31,7 @@ from .connection import (
 from .shards import batch_of
 
 
-def play(root: Address, run: Run, endpoint: Endpoint) -> None:
+def play(store: Store, endpoint: Endpoint) -> None:
     """Play the shards that the driver at ``endpoint`` assigns, until it has none left.
 
     Raises:
@@ -42,14 +41,16 @@ def play(root: Address, run: Run, endpoint: Endpoint) -> None:
             stored.
         StoreError: a shard cannot be written or read.
     """
-    run_without_gc_pauses(_play(root, run, endpoint))
+    run_without_gc_pauses(_play(store, endpoint))
 
 
-async def _play(root: Address, run: Run, endpoint: Endpoint) -> None:
+async def _play(store: Store, endpoint: Endpoint) -> None:
     async with call(endpoint) as connection:
-        remote = _RemoteLoop(root, run, connection)
+        remote = _RemoteLoop(store, connection)
         playing = asyncio.create_task(
-            run_batches(remote.batches(), _RemotePolicy(run.policy(), remote), remote.receive, on_episode=remote.ended)
+            run_batches(
+                remote.batches(), _RemotePolicy(store.run.policy(), remote), remote.receive, on_episode=remote.ended
+            )
         )
         listening = asyncio.create_task(remote.listen(playing))
         try:
@@ -67,8 +68,8 @@ async def _play(root: Address, run: Run, endpoint: Endpoint) -> None:
 class _RemoteLoop:
     """The worker's end of the connection to the driver."""
 
-    def __init__(self, root: Address, run: Run, connection: Connection) -> None:
-        self._root, self._run, self._connection = root, run, connection
+    def __init__(self, store: Store, connection: Connection) -> None:
+        self._store, self._connection = store, connection
         self._loop = asyncio.get_running_loop()
         self._numbers = count()
         self._requests: dict[int, asyncio.Future[TurnResult]] = {}
@@ -114,7 +115,7 @@ class _RemoteLoop:
             if job is None:
                 return
             self._began[job.shard] = perf_counter()
-            yield batch_of(self._run, job)
+            yield batch_of(self._store.run, job)
 
     async def reply(self, turn: Turn) -> Reply:
         """Return the driver's reply to a turn."""
@@ -144,7 +145,7 @@ class _RemoteLoop:
         """Store a shard, from any thread; refused without a connection, because another worker then plays it."""
         self._connection.raise_if_lost()
         job: RolloutJob = batch.work
-        stored = store_rollouts(self._root, self._run, job, rollouts)
+        stored = store_rollouts(self._store, job, rollouts)
         result = replace(stored, seconds=perf_counter() - self._began.pop(job.shard))
         self._loop.call_soon_threadsafe(self._connection.send, ShardStored(result))
 

@@ -10,7 +10,7 @@ import math
 import secrets
 
 from ...datasets.config import Shard
-from ...datasets.run import Run
+from ...datasets.stages.rollout import RolloutJob
 from ...errors import PolicyError
 from ...rollouts.base import Reply, Turn
 from ...rollouts.episode import ENDS_THE_RUN
@@ -18,7 +18,6 @@ from ...rollouts.supervisor import run_without_gc_pauses
 from ..engines.base import WorkerPool
 from ..engines.cluster import portable
 from ..engines.local import worker_deaths
-from ..stages import RolloutJob
 from .connection import (
     PATIENCE_SECONDS,
     AssignShard,
@@ -46,12 +45,12 @@ for its next shard, and one with a slow simulator, or with few instances of it, 
 _log = logging.getLogger(__name__)
 
 
-def worker_loops(pool: WorkerPool, run: Run, shards: PendingShards) -> int:
+def worker_loops(pool: WorkerPool, shards: PendingShards) -> int:
     """Return how many workers of a pool play; 0 if none can be spared.
 
     One worker is reserved for labelling, which certifies shards as they are stored.
     """
-    return max(0, min(pool.workers - 1, len(shards), run.policy().episodes_in_flight))
+    return max(0, min(pool.workers - 1, len(shards), shards.store.run.policy().episodes_in_flight))
 
 
 def roll_out_spread(shards: PendingShards, pool: WorkerPool, loops: int) -> None:
@@ -82,7 +81,7 @@ class _Scheduler:
 
     def __init__(self, shards: PendingShards, pool: WorkerPool) -> None:
         self._shards, self._pool = shards, pool
-        self._run, self._policy = shards.run, shards.run.policy()
+        self._run, self._policy = shards.store.run, shards.store.run.policy()
         self._workers: list[_Worker] = []
         self._playing: list[asyncio.Task[None]] = []
         self._listening: set[asyncio.Task[None]] = set()
@@ -113,7 +112,7 @@ class _Scheduler:
         """Run the loop of one worker until no shard is left."""
         with worker_deaths():
             try:
-                await asyncio.wrap_future(self._pool.beside(play, self._shards.root, self._run, self._endpoint))
+                await asyncio.wrap_future(self._pool.beside(play, self._shards.store, self._endpoint))
             except ConnectionLostError as error:
                 _log.warning("%s; other workers play its shards", error)
 

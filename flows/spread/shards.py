@@ -7,10 +7,11 @@ from ...datasets.config import Shard
 from ...datasets.inputs import ROLLOUT
 from ...datasets.progress import Reporter
 from ...datasets.run import Run
+from ...datasets.stages.base import ShardResult, report_stored
+from ...datasets.stages.rollout import RolloutJob, rollout_job
+from ...datasets.store import Store
 from ...environments.base import Task
 from ...rollouts.loop import Batch
-from ...storage import Address
-from ..stages import RolloutJob, ShardResult, rollout_job, tell_stored
 
 
 class PendingShards:
@@ -18,14 +19,13 @@ class PendingShards:
 
     def __init__(
         self,
-        root: Address,
-        run: Run,
+        store: Store,
         tasks: Mapping[Shard, Sequence[Task]],
         reporter: Reporter,
         on_shard: Callable[[Shard], None] | None,
     ) -> None:
         """Report every episode to ``reporter`` and every newly stored shard to ``on_shard``."""
-        self.root, self.run = root, run
+        self.store = store
         self.results: list[ShardResult] = []
         self._tasks, self._reporter, self._on_shard = tasks, reporter, on_shard
         self._left = deque(tasks)
@@ -41,7 +41,7 @@ class PendingShards:
         return sum(map(self._size, self._tasks))
 
     def _size(self, shard: Shard) -> int:
-        return (shard.stop - shard.first) * self.run.config.rollouts
+        return (shard.stop - shard.first) * self.store.config.rollouts
 
     def next(self) -> RolloutJob | None:
         """Return the pending episodes of the next shard that is not stored whole, None at the end.
@@ -51,13 +51,13 @@ class PendingShards:
         """
         while self._left:
             shard = self._left.popleft()
-            job = rollout_job(self.root, self.run, shard, self._tasks[shard])
+            job = rollout_job(self.store, shard, self._tasks[shard])
             if isinstance(job, RolloutJob):
-                if job.owed is not None:
-                    self._reporter.advance(ROLLOUT, self._size(shard) - len(job.owed))
+                if job.pending.episodes is not None:
+                    self._reporter.advance(ROLLOUT, self._size(shard) - len(job.pending.episodes))
                 return job
             self.results.append(job)
-            tell_stored(self._reporter, job)
+            report_stored(self._reporter, job)
             self._reporter.advance(ROLLOUT, self._size(shard))
         return None
 
@@ -76,7 +76,7 @@ class PendingShards:
     def stored(self, result: ShardResult) -> None:
         """Report a stored shard."""
         self.results.append(result)
-        tell_stored(self._reporter, result)
+        report_stored(self._reporter, result)
         if self._on_shard is not None:
             self._on_shard(result.shard)
 
@@ -85,10 +85,18 @@ def batch_of(run: Run, job: RolloutJob) -> Batch:
     """Return a job as a batch of the rollout scheduler."""
     env = run.env(job.shard.env)
     return Batch(
-        env.type, env.config, job.tasks, run.config.rollouts, job.owed, run.run_id, prompt=env.prompt, work=job
+        env.type,
+        env.config,
+        job.tasks,
+        run.config.rollouts,
+        job.pending.episodes,
+        run.run_id,
+        prompt=env.prompt,
+        work=job,
     )
 
 
 def episodes_of(run: Run, job: RolloutJob) -> int:
     """Return how many episodes a job plays."""
-    return len(job.tasks) * run.config.rollouts if job.owed is None else len(job.owed)
+    episodes = job.pending.episodes
+    return len(job.tasks) * run.config.rollouts if episodes is None else len(episodes)

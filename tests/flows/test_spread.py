@@ -306,7 +306,7 @@ def test_a_receipt_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch:
     job = shards.rollout_job
 
     def torn(*arguments: Any) -> Any:
-        if arguments[2].first > 3:
+        if arguments[1].first > 3:
             raise StoreError("it is torn")
         return job(*arguments)
 
@@ -331,14 +331,14 @@ def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: 
     """One that is withdrawn in the same breath, too: its worker waits to hear how many requests were sent."""
     heard: list[Any] = []
 
-    async def withdraw(run: Any, endpoint: connection.Endpoint) -> None:
+    async def withdraw(endpoint: connection.Endpoint) -> None:
         policy = example_turn()
         async with connection.call(endpoint) as to_driver:
             to_driver.send(connection.TurnRequest(7, replace(policy, env=None)))
             to_driver.send(connection.CancelRequest(7))
             heard.append(await to_driver.receive())
 
-    monkeypatch.setattr(scheduler, "play", lambda root, run, endpoint: asyncio.run(withdraw(run, endpoint)))
+    monkeypatch.setattr(scheduler, "play", lambda store, endpoint: asyncio.run(withdraw(endpoint)))
     with served(latency=5.0) as server, pytest.raises(NeverPlayedError):
         monkeypatch.setattr("pivot.flows.served._roll_out_here", _never)
         build(config_at(server, {"sokoban": 2}) | {"tasks_per_shard": 1}, tmp_path, 2)

@@ -9,11 +9,13 @@ import pytest
 from pivot.datasets.config import make_config
 from pivot.datasets.export import plan_split
 from pivot.datasets.progress import Silent
-from pivot.datasets.run import Run
-from pivot.datasets.store import DATASET_FOLDER, RUN, Store
+from pivot.datasets.stages.base import run
+from pivot.datasets.stages.export import ExportStage
+from pivot.datasets.stages.label import LabelStage
+from pivot.datasets.stages.rollout import RolloutStage
+from pivot.datasets.store import RUN, Store
 from pivot.errors import StoreError
 from pivot.flows.pipeline import plan
-from pivot.flows.stages import export_shard, label_shard, roll_out_shard
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.storage.faults import Fate, Killed, mortal
 from pivot.tests.storage.memory import MemoryStorage
@@ -52,17 +54,17 @@ def test_a_stage_needs_no_file(undisturbed: tuple[Path, list[str]], monkeypatch:
     """Shards are made, read back and resumed through the storage alone, with the same bytes."""
     storage = MemoryStorage()
     monkeypatch.setattr(pivot.storage, "LocalStorage", lambda root: storage)
-    nowhere, run = Path("/nowhere/at/all"), Run(make_config(CONFIG))
-    (shard,) = run.config.shards()
-    tasks = plan(run, Silent())[shard]
+    nowhere = Path("/nowhere/at/all")
+    store = Store(nowhere, make_config(CONFIG))
+    (shard,) = store.config.shards()
+    tasks = plan(store.run, Silent())[shard]
     for reused in (False, True):
-        results = [roll_out_shard(nowhere, run, shard, tasks), label_shard(nowhere, run, shard)]
-        split = plan_split(Store(nowhere, run.config))[shard]
-        results.append(export_shard(nowhere, run, shard, split, DATASET_FOLDER))
+        results = [run(RolloutStage(store, shard, tasks)), run(LabelStage(store, shard))]
+        results.append(run(ExportStage(store, shard, plan_split(store)[shard])))
         assert [result.reused for result in results] == [reused] * 3
     assert not nowhere.parent.exists()
-    store, _ = undisturbed
+    built, _ = undisturbed
     made = {name: content for name, content in storage.objects.items() if not name.startswith((".", "calls/"))}
-    assert made == {name: (store / name).read_bytes() for name in made}
-    assert len(made) == len([name for name in fingerprint(store) if name.endswith(".parquet")])
+    assert made == {name: (built / name).read_bytes() for name in made}
+    assert len(made) == len([name for name in fingerprint(built) if name.endswith(".parquet")])
     assert RUN not in made

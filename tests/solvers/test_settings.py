@@ -9,13 +9,13 @@ import pytest
 from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.run import Run
+from pivot.datasets.stages.base import run
+from pivot.datasets.stages.label import LabelStage
 from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.api import build
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
-from pivot.flows.stages import label_shard
 from pivot.tests.cli.command_line import run_config
 
 
@@ -60,14 +60,17 @@ def test_labels_of_an_interrupted_run_with_other_settings_are_not_kept(tmp_path:
     old = Store.open(tmp_path).config
     (shard,) = old.shards()
     capped, plain = (
-        Run(
-            make_config(old.model_dump(mode="json") | {"label_version": 2, "solvers": {"sokoban": {"max_states": cap}}})
+        Store(
+            tmp_path,
+            make_config(
+                old.model_dump(mode="json") | {"label_version": 2, "solvers": {"sokoban": {"max_states": cap}}}
+            ),
         )
         for cap in (3, 10**6)
     )
-    assert not label_shard(tmp_path, capped, shard).reused
-    assert label_shard(tmp_path, capped, shard).reused
-    assert not label_shard(tmp_path, plain, shard).reused
+    assert not run(LabelStage(capped, shard)).reused
+    assert run(LabelStage(capped, shard)).reused
+    assert not run(LabelStage(plain, shard)).reused
     assert labels(tmp_path).filter(label_version="2")["accepted"].all()
 
 

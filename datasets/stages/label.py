@@ -1,0 +1,154 @@
+"""Label the failed episodes of a shard: certify them, ask the teacher for guidance, and judge the labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from ...labeling.base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, GuidanceWriter, PreparedRequest
+from ...labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
+from ...messages import Call
+from ...records import from_row, to_row
+from ..config import Shard
+from ..inputs import LABEL, label_facts, label_inputs, label_stage
+from ..proof.replay import KeptGuidance, guidance_of_version, stored_guidance
+from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
+from ..store import Store, shard_frames
+from ..tables import failed_episodes, label_call_table, label_prompt_table, label_table
+from ..usage import calls_in_all
+from .base import Pending, Product, ShardResult, Stage
+
+
+@dataclass(frozen=True)
+class LabelStage(Stage):
+    """Labels the failures of a shard; asks the teacher only for guidance that the store does not hold."""
+
+    like: int | None = None
+    """Label version whose guidance is kept where the teacher would be asked the same."""
+
+    title: ClassVar[str] = LABEL
+    sparse: ClassVar[bool] = True
+    pending_fact: ClassVar[str | None] = UNANSWERED
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in receipts: each label version has its own."""
+        return label_stage(self.store.config)
+
+    def inputs(self) -> str:
+        """Return the digest of everything that decides the labels."""
+        return label_inputs(self.store, self.store.run, self.shard)
+
+    def make(self, pending: Pending) -> Product:
+        """Certify the failures and have the teacher write the missing guidance."""
+        certified, requests = self.certify()
+        return self.product(pending, certified, write_guidance(self.writer(pending), requests))
+
+    def certify(self) -> tuple[list[Certified], dict[int, GuidanceRequest]]:
+        """Return the certified failures, and the requests to the teacher by the index of the failure."""
+        store, config = self.store, self.store.config
+        failures = failed_episodes(store.read(EPISODES, self.shard), store.read(STEPS, self.shard))
+        frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
+        solver = store.run.env(self.shard.env).solver()
+        certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)
+        return certified, guidance_requests(certified, config.target_vocabulary, frames)
+
+    def writer(self, pending: Pending) -> GuidanceWriter:
+        """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""
+        store, writer = self.store, self.store.run.writer()
+        if pending.episodes is not None:
+            stored = _stored_guidance(store, self.shard)
+            return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
+        if self.like is not None and store.run.writer_is_served:
+            return guidance_of_version(store, self.shard, self.like, writer)
+        return writer
+
+    def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
+        """Judge the labels and return their tables."""
+        store, run = self.store, self.store.run
+        env = run.env(self.shard.env)
+        labels = make_labels(
+            certified,
+            guidance,
+            env.solver(),
+            run.writer(),
+            run.filters(),
+            str(run.config.label_version),
+            run.config.target_vocabulary,
+            env.prover(quick=True),
+        )
+        rows = label_table(labels)
+        tables: list[tuple[str, TableSchema, pa.Table]] = [
+            (store.table_file(LABELS, self.shard), LABELS, rows),
+            (store.label_prompts_file(self.shard), PROMPTS, label_prompt_table(labels)),
+        ]
+        calls = store.label_calls_file(self.shard)
+        if calls is not None:
+            tables.append((calls, CALLS, _all_calls(store, calls, pending, label_call_table(labels))))
+        return Product(tables, label_facts(rows))
+
+
+def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.Table:
+    """Return the calls of a shard's labels, with the earlier ones of labels whose teacher did not answer then."""
+    if pending.episodes is None:
+        return made
+    stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
+    before = [call for call in stored if call.episode_id in pending.episodes]
+    after = [from_row(Call, row) for row in made.to_pylist()]
+    return CALLS.table([to_row(call) for call in calls_in_all(before, after, pending.episodes)])
+
+
+def _stored_guidance(store: Store, shard: Shard) -> dict[str, Guidance]:
+    calls = store.label_calls_file(shard)
+    return stored_guidance(
+        store.read(LABELS, shard).to_pylist(),
+        [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelJob:
+    """Certified failures of one shard, for a scheduler that asks a model about some of them."""
+
+    shard: Shard
+    pending: Pending
+    certified: list[Certified]
+    guidance: dict[int, Guidance]
+    """Stored guidance that still answers, by the index of the failure."""
+    prepared: dict[int, PreparedRequest]
+    """Requests to be sent, by the index of the failure."""
+
+
+def label_job(store: Store, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+    """Certify a shard for a concurrent writer, or return its result when an earlier run labelled it.
+
+    Raises:
+        StoreError: the rollouts cannot be read.
+    """
+    stage = LabelStage(store, shard, like)
+    pending = stage.check()
+    if isinstance(pending, ShardResult):
+        return pending
+    certified, requests = stage.certify()
+    teacher = stage.writer(pending)
+    writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAssignmentType]
+    guidance: dict[int, Guidance] = {}
+    prepared: dict[int, PreparedRequest] = {}
+    for index, request in requests.items():
+        kept = teacher.kept(request) if isinstance(teacher, KeptGuidance) else None
+        if kept is None:
+            prepared[index] = writer.prepare(request)
+        else:
+            guidance[index] = with_prompt(kept, teacher, request)
+    return LabelJob(shard, pending, certified, guidance, prepared)
+
+
+def store_labels(store: Store, job: LabelJob) -> ShardResult:
+    """Judge and write the labels of a job, all of whose guidance is there.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    stage = LabelStage(store, job.shard)
+    return stage.write(job.pending, stage.product(job.pending, job.certified, job.guidance))
