@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from ..errors import LevelError
 from ..identity import canonical_json
 from ..images import CODECS, Frame, codec, decode
-from .base import NO_FRAME, EnvConfig, PivotEnv, Source
+from .base import NO_FRAME, EnvConfig, PivotEnv, Source, TurnRewards
 
 EMBEDDED = "embedded"
 
@@ -34,7 +34,7 @@ ImageCodec = Annotated[str, AfterValidator(_codec_name)]
 State = TypeVar("State")
 
 
-class BackendConfig(EnvConfig):
+class BackendConfig(TurnRewards):
     """Settings of an environment with a choice of backend. The embedded one repeats exactly and costs little."""
 
     backend: str = EMBEDDED

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ..errors import ConfigError
 from ..identity import digest
@@ -44,8 +44,17 @@ class EnvConfig(Settings):
     level_sources: ClassVar[frozenset[str]] = frozenset()
     """Those of ``locations`` from which levels are made, where they are not at their default."""
 
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Settings that earlier versions lack: they are stored only if they differ from their defaults, to keep ids."""
+
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
+
+    @model_serializer(mode="wrap")
+    def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        unset = {name for name in self.added if getattr(self, name) == fields[name].get_default()}
+        return {name: value for name, value in serialize(self).items() if name not in unset}
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -104,6 +113,17 @@ class EnvConfig(Settings):
     def digest(self) -> str:
         """Return eight hex digits of the decisive settings; part of every task id."""
         return digest(self.decisive(), length=8)
+
+
+class TurnRewards(EnvConfig):
+    """Settings of an environment that rewards every turn and success (table in spec section 2)."""
+
+    added: ClassVar[frozenset[str]] = frozenset({"step_reward", "success_reward"})
+
+    step_reward: float = -0.1
+    """Reward of every turn."""
+    success_reward: float = 10.0
+    """Reward added at the turn that reaches the goal."""
 
 
 @dataclass(frozen=True, slots=True)

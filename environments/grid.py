@@ -25,9 +25,6 @@ UNUSABLE_INDEX = len(ACTIONS)
 MAX_SIDE = 64
 """Largest side of a level, cells: bounds the memory that a hostile level text can claim."""
 
-TURN_REWARD = -0.1
-SOLVED_REWARD = 10.0
-
 
 def first_level(
     draw: Callable[[random.Random], str | None], env: str, seed: int, tries: int, advice: str
@@ -82,6 +79,8 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
 class GridEnv(PivotEnv):
     """A puzzle on a grid, one action a turn (spec section 2)."""
 
+    config: Any
+    """A :class:`~pivot.environments.base.TurnRewards`."""
     instruction: ClassVar[str]
     """What the task asks for, one sentence."""
 
@@ -171,7 +170,7 @@ class GridEnv(PivotEnv):
         moved, extra = (False, 0.0) if index == UNUSABLE_INDEX else self._move(index)
         self._turn += 1
         solved = self._is_solved()
-        reward = TURN_REWARD + extra + (SOLVED_REWARD if solved else 0.0)
+        reward = self.config.step_reward + extra + (self.config.success_reward if solved else 0.0)
         terminated = solved or self._is_lost()
         remaining = self.config.horizon - self._turn
         truncated = not terminated and remaining == 0

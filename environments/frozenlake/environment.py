@@ -13,7 +13,7 @@ from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
 from ...errors import LevelError
-from ..base import EnvConfig, EnvProfile, Frame, Source
+from ..base import EnvConfig, EnvProfile, Frame, Source, TurnRewards
 from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level, level_lines, pick
 from .sprites import ART, LEGEND, draw_map, draw_player
 
@@ -21,7 +21,7 @@ _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.
 _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
 
 
-class FrozenLakeConfig(EnvConfig):
+class FrozenLakeConfig(TurnRewards):
     """Settings of FrozenLake; the defaults are the paper's."""
 
     horizon: int = Field(default=9, gt=0, le=1000)

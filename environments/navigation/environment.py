@@ -24,7 +24,7 @@ from ...images import codec
 from ...plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
-from ..grid import SOLVED_REWARD, TURN_REWARD, UNUSABLE, first_level
+from ..grid import UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
 from .rooms.things import base_instruction, common_sense_instruction
@@ -282,7 +282,8 @@ class NavigationEnv(BackendEnv):
             "remaining_turns": remaining,
             "success": near,
         }
-        return self._frame(), TURN_REWARD + (SOLVED_REWARD if near else 0.0), near, truncated, info
+        reward = self.config.step_reward + (self.config.success_reward if near else 0.0)
+        return self._frame(), reward, near, truncated, info
 
     def _repeat(self, name: str) -> None:
         self._take(self.encode_action(name))

@@ -24,8 +24,8 @@ from ...errors import LevelError
 from ...identity import canonical_json
 from ...images import codec
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task
-from ..grid import SOLVED_REWARD, TURN_REWARD, first_level
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task, TurnRewards
+from ..grid import first_level
 from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
 from .levels import draw_level
 from .maniskill.world import ManiSkillWorld
@@ -38,12 +38,12 @@ from .world import SIDE, World
 
 ART = 1
 """Goes up with every change of the kinematics or of the renderer: equal actions then end or look different."""
-STAGE_REWARD = 2.0
 
 
 class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
 
+    added: ClassVar[frozenset[str]] = TurnRewards.added | {"stage_reward"}
     stand_in: ClassVar[str] = (
         "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
         "physics and renderer"
@@ -63,6 +63,8 @@ class PrimitiveSkillConfig(BackendConfig):
     """Which tasks the levels are drawn from, each equally often."""
     max_tries: int = Field(default=20, ge=1, le=100_000)
     """Seeds tried before generation gives up; the first one nearly always has a layout."""
+    stage_reward: float = 2.0
+    """Reward of each stage that a turn newly achieves."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -235,7 +237,8 @@ class PrimitiveSkillEnv(BackendEnv):
         before = sum(self._achieved)
         success = self._take(action, primitives)
         truncated = not success and len(self._actions) == self.config.horizon
-        reward = TURN_REWARD + STAGE_REWARD * (sum(self._achieved) - before) + (SOLVED_REWARD if success else 0.0)
+        config, stages = self.config, sum(self._achieved) - before
+        reward = config.step_reward + config.stage_reward * stages + (config.success_reward if success else 0.0)
         info = {"legal": bool(primitives), **self._info()}
         return self._frame(), reward, success, truncated, info
 

@@ -12,19 +12,18 @@ from pydantic import Field, model_validator
 
 from ...errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
-from ..base import EnvConfig, EnvProfile, Frame, Source
+from ..base import EnvConfig, EnvProfile, Frame, Source, TurnRewards
 from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
-BOX_ON_REWARD = 1.0
-BOX_OFF_REWARD = -1.0
-
 _OVERSIZED_ROOMS = 3  # after so many rooms that are too large to search, generation gives up: each costs a second
 
 
-class SokobanConfig(EnvConfig):
+class SokobanConfig(TurnRewards):
     """Settings of Sokoban; the defaults are the paper's."""
+
+    added: ClassVar[frozenset[str]] = TurnRewards.added | {"box_on_reward", "box_off_reward"}
 
     horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""
@@ -42,6 +41,10 @@ class SokobanConfig(EnvConfig):
     """Rooms carved before generation gives up; with the defaults nearly every one works."""
     max_states: int = Field(default=2_000_000, ge=1)
     """States within ``max_solution`` moves that the search for a start may list (memory)."""
+    box_on_reward: float = 1.0
+    """Reward added when a box is pushed onto a target."""
+    box_off_reward: float = -1.0
+    """Reward added when a box is pushed off a target."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -170,10 +173,10 @@ class SokobanEnv(GridEnv):
             self._boxes.remove(ahead)
             self._boxes.add(behind)
             if self._static[ahead] == TARGET:
-                reward += BOX_OFF_REWARD
+                reward += self.config.box_off_reward
                 self._off_target += 1
             if self._static[behind] == TARGET:
-                reward += BOX_ON_REWARD
+                reward += self.config.box_on_reward
                 self._off_target -= 1
         self._player = ahead
         return True, reward
