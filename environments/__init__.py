@@ -1,12 +1,12 @@
 """Gymnasium environments with text levels and exact restore.
 
-Importing this package names the embedded ones to gymnasium, without importing them:
+Importing this package registers the embedded environments with gymnasium without importing their modules:
 ``gymnasium.make("pivot.environments:pivot/Sokoban-v0")``.
 """
 
 import gymnasium
 
-# The turn budget belongs to the environment (its `truncated`), so gymnasium's own time limit stays off.
+# The environments enforce the turn budget themselves (`truncated`), so gymnasium's time limit is not set.
 gymnasium.register(id="pivot/Sokoban-v0", entry_point="pivot.environments.sokoban:SokobanEnv")
 gymnasium.register(id="pivot/FrozenLake-v0", entry_point="pivot.environments.frozenlake:FrozenLakeEnv")
 gymnasium.register(id="pivot/Svg-v0", entry_point="pivot.environments.svg:SvgEnv")

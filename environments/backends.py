@@ -1,7 +1,7 @@
-"""What environments with a choice of backend share: behind one seam an embedded world of our own, or a simulator.
+"""Base classes of environments with two backends: a world embedded in PIVOT, or an external simulator.
 
-The environment keeps turns, rewards and success; a world keeps where things are and what is seen. Going back to an
-earlier moment is always "load the first state, do the same actions again", so a world needs no snapshots.
+The environment counts turns, rewards and success; a world holds positions and renders frames. Restoring an earlier
+moment means loading the first state and re-executing the actions, so a world needs no snapshots.
 """
 
 import json
@@ -35,23 +35,23 @@ State = TypeVar("State")
 
 
 class BackendConfig(TurnRewards):
-    """Settings of an environment with a choice of backend. The embedded one repeats exactly and costs little."""
+    """Settings of an environment with a choice of backend. The embedded one is deterministic and cheap."""
 
     backend: str = EMBEDDED
-    """What runs behind the environment; subclasses list the choices."""
+    """Program that simulates the world; subclasses list the choices."""
     stand_in: ClassVar[str]
-    """What the embedded world stands in for, half a sentence for the dataset card."""
+    """Noun phrase for the dataset card: what the embedded world replaces."""
     simulated: ClassVar[str]
-    """What the simulator's pictures show that others made, half a sentence for the dataset card."""
+    """Noun phrase for the dataset card: third-party material in the simulator's pictures."""
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        """The embedded world stands in for the simulator."""
+        """Note that the embedded world replaces the simulator."""
         return (self.stand_in,) if self.backend == EMBEDDED else ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The embedded world is generated; a simulator shows models and textures of others."""
+        """Empty for the embedded world, which is generated; third-party models and textures for a simulator."""
         return () if self.backend == EMBEDDED else (Source(self.simulated, None),)
 
     @property
@@ -61,46 +61,46 @@ class BackendConfig(TurnRewards):
 
     @property
     def repeats_exactly(self) -> bool:
-        """The embedded world does."""
+        """True for the embedded world only."""
         return self.backend == EMBEDDED
 
     @property
     def tolerance(self) -> float:
-        """Two centimetres for a simulator."""
+        """0.02 m for a simulator, 0 for the embedded world."""
         return 0.0 if self.backend == EMBEDDED else 0.02
 
     @property
     def most_instances(self) -> int | None:
-        """One simulator process for each of our own."""
+        """One for a simulator: each worker process runs one simulator process."""
         return None if self.backend == EMBEDDED else 1
 
 
 class World(ABC, Generic[State]):
-    """What runs behind an environment; made once for each, and good for all its levels."""
+    """The backend of one environment instance, used for all of its levels."""
 
     @abstractmethod
     def load(self, state: State) -> None:
-        """Go to a state, whatever was before.
+        """Load a state in place of the current one.
 
         Raises:
-            LevelError: the state cannot be loaded; the world is then as it was.
+            LevelError: the state cannot be loaded; the world is unchanged.
             SimulatorError: the simulator failed.
         """
 
     @abstractmethod
     def draw(self) -> Frame:
-        """Return what is seen now, RGB, lossless."""
+        """Return a lossless RGB picture of the current state."""
 
     @abstractmethod
     def frame_key(self) -> Hashable | None:
-        """Return a key that is equal only for equal frames of a level, or None where frames may vary."""
+        """Return a key such that equal keys imply equal frames of a level, or None if frames may vary."""
 
     def close(self) -> None:
-        """Release what the world holds."""
+        """Release the resources of the world."""
 
 
 class BackendEnv(PivotEnv):
-    """An environment over a world; subclasses say what a turn is."""
+    """An environment on top of a :class:`World`; subclasses define a turn."""
 
     config: Any
     """A :class:`BackendConfig` with ``image_format``, the name of a codec."""
@@ -108,7 +108,7 @@ class BackendEnv(PivotEnv):
     """A :class:`World`."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; ``reset`` must come before anything else."""
+        """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.blocks = self.config.backend != EMBEDDED
         self.task_instruction = ""
@@ -122,12 +122,12 @@ class BackendEnv(PivotEnv):
 
     @abstractmethod
     def _repeat(self, name: str) -> None:
-        """Take a turn of which only the end counts."""
+        """Execute an action without computing reward, info or frame."""
 
     @classmethod
     @abstractmethod
     def _checked_state(cls, text: object) -> Any:
-        """Return a state that an episode can begin with.
+        """Parse and check the initial state of an episode.
 
         Raises:
             LevelError: the text is none.
@@ -145,7 +145,7 @@ class BackendEnv(PivotEnv):
         return canonical_json({"actions": self._actions, "start": start}).encode()
 
     def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot; see the base class.
+        """Restore a snapshot; see the base class.
 
         Raises:
             LevelError: the bytes are not a snapshot of this environment.
@@ -170,11 +170,11 @@ class BackendEnv(PivotEnv):
         return self._new_frame() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Release what the world holds."""
+        """Release the resources of the world."""
         self._world.close()
 
     def frame_key(self) -> Hashable | None:
-        """Return what the frame depends on within the level."""
+        """Return the key of the current frame; see the base class."""
         return self._world.frame_key()
 
     def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
@@ -201,10 +201,10 @@ def _check(env_type: type[BackendEnv], config: BackendConfig) -> None:
 
 
 def installed(package: str, backend: str) -> str:
-    """Return the version of a package that a backend needs.
+    """Return the installed version of a package that a backend requires.
 
     Raises:
-        ValueError: it is not installed.
+        ValueError: the package is not installed.
     """
     try:
         return version(package)

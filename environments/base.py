@@ -21,28 +21,28 @@ from ..plugins import Plugin, Settings
 from ..solvers.base import unfit_modes
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
-"""What an environment may return where nobody wants a picture; see :attr:`PivotEnv.draw_frames`."""
+"""Stand-in for a frame that the caller does not need; see :attr:`PivotEnv.draw_frames`."""
 NO_FRAME.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something in the rows of an environment that others made, for the licence of a dataset."""
+    """Third-party material in the rows of an environment; decides the licence of a dataset."""
 
     what: str
-    """Half a sentence for the dataset card."""
+    """Noun phrase for the dataset card."""
     licence: str | None
-    """Its licence as the Hugging Face hub spells it, such as ``mit``; None where nobody here knows it."""
+    """Licence as the Hugging Face hub spells it, such as ``mit``; None if it is unknown."""
 
 
 class EnvConfig(Settings):
     """Settings of one environment; every field can be set by ``--set ENV.KEY=VALUE``."""
 
     locations: ClassVar[frozenset[str]] = frozenset()
-    """Settings that say where something lies on this machine, never what it is: no part of ids and rows."""
+    """Names of settings that are paths on this machine; ids and rows do not contain them."""
 
     level_sources: ClassVar[frozenset[str]] = frozenset()
-    """Those of ``locations`` from which levels are made, where they are not at their default."""
+    """Names in ``locations`` whose files contain levels."""
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Settings that earlier versions lack: they are stored only if they differ from their defaults, to keep ids."""
@@ -58,60 +58,60 @@ class EnvConfig(Settings):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        """Parts that stand in for others under these settings, each half a sentence for the dataset card."""
+        """Built-in replacements of simulators or models under these settings, as phrases for the dataset card."""
         return ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What of levels and pictures others made, under these settings; empty where all of it is generated.
+        """Third-party material in levels and pictures under these settings; empty if everything is generated.
 
-        An environment that does not say so is not taken for one that owes nothing to anybody.
+        The default is one source of unknown licence, so that a plugin must declare that it has none.
         """
         return (Source("levels and pictures of this environment, which does not say who made them", None),)
 
     @property
     def simulator(self) -> str | None:
-        """The backend that these settings choose, for the column ``backend``; None for the profile's."""
+        """Backend that these settings choose, for the column ``backend``; None if it is the profile's."""
         return None
 
     @property
     def repeats_exactly(self) -> bool:
-        """Whether re-execution gives equal frames; a simulator may draw a little differently each time."""
+        """Whether re-execution gives identical frames; the rendering of a simulator may vary slightly."""
         return True
 
     @property
     def tolerance(self) -> float:
-        """How far a measured number of a re-execution may be off, in its unit: metres of a simulator, or a score."""
+        """Largest absolute difference of a number between executions, in its unit (metres, or a score)."""
         return 0.0
 
     @property
     def most_instances(self) -> int | None:
-        """Most environments that one process should hold at a time; None where they cost little."""
+        """Maximum number of simultaneous instances per process; None if instances are cheap."""
         return None
 
     def decisive(self) -> dict[str, Any]:
-        """Return the resolved settings that decide an episode, as JSON data: what ids and rows are made with."""
+        """Return the resolved settings that affect an episode, as JSON data, for ids and rows."""
         return self.model_dump(mode="json", exclude=set(self.locations))
 
     def without_locations(self) -> Self:
-        """Return the same settings that name no place on this machine."""
+        """Return the same settings without paths on this machine."""
         defaults = {name: type(self).model_fields[name].get_default() for name in self.locations}
         return self.model_copy(update=defaults)
 
     @property
     def levels_from_elsewhere(self) -> str | None:
-        """Say where levels are made from, if that is a place outside of PIVOT; None for a generator."""
+        """Setting that names the files of levels, as ``name=value``; None if a generator makes the levels."""
         fields = type(self).model_fields
         named = {name: getattr(self, name) for name in sorted(self.level_sources)}
         return next((f"{name}={value}" for name, value in named.items() if value != fields[name].get_default()), None)
 
     @property
     def loads_from_elsewhere(self) -> str | None:
-        """Say which model or program is loaded from a place that these settings name; None where none is."""
+        """Setting that names a model or program to load, as ``name=value``; None if there is none."""
         return None
 
     def digest(self) -> str:
-        """Return eight hex digits of the decisive settings; part of every task id."""
+        """Return eight hex digits of the hash of :meth:`decisive`; part of every task id."""
         return digest(self.decisive(), length=8)
 
 
@@ -128,16 +128,16 @@ class TurnRewards(EnvConfig):
 
 @dataclass(frozen=True, slots=True)
 class EnvProfile:
-    """What the rest of PIVOT must know about an environment without running it."""
+    """Static description of an environment, for code that does not run it."""
 
     name: str
     version: str
     backend: str
     """``embedded`` or the simulator's name."""
     answer_tag: str
-    """Name of the tag around the action in a reply."""
+    """Name of the tag that encloses the action in a reply, such as ``action`` in ``<action>up</action>``."""
     unusable_action: str
-    """Logged in place of an action when the reply had none: ``invalid`` or ``empty``."""
+    """Name that is logged if a reply contains no valid action, such as ``invalid`` or ``empty``."""
     failure_modes: tuple[str, ...]
     state_format: str
     log_fields: tuple[str, ...]
@@ -145,26 +145,27 @@ class EnvProfile:
     task_description: str
     """One sentence for the Analyzer and the dataset card."""
     default_tasks: int
-    """Task count of the paper."""
+    """Number of tasks in the paper."""
     success_return: float = 1.0
-    """``R_succ`` by default; used only where ``has_success_bit`` is false. See :attr:`PivotEnv.success_return`."""
+    """Default of ``R_succ``; used only if ``has_success_bit`` is false. See :attr:`PivotEnv.success_return`."""
     has_success_bit: bool = True
     tiles: Literal["observations", "outcomes"] = "observations"
-    """What the pictures for Analyzer and Teacher show: the frames before each action, or, where every action submits a
-    whole result, the first frame as the target and then the outcome of each action (spec section 5)."""
+    """Content of the pictures for Analyzer and Teacher: ``observations`` are the frames before each action;
+    ``outcomes``, for actions that submit a whole result, are the target and the result of each action (spec
+    section 5)."""
     reply_limit: int = 64 * 1024
-    """Longest reply that is read and stored, UTF-8 bytes (spec section 2)."""
+    """Maximum length of a reply that is parsed and stored, UTF-8 bytes (spec section 2)."""
     keeps_case: bool = False
-    """Whether case matters in the text inside the answer tag; otherwise it is folded before it is parsed."""
+    """Whether the text inside the answer tag is case-sensitive; otherwise it is case-folded before parsing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One level to be attempted; what travels is data."""
+    """A level to attempt, as plain data that can be sent to another process."""
 
     task_id: str
     seed: int
-    """The seed that really made the level: ``reset(seed=seed)`` shows it again at the first try."""
+    """Seed that generated the level: ``reset(seed=seed)`` regenerates it at the first try."""
     initial_state: str
     instruction: str
     goal_idx: int = 0
@@ -173,24 +174,24 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """An action of the grammar, read from the text inside the answer tag."""
+    """An action that was parsed from the text inside the answer tag."""
 
     name: str
     """Normalised name, as logged."""
     payload: str | None = None
-    """JSON of the parsed arguments, for environments whose actions carry some."""
+    """JSON of the parsed arguments; None if the actions of the environment have none."""
 
 
 class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
     ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
-    step holds the keys of spec section 4 that apply: ``moved``, ``remaining_turns`` and so on, all *after* the action;
-    the environment adds ``success`` (bool). Three more keys have columns of their own: ``observation_text`` (of
-    ``reset``, too) is what is told beside the picture, ``submission_outcome`` is ``ok`` or the word for why a
-    submission was rejected, ``score_parts`` is JSON of what its score is made of. ``terminated`` means solved or lost
-    for good, ``truncated`` that the turn budget is spent. Frames are new read-only arrays: the caller may keep them,
-    nobody can change what was hashed.
+    step holds the keys of spec section 4 that apply (``moved``, ``remaining_turns``, ...), all *after* the action, and
+    ``success`` (bool). Three more keys have their own columns: ``observation_text`` (also returned by ``reset``) is the
+    text shown with the picture, ``submission_outcome`` is ``ok`` or the reason why a submission was rejected, and
+    ``score_parts`` is JSON of the components of its score. ``terminated`` means solved or irreversibly lost,
+    ``truncated`` means that the turn budget is spent. Every frame is a new read-only array, so callers may keep it and
+    nobody can change pixels after they were hashed.
     """
 
     profile: ClassVar[EnvProfile]
@@ -200,11 +201,11 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         "render_fps": 4,
     }
     draw_frames: bool = True
-    """Set to False where most pictures are known already, as in a replay: ``reset``, ``step`` and ``restore`` may then
-    return ``NO_FRAME``, and ``render()`` draws the current state when it is wanted. An environment may ignore it."""
+    """False if the caller already has most frames, as in a replay: ``reset``, ``step`` and ``restore`` may then return
+    ``NO_FRAME``, and the caller draws the current state with ``render()``. An environment may ignore it."""
     blocks: bool = False
-    """True where ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then
-    call them in threads, each instance in one at a time, so that no other episode waits, too."""
+    """True if ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then call
+    each instance in a thread, one call at a time, so that other episodes continue meanwhile."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment with ``config`` (defaults when None); ``gymnasium.make`` passes ``render_mode``."""
@@ -213,10 +214,10 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     @classmethod
     def misfit(cls) -> str | None:
-        """Say what of the class the dataset could not store; see the base class."""
+        """Return why the dataset cannot store episodes of this class, or None; see the base class."""
         if problem := super().misfit():
             return problem
-        config_type: type = cls.config_type  # in the declaration alone, a plugin may have put anything there
+        config_type: type = cls.config_type  # a plugin can assign any type, whatever the annotation says
         if not issubclass(config_type, EnvConfig):
             return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
         profile = getattr(cls, "profile", None)
@@ -229,26 +230,26 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     def make_task(cls, config: Any, seed: int) -> Task:
         """Generate the level of ``seed``.
 
-        Tries a bounded number of derived seeds; the returned task records the one that worked.
+        Tries a bounded number of derived seeds; the returned task records the seed that succeeded.
 
         Raises:
-            GenerationError: no try gave a level with the asked-for properties.
+            GenerationError: no attempt gave a level that meets the settings.
         """
 
     @classmethod
     def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
-        """Generate the level of ``seed`` as all tasks that it stands for, one where nothing else is said.
+        """Generate the level of ``seed`` and return all tasks in it; by default there is one.
 
-        They may share their id when ``goal_idx`` or ``eval_set`` tells them apart; the first is that of ``make_task``.
+        Tasks may share their id if they differ in ``goal_idx`` or ``eval_set``; the first is that of ``make_task``.
 
         Raises:
-            GenerationError: no try gave a level with the asked-for properties.
+            GenerationError: no attempt gave a level that meets the settings.
         """
         return (cls.make_task(config, seed),)
 
     @classmethod
     def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
-        """Return all tasks in order where the settings name a closed list of them; None where seeds make them.
+        """Return all tasks in order if the settings name a fixed list of them; None if seeds generate them.
 
         Raises:
             ConfigError: the list cannot be read.
@@ -258,22 +259,22 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     @classmethod
     def check_ready(cls, config: Any) -> None:
-        """Find out, before a long run, whether what runs behind the environment works; most have nothing to check.
+        """Check, before a long run, that the backend of the environment works; the default has nothing to check.
 
         Raises:
-            ConfigError: it does not; the message says what to do.
+            ConfigError: the backend does not work; the message says what to do.
         """
         del config
 
     @classmethod
     def describe_state(cls, state: str) -> str:
-        """Return a state text for people; environments whose texts are long say what matters in a line or two."""
+        """Return a state for human readers, at most a few lines; the default is the state text itself."""
         return state
 
     @classmethod
     @abstractmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the text that is equal for equal levels; the dataset split hashes it (spec section 4).
+        """Return a normal form of the text, equal for equal levels; the dataset split hashes it (spec section 4).
 
         Raises:
             LevelError: the text is not a level.
@@ -281,7 +282,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     @abstractmethod
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read exactly one action from the trimmed text inside the answer tag; None when it is not one.
+        """Parse exactly one action from the trimmed text inside the answer tag; return None if it is not one.
 
         The text is case-folded, unless ``profile.keeps_case``.
         """
@@ -299,9 +300,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         """Return the current state in ``profile.state_format``."""
 
     def changing_state(self) -> str:
-        """Return what of the state text turns change, for the column ``state`` of every step.
+        """Return the part of the state text that actions change, for the column ``state`` of every step.
 
-        All of it unless an environment says otherwise: what stays as it was need not be told each turn.
+        The default is the whole text; override it to leave out the parts that stay constant within an episode.
         """
         return self.state_text()
 
@@ -311,13 +312,13 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     @abstractmethod
     def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot of the same level and give its frame; what follows is identical to the first time."""
+        """Restore a snapshot of the same level and return its frame; equal actions then have identical results."""
 
     def asked_level(self, seed: int | None, options: dict[str, Any] | None) -> tuple[str, str | None]:
-        """Return state text and instruction that ``reset`` is asked for; for use after ``super().reset(seed=seed)``.
+        """Return the state text and the instruction that ``reset`` starts from.
 
-        The text is ``options["state"]``, or the level of ``seed`` (drawn when None); the instruction is None unless
-        given.
+        Call ``super().reset(seed=seed)`` first. The text is ``options["state"]``, or the level of ``seed`` (sampled if
+        None); the instruction is ``options["instruction"]``, else None.
 
         Raises:
             ConfigError: ``options`` has an unknown key.
@@ -334,19 +335,19 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         return text, options.get("instruction")
 
     def frame_key(self) -> Hashable | None:
-        """Return a key that is equal only for equal frames of this level, or None to hash every frame."""
+        """Return a key such that equal keys imply equal frames of this level, or None to hash every frame."""
         return None
 
     def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
-        """Return format and bytes under which the current frame is stored; they decode to exactly ``frame``.
+        """Return codec name (see :data:`pivot.images.CODECS`) and stored bytes; they decode to exactly ``frame``.
 
-        An environment that stores a lossy format therefore returns decoded frames from the beginning.
+        With a lossy codec, ``reset`` and ``step`` must therefore already return decoded frames.
         """
         return "png", encode_png(frame)
 
     @property
     def success_return(self) -> float:
-        """``R_succ``: the return from which on an episode without a success bit counts as a success."""
+        """``R_succ``: the smallest return at which an episode without a success bit counts as a success."""
         return self.profile.success_return
 
     @classmethod

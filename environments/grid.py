@@ -1,7 +1,7 @@
-"""What the two puzzle environments share: four moves and one wasted turn, a turn budget, and texts as states.
+"""Base class of the puzzle environments: four moves, an unusable action that costs a turn, a turn budget, text states.
 
-A state is its text and the number of turns taken; everything else (solved, lost, budget spent) follows from the two, so
-a snapshot is exactly that and restoring is parsing. A subclass adds the rules of one move and the picture.
+A state consists of its text and the number of turns taken; solved, lost and budget spent follow from them. A snapshot
+is therefore these two, and restoring is parsing. A subclass adds the rules of one move and the picture.
 """
 
 import random
@@ -18,23 +18,23 @@ from ..identity import derive_seed
 from .base import NO_FRAME, EnvConfig, Frame, ParsedAction, PivotEnv, Task
 
 ACTIONS = ("up", "down", "left", "right")
-"""Usable actions in the public order; their positions are the members of ``action_space``."""
+"""Usable actions; their indices are the members of ``action_space``."""
 UNUSABLE = "invalid"
 UNUSABLE_INDEX = len(ACTIONS)
 
 MAX_SIDE = 64
-"""Largest side of a level, cells: bounds the memory that a hostile level text can claim."""
+"""Maximum width and height of a level, cells; limits the memory that a malicious level text can allocate."""
 
 
 def first_level(
     draw: Callable[[random.Random], str | None], env: str, seed: int, tries: int, advice: str
 ) -> tuple[int, str]:
-    """Return the first seed that gives a level, with the level: ``seed`` itself, then seeds derived from it.
+    """Return the first seed that gives a level, and the level: ``seed`` itself, then seeds derived from it.
 
-    Because ``seed`` itself comes first, the returned seed finds the same level at its first try.
+    Because ``seed`` itself comes first, the returned seed gives the same level at the first attempt.
 
     Raises:
-        GenerationError: none of ``tries`` seeds gave one; the message ends with ``advice``.
+        GenerationError: none of ``tries`` seeds gave a level; the message ends with ``advice``.
     """
     seed = int(seed)
     if seed < 0:
@@ -48,15 +48,19 @@ def first_level(
 
 
 def pick(rng: random.Random, count: int) -> int:
-    """Return a uniform integer in [0, count), from ``rng.random()`` alone: the only draw Python promises to keep."""
+    """Return a uniform integer in [0, count).
+
+    Uses ``rng.random()``, the only method whose sequence Python keeps stable between versions.
+    """
     return int(rng.random() * count)
 
 
 def level_lines(text: object, what: str, alphabet: str) -> list[str]:
-    """Split a level text into lines, and check its type, size and characters. Line ends may be CR LF.
+    """Split a level text into lines and check its type, size and characters. Lines may end in CR LF.
 
     Raises:
-        LevelError: the text is not a string, empty, larger than :data:`MAX_SIDE`, or holds another character.
+        LevelError: the text is not a string, is empty, exceeds :data:`MAX_SIDE`, or has a character that is not in
+            ``alphabet``.
     """
     if not isinstance(text, str):
         raise LevelError(f"a {what} is text, not {type(text).__name__}")
@@ -77,15 +81,15 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
 
 
 class GridEnv(PivotEnv):
-    """A puzzle on a grid, one action a turn (spec section 2)."""
+    """A puzzle on a grid with one action per turn (spec section 2)."""
 
     config: Any
     """A :class:`~pivot.environments.base.TurnRewards`."""
     instruction: ClassVar[str]
-    """What the task asks for, one sentence."""
+    """The goal, in one sentence."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; ``reset`` must come before anything else."""
+        """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = spaces.Discrete(len(ACTIONS) + 1)
         self.observation_space = spaces.Box(0, 255, self._config_shape(), np.uint8)
@@ -99,10 +103,10 @@ class GridEnv(PivotEnv):
     @classmethod
     @abstractmethod
     def find_level(cls, config: Any, seed: int) -> tuple[int, str]:
-        """Return the seed that worked and its level text.
+        """Return the seed that succeeded and its level text.
 
         Raises:
-            GenerationError: no try gave a level with the asked-for properties.
+            GenerationError: no attempt gave a level that meets the settings.
         """
 
     @abstractmethod
@@ -111,11 +115,11 @@ class GridEnv(PivotEnv):
 
     @abstractmethod
     def _load(self, text: str) -> None:
-        """Take over the state of ``text`` and draw ``_background``, or raise LevelError and change nothing."""
+        """Load the state of ``text`` and draw ``_background``, or raise LevelError and change nothing."""
 
     @abstractmethod
     def _move(self, direction: int) -> tuple[bool, float]:
-        """Make one move (index into :data:`ACTIONS`); return whether the player changed cell, and the extra reward."""
+        """Move in a direction (index into :data:`ACTIONS`); return whether the player moved, and the extra reward."""
 
     @abstractmethod
     def _is_solved(self) -> bool: ...
@@ -125,7 +129,7 @@ class GridEnv(PivotEnv):
 
     @abstractmethod
     def _draw(self) -> Frame:
-        """Return a new frame of the current state: a copy of ``_background`` and what moves."""
+        """Return a new frame: a copy of ``_background`` with the movable objects painted on it."""
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
@@ -141,12 +145,12 @@ class GridEnv(PivotEnv):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
 
         Raises:
             LevelError: the state text is not a level.
             ConfigError: ``options`` has an unknown key.
-            GenerationError: no level was found.
+            GenerationError: no attempt gave a level.
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
@@ -190,7 +194,7 @@ class GridEnv(PivotEnv):
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read one direction; anything else, several of them included, is None."""
+        """Parse exactly one direction; return None for anything else."""
         return ParsedAction(answer) if answer in ACTIONS else None
 
     def encode_action(self, name: str, payload: str | None = None) -> int:
@@ -207,7 +211,7 @@ class GridEnv(PivotEnv):
         return f"{self._turn}\n{self.state_text()}".encode()
 
     def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot; see the base class.
+        """Restore a snapshot; see the base class.
 
         Raises:
             LevelError: the bytes are not a snapshot of this environment.
@@ -235,7 +239,7 @@ class GridEnv(PivotEnv):
         return self._new_frame() if self.draw_frames else NO_FRAME
 
     def _new_frame(self) -> Frame:
-        """Return a new read-only frame. It is never shared: gymnasium asks for new data on every call."""
+        """Return a new read-only frame; gymnasium requires a new array per call."""
         frame = self._draw()
         frame.flags.writeable = False
         return frame

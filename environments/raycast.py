@@ -1,22 +1,23 @@
-"""The compiled core of the ray casters: which solid each pixel shows, then its colour.
+"""Compiled core of the ray casters: find the solid that each pixel shows, then its colour.
 
-Every solid is cast only inside the rectangle of pixels that it can cover, against a depth buffer; then each pixel is
-shaded once, and pixels on an edge between two faces are cast again several times among the solids around them. All of
-it is plain IEEE arithmetic (+ - * / and square roots, in a fixed order, nothing fused or reordered), so equal scenes
-give equal pixels on every machine.
+Every solid is cast only inside the rectangle of pixels that it can cover, against a depth buffer. Each pixel is then
+shaded once; pixels on an edge between two faces are supersampled among the solids around them. Only IEEE arithmetic is
+used (+ - * / and square roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels on
+every machine.
 
-A camera is float64 (4, 3): the eye, and the unit vectors right, up and ahead. A ray is its origin and direction, six
-numbers; its ``inverse`` is one over the direction. A scene is three arrays: ``solids``, one a row, the ``ground`` that
-stands behind them, and ``extra``, which only colours need. A key says what a pixel shows: 8 times the index of a solid,
-below 0 behind them all, plus the number of a face. What differs between scenes comes as four compiled functions:
+A camera is float64 (4, 3): the eye, and the unit vectors right, up and forward. A ray consists of six numbers, its
+origin and its direction; its ``inverse`` is the reciprocal of the direction. A scene consists of three arrays:
+``solids``, one per row; ``ground``, the surfaces behind the solids; and ``extra``, data for the colours. A key
+identifies the surface that a pixel shows: 8 times the index of the solid (negative for the ground) plus the number of
+the face. Each scene brings four compiled functions:
 
-- ``behind(ground, ray, inverse)`` returns (t, key) of what the ray meets behind the solids;
-- ``cast(solids, solid, ray, inverse)`` returns (t, face) where it enters a solid, or (FAR, any face);
-- ``cover(solids, solid, camera, side)`` returns the rectangle of a solid, see :func:`window`;
+- ``behind(ground, ray, inverse)`` returns (t, key) where the ray hits the ground;
+- ``cast(solids, solid, ray, inverse)`` returns (t, face) where the ray enters a solid, or (FAR, any face);
+- ``cover(solids, solid, camera, side)`` returns the rectangle of pixels of a solid, see :func:`window`;
 - ``colour(solids, ground, extra, sample, key, t, v, ray)`` returns red, green and blue, 0 to 255 and above, of the
   point at t. ``sample`` counts from 0 in each pixel; ``v`` is the point's height on the picture's plane.
 
-Arrays are handed over one by one: a look into a tuple of them counts references, once a pixel.
+Arrays are separate arguments because reading one from a tuple costs a reference count per pixel.
 """
 
 from functools import partial
@@ -26,7 +27,7 @@ import numpy as np
 from ..compiled import compiled
 
 FAR = 1e9
-"""The depth of nothing."""
+"""Depth of a ray that hits nothing."""
 
 
 def rgb(colour: str) -> tuple[float, float, float]:
@@ -37,7 +38,7 @@ def rgb(colour: str) -> tuple[float, float, float]:
 
 @compiled
 def safe(d):
-    """Return a component of a direction that can be divided by."""
+    """Return a component of a direction, replaced by 1e-12 if it is too small to divide by."""
     if abs(d) < 1e-12:
         return 1e-12
     return d
@@ -45,23 +46,23 @@ def safe(d):
 
 @compiled
 def view_of(camera):
-    """Return the camera as twelve numbers, which a loop can keep in registers."""
+    """Return the camera as twelve numbers, which the compiler can keep in registers."""
     eye, right, up, ahead = camera
     return eye[0], eye[1], eye[2], right[0], right[1], right[2], up[0], up[1], up[2], ahead[0], ahead[1], ahead[2]
 
 
 @compiled
 def ray_of(view, u, v):
-    """Return the ray from the eye through a point of the picture's plane."""
+    """Return the ray from the eye through a point of the image plane."""
     ox, oy, oz, rx, ry, rz, ux, uy, uz, ax, ay, az = view
     return ox, oy, oz, safe(ax + v * ux + u * rx), safe(ay + v * uy + u * ry), safe(az + v * uz + u * rz)
 
 
 @compiled
 def between_planes(xa, xb, ya, yb, za, zb, dx, dy, dz):
-    """Return (entry, exit, face) of a box whose planes a ray meets at these t; it misses where entry > exit.
+    """Return (entry, exit, face) of a box, from the t at which a ray crosses its planes; it misses if entry > exit.
 
-    Faces count -x +x -y +y -z +z.
+    Faces are numbered -x +x -y +y -z +z.
     """
     near_x, near_y, near_z = min(xa, xb), min(ya, yb), min(za, zb)
     near = max(near_x, near_y, near_z)
@@ -75,7 +76,7 @@ def between_planes(xa, xb, ya, yb, za, zb, dx, dy, dz):
 
 @compiled
 def into_ball(ox, oy, oz, dx, dy, dz):
-    """Return the t at which a ray enters the ball of radius one, FAR if it misses."""
+    """Return the t at which a ray enters the unit ball, or FAR if it misses."""
     a = dx * dx + dy * dy + dz * dz
     b = ox * dx + oy * dy + oz * dz
     c = ox * ox + oy * oy + oz * oz - 1.0
@@ -87,15 +88,15 @@ def into_ball(ox, oy, oz, dx, dy, dz):
 
 @compiled
 def window(points, camera, near, half_view, margin, side):
-    """Return the pixels (left, top, right, bottom; ends excluded) that what lies between ``points`` can cover.
+    """Return the pixels (left, top, right, bottom; right and bottom excluded) that the hull of ``points`` can cover.
 
     Args:
         points: float64 (n, 3).
-        camera: where it is seen from.
-        near: what is not deeper than this is cut off.
+        camera: float64 (4, 3).
+        near: depth of the near plane; anything closer is clipped.
         half_view: tangent of half the field of view.
-        margin: pixels to add on every side, at least one, for rounding and the samples around a pixel's middle.
-        side: of the picture, pixels.
+        margin: pixels to add on every side, at least one, for rounding and the samples around a pixel's centre.
+        side: side of the picture, pixels.
     """
     count = len(points)
     seen = np.empty((count, 3))
@@ -124,7 +125,7 @@ def window(points, camera, near, half_view, margin, side):
 
 @compiled
 def uniform(keys, row, column):
-    """Return whether the four pixels around one show what it shows."""
+    """Return whether all four neighbours of a pixel show the same surface."""
     key, last = keys[row, column], keys.shape[0] - 1
     return (
         key == keys[row, max(0, column - 1)]
@@ -136,7 +137,7 @@ def uniform(keys, row, column):
 
 @compiled
 def _neighbours(keys, row, column, around):
-    """Write the solids that a pixel and its eight neighbours show into ``around``; return how many there are."""
+    """Write the solids that a pixel and its eight neighbours show into ``around``; return their number."""
     count, side = 0, keys.shape[0]
     for y in range(max(0, row - 1), min(side, row + 2)):
         for x in range(max(0, column - 1), min(side, column + 2)):
@@ -150,13 +151,13 @@ def _neighbours(keys, row, column, around):
     return count
 
 
-# Becomes part of its callers: numba keeps no machine code on disk that is handed functions while it runs.
+# Inlined into the callers, because numba does not cache functions on disk that take functions as arguments.
 _inlined = partial(compiled, inline="always")
 
 
 @_inlined
 def _find(behind, cast, cover, solids, ground, camera, half_view, dirty, depths, keys):
-    """Fill ``depths`` and ``keys`` for the middle of each dirty pixel."""
+    """Fill ``depths`` and ``keys`` for the centre of each dirty pixel."""
     side = dirty.shape[0]
     pixel = 2.0 * half_view / side
     view = view_of(camera)
@@ -180,12 +181,23 @@ def _find(behind, cast, cover, solids, ground, camera, half_view, dirty, depths,
 
 @_inlined
 def draw(behind, cast, cover, colour, solids, ground, extra, camera, half_view, places, dirty, frame, depths, keys):
-    """Draw the pixels that are ``dirty``, bool (side, side); the others stay as they are, and must be right.
+    """Draw the ``dirty`` pixels; the others must already be correct and stay unchanged.
 
-    The top of this file tells of the functions (the first four), the scene (the next three) and the camera, whose half
-    field of view has the tangent ``half_view``. ``places`` are those of a pixel's samples on an edge: how far from its
-    left side, how far from its top, 0 to 1. Written are ``frame``, uint8 (side, side, 3), RGB, and of each pixel's
-    middle the ``depths``, float64 (side, side), and ``keys``, int (side, side): what it shows.
+    Args:
+        behind: function of the scene, like the next three; see the module docstring.
+        cast: where a ray enters a solid.
+        cover: which pixels a solid can cover.
+        colour: colour of a surface point.
+        solids: array of the scene, like the next two; see the module docstring.
+        ground: surfaces behind the solids.
+        extra: data for the colours.
+        camera: float64 (4, 3).
+        half_view: tangent of half the field of view.
+        places: x and y of the samples within an edge pixel, 0 to 1 from its left and top; two arrays.
+        dirty: bool (side, side).
+        frame: written; uint8 (side, side, 3), RGB.
+        depths: written; float64 (side, side), depth at each pixel's centre.
+        keys: written; int (side, side), surface at each pixel's centre.
     """
     _find(behind, cast, cover, solids, ground, camera, half_view, dirty, depths, keys)
     side = dirty.shape[0]

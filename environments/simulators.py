@@ -1,13 +1,14 @@
-"""Simulators in processes of their own, and worlds that outlive them.
+"""Simulators in child processes, and worlds that survive the loss of such a process.
 
-A simulator may hang, die or answer nonsense, and none of that may cost more than an episode. So it runs in a child
-process that answers requests: JSON each way, and after an answer that tells of a ``picture`` its pixels. Every request
-has a deadline, and a process that misses it is ended (:class:`SimulatorProcess`; :func:`serve` is the child's side).
+A simulator may hang, crash or return garbage, and must not cost more than one episode. It therefore runs in a child
+process that answers requests: JSON in both directions, and pixels after an answer with the key ``picture``. Every
+request has a deadline; a process that misses it is terminated (:class:`SimulatorProcess`; :func:`serve` runs in the
+child).
 
-A world (:class:`SimulatorWorld`) starts the process when it is first needed. When that is lost it starts another one
-and brings it to the same moment: the state that was loaded, and the actions since, each of which has to end as it did.
-The episode's record never notices. Where that fails too often, the episode ends in an error with its steps so far, and
-is owed. Only a simulator that has never started in this interpreter is an error of the configuration.
+A world (:class:`SimulatorWorld`) starts the process at the first request. If the process is lost, the world starts
+another one, loads the same initial state, re-executes the actions, and checks that each has the same outcome; the
+episode continues as if nothing had happened. After too many losses the episode ends in an error, keeps its steps and
+stays pending for the next run. A simulator that has never started in this interpreter is a configuration error.
 """
 
 import json
@@ -24,7 +25,7 @@ from ..processes import Child, read_part, write_part
 from .backends import World
 
 RESTARTS = 2
-"""Processes that are started in place of lost ones within one episode, before it is given up."""
+"""Maximum number of process restarts within one episode."""
 
 Answer = dict[str, Any]
 
@@ -32,17 +33,17 @@ _log = logging.getLogger(__name__)
 
 
 class SimulatorProcess:
-    """A simulator that answers requests; subclasses say which there are."""
+    """A simulator in a child process; subclasses define its requests."""
 
     name: ClassVar[str]
     backend: ClassVar[str]
-    """The setting that chooses it, and the extra that installs it."""
+    """Value of the setting ``backend``, and name of the extra that installs the simulator."""
     advice: ClassVar[Mapping[str, str]] = {}
-    """What to do about a request that failed."""
+    """Advice for the user per request that can fail."""
 
     def __init__(self, module: str, *arguments: str, command: Sequence[str] | None = None) -> None:
         """Start the module, or ``command`` in its place."""
-        # -P: a file in the folder of the user must not be taken for a module.
+        # -P: Python must not import modules from the user's current folder.
         self._child = Child(command or [sys.executable, "-P", "-m", module, *arguments], self.name, SimulatorError)
 
     @property
@@ -51,14 +52,14 @@ class SimulatorProcess:
         return self._child.pid
 
     def end(self) -> None:
-        """End the process, and what it started."""
+        """Terminate the process and its children."""
         self._child.end()
 
     def _request(self, request: Answer, limit: float) -> tuple[Answer, bytes]:
-        """Send a request; return its answer and the pixels after it. Whatever else happens ends the process.
+        """Send a request; return its answer and the pixels after it. Any failure terminates the process.
 
         Raises:
-            SimulatorError: no answer in time, the process died, or its answer makes no sense or tells of a failure.
+            SimulatorError: there was no answer in time, the process died, its answer is malformed or reports a failure.
         """
         what = str(request.get("action") or request["do"])
         try:
@@ -89,15 +90,15 @@ class SimulatorProcess:
 
 
 def one_line(text: object) -> str:
-    """Return a message as one line of bearable length."""
+    """Return a message as one line of at most 600 characters."""
     return " ".join(str(text).split())[:600]
 
 
 def serve(answer_to: Callable[[Answer], tuple[Answer, bytes]]) -> None:
-    """Answer the parent's requests until it is gone; for the child's side.
+    """Answer the parent's requests until it closes the pipe; called in the child process.
 
-    What fails is answered with its error, ``missing`` where an import failed, and ends the process. Whatever libraries
-    print goes to the standard error.
+    If a request fails, the answer is the error (under the key ``missing`` for a failed import, else ``failed``) and
+    the process ends. Output of libraries goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -108,8 +109,8 @@ def serve(answer_to: Callable[[Answer], tuple[Answer, bytes]]) -> None:
             first: BaseException = error
             while first.__context__ is not None:
                 first = first.__context__
-            said = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in (first, error)))
-            write_part(answers, json.dumps({"missing" if isinstance(error, ImportError) else "failed": said}).encode())
+            text = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in (first, error)))
+            write_part(answers, json.dumps({"missing" if isinstance(error, ImportError) else "failed": text}).encode())
             raise
         write_part(answers, json.dumps(answer).encode())
         if "picture" in answer:
@@ -129,26 +130,26 @@ Result = TypeVar("Result")
 
 
 class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
-    """A world in a simulator; see the module docstring. An outcome is what must be equal when an action is repeated."""
+    """A world in a simulator; see the module docstring. Outcomes of re-executed actions are compared."""
 
     simulator: ClassVar[type[SimulatorProcess]]
     has_started: ClassVar[bool] = False
     """Whether a process of this kind ever started in this interpreter."""
 
     def __init__(self, start: Callable[[], Process]) -> None:
-        """Create a world; ``start`` is called when a process is needed."""
+        """Create a world; it calls ``start`` when it needs a process."""
         self._start = start
         self._process: Process | None = None
-        self._up_to_date = False  # whether the process is where the record ends
+        self._up_to_date = False  # whether the process has executed all of self._done
         self._restarts = 0
         self._first: State | None = None
         self._done: list[tuple[Action, Outcome]] = []  # since the first state
         self._now: Outcome | None = None
-        self._frame: Frame | None = None  # of this moment, once it is known
+        self._frame: Frame | None = None  # of the current state, once it has been rendered
 
     @abstractmethod
     def _enter(self, process: Process, state: State) -> Outcome:
-        """Bring a process to a state.
+        """Load a state into a process.
 
         Raises:
             LevelError: the state cannot be loaded.
@@ -160,31 +161,31 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
 
     @abstractmethod
     def _repeats(self, again: Outcome, before: Outcome) -> bool:
-        """Return whether an action that was executed again ended as before."""
+        """Return whether a re-executed action has the same outcome."""
 
     @abstractmethod
     def _look(self, process: Process) -> Frame:
-        """Return a picture; called where executing did not bring one."""
+        """Return a picture; called if the last action did not return one."""
 
     @abstractmethod
     def _try_out(self) -> Frame:
-        """Do a little of everything and return a picture.
+        """Use every feature of the simulator once and return a picture.
 
         Raises:
-            SimulatorError, ConfigError: something does not work.
+            SimulatorError, ConfigError: a feature does not work.
         """
 
     def check(self) -> str:
-        """Try the simulator out and end it; return what came in one line.
+        """Test the simulator and terminate it; return a one-line summary.
 
         Raises:
-            ConfigError: it cannot be used here.
+            ConfigError: the simulator does not work on this machine.
         """
         name = self.simulator.name
         try:
             frame = self._try_out()
         except SimulatorError as error:
-            raise ConfigError(f"{name} is not fit for a run: {error}") from error
+            raise ConfigError(f"{name} does not work: {error}") from error
         finally:
             self.close()
         if int(frame.max()) - int(frame.min()) < 8:
@@ -192,40 +193,40 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         return f"{name} draws {frame.shape[1]}x{frame.shape[0]} frames"
 
     def load(self, state: State) -> None:
-        """Go to a state; see the base class.
+        """Load a state; see the base class.
 
         Raises:
-            LevelError: it cannot be loaded, or is of another backend.
-            ConfigError: the simulator does not start, and never did.
-            SimulatorError: it failed, and so did those that were started in its place.
+            LevelError: the state cannot be loaded or belongs to a different backend.
+            ConfigError: the simulator does not start, and never has in this interpreter.
+            SimulatorError: the simulator failed, also after :data:`RESTARTS` restarts.
         """
         if state.backend != self.simulator.backend:
-            raise LevelError(f"the state has backend {state.backend!r}; the one in use is {self.simulator.backend!r}")
+            raise LevelError(f"the state has backend {state.backend!r}, expected {self.simulator.backend!r}")
         self._restarts, self._up_to_date, self._frame = 0, False, None
         now = self._request(lambda process: self._enter(process, state), catch_up=False)
         self._first, self._done, self._now, self._up_to_date = state, [], now, True
 
     def _act(self, action: Action) -> Outcome:
-        """Execute an action and remember it.
+        """Execute an action and record it for re-execution.
 
         Raises:
-            SimulatorError: the simulator failed, and so did every attempt to bring another one to this moment.
+            SimulatorError: the simulator failed, also after :data:`RESTARTS` restarts.
         """
-        _ = self._loaded  # tells a mistake in the code before a process is started for it
+        _ = self._loaded  # raises before a process is started
         self._frame = None
         self._now = self._request(lambda process: self._execute(process, action), catch_up=True)
         self._done.append((action, self._now))
         return self._now
 
     def draw(self) -> Frame:
-        """Return what is seen now; see the base class."""
-        _ = self._loaded  # tells a mistake in the code before a process is started for it
+        """Return a picture of the current state; see the base class."""
+        _ = self._loaded  # raises before a process is started
         if self._frame is None:
             self._frame = self._request(self._look, catch_up=True)
         return self._frame
 
     def close(self) -> None:
-        """End the process; the next request starts another one."""
+        """Terminate the process; the next request starts a new one."""
         if self._process is not None:
             self._process.end()
         self._process, self._up_to_date = None, False
@@ -238,7 +239,7 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         return self._first, self._now
 
     def _request(self, request: Callable[[Process], Result], *, catch_up: bool) -> Result:
-        """Make a request of the running process, or of one that was brought to the same moment."""
+        """Send a request; if the process is lost, restart it and, with ``catch_up``, re-execute the episode first."""
         while True:
             try:
                 process = self._running()
@@ -264,18 +265,16 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         return self._process
 
     def _catch_up(self, process: Process) -> None:
-        """Load the first state and execute the actions since again."""
+        """Load the first state and re-execute the actions since then."""
         first, _ = self._loaded
         try:
             self._enter(process, first)
         except LevelError as error:
-            raise SimulatorError(f"what was loaded before is refused now: {error}") from error
+            raise SimulatorError(f"the restarted simulator refuses the initial state: {error}") from error
         for number, (action, before) in enumerate(self._done):
             again = self._execute(process, action)
             if not self._repeats(again, before):
-                raise SimulatorError(
-                    f"action {number} ({action}) executed again led to {again}; at first it was {before}"
-                )
+                raise SimulatorError(f"action {number} ({action}) led to {again} when re-executed, before to {before}")
         self._up_to_date = True
 
 

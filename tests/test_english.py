@@ -15,7 +15,6 @@ PENDING = {
     "collage",
     "datasets",
     "docs",
-    "environments",
     "flows",
     "insight",
     "labeling",

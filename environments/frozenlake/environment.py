@@ -1,7 +1,7 @@
 """FrozenLake: reach the goal without falling into a hole, no slipping (spec section 2).
 
-The moves are gymnasium's own FrozenLake; only rewards, the turn budget and the order of the actions are PIVOT's. A map
-is the rows of gymnasium's ``desc``; a state whose player is not on S has a last line ``@ row column``.
+Gymnasium's FrozenLake computes the moves; PIVOT defines rewards, the turn budget and the order of the actions. A map
+consists of the rows of gymnasium's ``desc``; if the player is not on S, a last line ``@ row column`` follows.
 """
 
 import random
@@ -27,17 +27,17 @@ class FrozenLakeConfig(TurnRewards):
     horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""
     size: int = Field(default=4, ge=2, le=MAX_SIDE)
-    """Cells a side."""
+    """Width and height of the map, cells."""
     frozen_probability: float = Field(default=0.8, ge=0, le=1)
     """Chance that a cell other than start and goal is not a hole."""
     cell: int = Field(default=64, ge=16, le=128)
-    """Pixels of a cell's side: 64 is what the art is drawn for, and gives 256x256 frames."""
+    """Side of a cell, pixels: 64 is the native size of the sprites and gives 256x256 frames."""
     max_tries: int = Field(default=1000, ge=1, le=100_000)
-    """Maps drawn before generation gives up; with the defaults nine of ten have a path."""
+    """Maximum number of maps to sample per level; with the defaults 90 % of the maps have a path."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The tiles are Gymnasium's."""
+        """Gymnasium's tile pictures."""
         return (Source("tile pictures of the Gymnasium package", "mit"),)
 
 
@@ -72,7 +72,7 @@ def _parse(text: str) -> tuple[tuple[str, ...], int]:
 
 
 def _draw_rows(config: FrozenLakeConfig, rng: random.Random) -> str | None:
-    """Draw one map; None when every way to the goal leads through a hole."""
+    """Sample a map; return None if every path to the goal leads through a hole."""
     size = config.size
     start = pick(rng, size * size)
     goal = (start + 1 + pick(rng, size * size - 1)) % (size * size)
@@ -135,7 +135,7 @@ class FrozenLakeEnv(GridEnv):
 
     @classmethod
     def find_level(cls, config: FrozenLakeConfig, seed: int) -> tuple[int, str]:
-        """Draw maps until one has a hole-free path from start to goal; see the base class."""
+        """Sample maps until one has a hole-free path from start to goal; see the base class."""
         advice = (
             f"raise frozen_probability={config.frozen_probability}, or lower size={config.size}; too few of such maps "
             "have a path without holes"
@@ -144,15 +144,15 @@ class FrozenLakeEnv(GridEnv):
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the map with plain line ends, and the player's line only if it is not on S."""
+        """Return the map with LF line ends, and the player's line only if the player is not on S."""
         return _state_text(*_parse(initial_state))
 
     def state_text(self) -> str:
-        """Return the rows of the map, and a last line ``@ row column`` when the player is not on S."""
+        """Return the rows of the map, and a last line ``@ row column`` if the player is not on S."""
         return _state_text(self._rows, self._player)
 
     def frame_key(self) -> tuple[tuple[str, ...], int | None]:
-        """Return the map and the visible player's cell; in a hole it is not drawn."""
+        """Return the map and the player's cell; None in a hole, where the player is not drawn."""
         return self._rows, None if self._is_lost() else self._player
 
     def _config_shape(self) -> tuple[int, int, int]:
@@ -162,7 +162,7 @@ class FrozenLakeEnv(GridEnv):
     def _load(self, text: str) -> None:
         rows, player = _parse(text)
         if rows != self._rows:
-            # Without slipping gymnasium's table has one certain outcome for each cell and action.
+            # Without slipping, gymnasium's table has exactly one outcome per cell and action.
             self._transitions = frozen_lake.FrozenLakeEnv(desc=list(rows), is_slippery=False).P
             self._background = draw_map(rows, self.config.cell)
             self._rows, self._cells = rows, "".join(rows)

@@ -1,9 +1,9 @@
-"""FrozenLake's pictures: the art of the installed gymnasium package, put together without pygame.
+"""FrozenLake's pictures: sprites of the installed gymnasium package, composed without pygame.
 
-Pixels equal gymnasium's own ``render()`` (a test holds them together where pygame is importable): nearest-neighbour
-scaling, overlays, the line around every cell. In this art the player has one look, whatever it did last, and is not
-drawn once it has fallen into a hole. Alpha is 0 or 255 in these files, so blending is a mask. The art is gymnasium's
-and may change with it: :data:`ART` is a digest of it and part of the environment's version, hence of every episode id.
+Pixels equal those of gymnasium's ``render()`` (a test compares them if pygame is installed): nearest-neighbour scaling,
+overlays, a line around every cell. The player looks the same after every action and is not drawn in a hole. Alpha is 0
+or 255 in these files, so blending is a mask. The sprites may change with gymnasium: :data:`ART` is a digest of them and
+part of the environment's version, and therefore of every episode id.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ LEGEND = {
     "hole": "a dark blue pool of open water",
     "player": "a small pale figure with a dark outline; it is no longer seen once it has fallen into a hole",
 }
-"""The words for each cell; prompts use them, so picture and text agree."""
+"""Description of each cell; prompts use these texts, so that they agree with the pictures."""
 
-NATIVE_CELL = 64  # the art is drawn for cells of this size; overlays keep their proportion to it
+NATIVE_CELL = 64  # pixels of a cell in the sprite files; overlays are scaled in proportion
 _LINE = (180, 200, 230)
 _FOLDER = Path(frozen_lake.__file__).parent / "img"
 _TILES = ("tile_ice", "tile_hole", "tile_ice_crack_a", "tile_ice_crack_b")
@@ -41,16 +41,16 @@ def _file_bytes(name: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"gymnasium {gymnasium_version} does not have the picture {path.name} ({error}); reinstall gymnasium>=1.4"
+            f"gymnasium {gymnasium_version} lacks the picture {path.name} ({error}); reinstall gymnasium>=1.4"
         ) from error
 
 
 ART = hashlib.sha256(b"".join(_file_bytes(name) for name in (*_TILES, *_OVERLAYS))).hexdigest()[:8]
-"""Eight hex digits over the art files."""
+"""Eight hex digits of the hash of the sprite files."""
 
 
 def _scaled(name: str, width: int, height: int) -> NDArray[np.uint8]:
-    """Return one sprite as RGBA, shape (height, width, 4), scaled to the nearest pixel."""
+    """Return a sprite as RGBA, shape (height, width, 4), with nearest-neighbour scaling."""
     with Image.open(_FOLDER / f"{name}.png") as image:
         pixels = np.asarray(image.convert("RGBA"))
     rows = np.arange(height) * pixels.shape[0] // height
@@ -65,7 +65,7 @@ def _tile(name: str, cell: int) -> NDArray[np.uint8]:
 
 @cache
 def _overlay(name: str, cell: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return an overlay's RGB and the mask of its pixels, both of shape (height, width, 3)."""
+    """Return an overlay's RGB and its mask, both of shape (height, width, 3)."""
     width, height = (max(1, round(length * cell / NATIVE_CELL)) for length in _OVERLAYS[name])
     pixels = _scaled(name, width, height)
     return pixels[..., :3], np.repeat(pixels[..., 3:] > 0, 3, axis=2)
@@ -78,14 +78,14 @@ def _blit(frame: Frame, name: str, cell: int, left: float, top: float) -> None:
 
 
 def draw_map(rows: tuple[str, ...], cell: int) -> Frame:
-    """Return the picture of a map without the player, ``cell`` pixels a cell."""
+    """Return the picture of a map without the player; ``cell`` is the side of a cell in pixels."""
     frame = np.empty((len(rows) * cell, len(rows[0]) * cell, 3), np.uint8)
     corner = round(cell * 0.06)
     for row, line in enumerate(rows):
         for column, letter in enumerate(line):
             top, left = row * cell, column * cell
             square = frame[top : top + cell, left : left + cell]
-            crack = (column * 3 + row * 5) % 7  # which of the two cracks a frozen cell shows, if any
+            crack = (column * 3 + row * 5) % 7  # 0 and 1: which crack the cell shows; above: none
             if letter == "H":
                 square[:] = _tile("tile_hole", cell)
             elif letter == "F" and crack < 2:
@@ -104,6 +104,6 @@ def draw_map(rows: tuple[str, ...], cell: int) -> Frame:
 
 
 def draw_player(frame: Frame, row: int, column: int, cell: int) -> None:
-    """Put the player into the middle of a cell of ``frame``."""
+    """Draw the player in the middle of a cell of ``frame``."""
     height, width = _overlay("agent", cell)[0].shape[:2]
     _blit(frame, "agent", cell, column * cell + (cell - width) / 2, row * cell + (cell - height) / 2)

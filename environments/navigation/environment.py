@@ -1,12 +1,12 @@
-"""Navigation: find a named thing in a furnished room, seeing it through the agent's eyes (spec section 2).
+"""Navigation: find a named object in a furnished room from first-person views (spec section 2).
 
-Eight actions: half a metre ahead, back, right or left, a quarter turn right or left, the eye 30 degrees up or down. A
-translation that would meet something fails as a whole. The episode ends in success within 1.5 m of the target, measured
-along the floor, or after the turn budget. States are ``navigation-json-1`` texts (see ``state.py``), and
-what runs behind them is a world: an embedded room by default, or AI2-THOR.
+There are eight actions: move half a metre ahead, back, right or left, turn right or left by 90 degrees, look up or down
+by 30 degrees. A movement that would hit an obstacle fails and leaves the agent in place. The episode ends with success
+within 1.5 m of the target, measured along the floor, or when the turn budget is spent. States are
+``navigation-json-1`` texts (see ``state.py``). The backend is an embedded room by default, or AI2-THOR.
 
-Frames are what a model sees: 255x255, by default the decoded JPEG. Pixels of the embedded renderer come from plain
-arithmetic and are equal on every machine; those of the JPEG also depend on the decoder that Pillow brings.
+Frames are 255x255 pixels, by default decoded from JPEG, so that the dataset stores exactly what a model saw. The
+embedded renderer gives equal pixels on every machine; those of the JPEG also depend on Pillow's decoder.
 """
 
 import math
@@ -35,21 +35,21 @@ from .view.scene import SIDE, draw_view
 from .world import ACTIONS, World
 
 ART = 1
-"""Goes up with every change of the rooms or of the renderer: equal levels then look different."""
+"""Version of rooms and renderer; part of the environment's version, because equal levels then look different."""
 BASE, COMMON_SENSE = "base", "common_sense"
 REACH = 1.5
 """Success distance, metres."""
 PUBLISHED_STARTS = 2.51, 3.0
-"""Least and greatest distance of a published start from its target along the floor, metres."""
+"""Minimum and maximum distance of a published start from its target along the floor, metres."""
 NEAREST_WAY = 3
-"""Fewest turns from such a distance."""
+"""Fewest turns from a published start to success."""
 STILL = 0.001
-"""Metres that a simulator's agent may be off after an action and still have stayed where it was."""
+"""Largest displacement of a simulator's agent that counts as no movement, metres."""
 UNUSABLE_INDEX = len(ACTIONS)
 
 
 class NavigationConfig(BackendConfig):
-    """Settings of navigation; horizon and rewards are the paper's."""
+    """Settings of navigation; horizon and rewards default to the paper's."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
     level_sources: ClassVar[frozenset[str]] = locations
@@ -61,28 +61,28 @@ class NavigationConfig(BackendConfig):
     horizon: int = Field(default=25, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "thor"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """What runs behind the environment: seeded rooms of our own, or AI2-THOR (the ``thor`` extra, a GPU)."""
+    """Simulator: the embedded rooms, or AI2-THOR (needs the ``thor`` extra and a GPU)."""
     task_files: tuple[str, ...] = ()
-    """Files with tasks in the published format, each a split of its own; for ``thor``, which has no other tasks."""
+    """Task files in the published format, one split per file; required for ``thor``, which has no task generator."""
     task_digest: str = ""
     """Filled in: the digest of the tasks in ``task_files``."""
     thor_version: str = ""
-    """Filled in: the version of AI2-THOR, whose rooms and physics it decides."""
+    """Filled in: the version of AI2-THOR, which determines rooms and physics."""
     image_format: ImageCodec = "jpeg"
     """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     starts: Literal["varied", "published"] = "varied"
-    """``varied``: any whose shortest way has ``min_steps`` to ``max_steps`` turns. ``published``: also 2.51 to 3.00 m
-    from the target as the crow flies, like the published tasks: the bound there is 3, and so is ``min_steps``."""
+    """``varied``: starts whose shortest path has ``min_steps`` to ``max_steps`` turns. ``published``: such starts that
+    are also 2.51 to 3.00 m from the target in a straight line, like the published tasks; ``min_steps`` is then 3."""
     min_steps: int = Field(default=4, ge=1, le=1000)
-    """Fewest turns of the shortest way to success in a generated task."""
+    """Minimum length of the shortest path in a generated task, turns."""
     max_steps: int = Field(default=13, ge=1, le=1000)
-    """Most turns of it. Rooms have at most some 15; a shorter horizon lowers the limit to itself."""
+    """Maximum length of the shortest path, turns; at most the horizon. The longest paths in rooms have about 15."""
     max_tries: int = Field(default=200, ge=1, le=100_000)
-    """Rooms drawn before generation gives up; most have a task with the default range."""
+    """Maximum number of rooms to sample per level; with the default range most rooms have a task."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """With AI2-THOR its scenes, and the tasks of the files."""
+        """AI2-THOR's scenes and the tasks of the files; empty for embedded rooms."""
         files = ", ".join(Path(name).name for name in self.task_files)
         tasks = (Source(f"tasks and instructions of the files {files}", None),) if files else ()
         return (*super().sources, *tasks)
@@ -100,11 +100,11 @@ class NavigationConfig(BackendConfig):
                 raise ValueError(f"task_files need backend={THOR}; the embedded rooms make their own tasks")
             return {"min_steps": NEAREST_WAY} | values if values.get("starts") == "published" else values
         if values.get("starts", "varied") != "varied":
-            raise ValueError(f"starts need the embedded rooms; with backend={THOR} the task files say where it starts")
+            raise ValueError(f"starts needs backend={EMBEDDED}; with backend={THOR} the task files define the starts")
         filled = {"thor_version": values.get("thor_version") or installed("ai2thor", THOR), "task_files": names}
         if names and not values.get("task_digest"):
             if info.context == STORED:
-                raise ValueError("task_digest is missing beside task_files; the run.json of a store has it")
+                raise ValueError("task_digest is missing although task_files is set; copy it from the store's run.json")
             try:
                 filled["task_digest"] = files_digest(names)
             except ConfigError as error:
@@ -112,7 +112,7 @@ class NavigationConfig(BackendConfig):
         return values | filled
 
     def decisive(self) -> dict[str, Any]:
-        """Leave ``starts`` out where it changes nothing, so that levels keep the ids from before there was a choice."""
+        """Return the settings without ``starts`` at its default, so that levels keep the ids of earlier versions."""
         settings = super().decisive()
         return settings if self.starts != "varied" else {key: settings[key] for key in settings if key != "starts"}
 
@@ -121,13 +121,13 @@ class NavigationConfig(BackendConfig):
         if self.min_steps > min(self.max_steps, self.horizon):
             raise ValueError(
                 f"min_steps={self.min_steps} is above max_steps={self.max_steps} or horizon={self.horizon}; no task "
-                "can have such a way"
+                "can have such a path"
             )
         return self
 
 
 class NavigationEnv(BackendEnv):
-    """Search for a thing in a room; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+    """Search for an object in a room; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     config: NavigationConfig
     config_type: ClassVar[type[EnvConfig]] = NavigationConfig
@@ -148,7 +148,7 @@ class NavigationEnv(BackendEnv):
     )
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; ``reset`` must come before anything else."""
+        """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = spaces.Discrete(len(ACTIONS) + 1)
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
@@ -158,11 +158,11 @@ class NavigationEnv(BackendEnv):
 
     @classmethod
     def find_level(cls, config: NavigationConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that worked and the initial state text.
+        """Return the seed that succeeded and the initial state text.
 
         Raises:
-            GenerationError: no room gave a task with a shortest way of the asked-for length.
-            ConfigError: with AI2-THOR, there is no task file, or it cannot be read.
+            GenerationError: no room has a task whose shortest path has a length within the configured range.
+            ConfigError: AI2-THOR has no task file, or it cannot be read.
         """
         if config.backend != EMBEDDED:
             task = _listed(cls.fixed_tasks(config) or (), seed)[0]
@@ -174,7 +174,7 @@ class NavigationEnv(BackendEnv):
             state = draw_task(rng, config.min_steps, most, distances)
             return None if state is None else state.text()
 
-        advice = f"widen min_steps={config.min_steps} to max_steps={most}; too few rooms have such a way"
+        advice = f"widen min_steps={config.min_steps} to max_steps={most}; too few rooms have such a path"
         return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
 
     @classmethod
@@ -184,7 +184,7 @@ class NavigationEnv(BackendEnv):
 
     @classmethod
     def make_level(cls, config: Any, seed: int) -> tuple[Task, ...]:
-        """Generate the level of ``seed`` as one task for each split; they differ in the instruction alone."""
+        """Generate the level of ``seed`` as one task per split; the tasks differ only in the instruction."""
         if config.backend != EMBEDDED:
             return _listed(cls.fixed_tasks(config) or (), seed)
         used, level = cls.find_level(config, seed)
@@ -195,7 +195,7 @@ class NavigationEnv(BackendEnv):
 
     @classmethod
     def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
-        """Return the tasks of the task files, with AI2-THOR; see the base class."""
+        """Return the tasks of the task files; None for the embedded rooms. See the base class."""
         if config.backend == EMBEDDED:
             return None
         if not config.task_files:
@@ -205,7 +205,7 @@ class NavigationEnv(BackendEnv):
         if files_digest(config.task_files) != config.task_digest:
             raise ConfigError(
                 f"the tasks in {', '.join(config.task_files)} are not those of this config (task_digest "
-                f"{config.task_digest}); bring back the old files, or make a new store"
+                f"{config.task_digest}); restore the old files or build a new store"
             )
         prefix = f"{cls.profile.name}-{config.digest()}"
         return tuple(
@@ -231,12 +231,12 @@ class NavigationEnv(BackendEnv):
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
 
         Raises:
             LevelError: the state text is not a level.
             ConfigError: ``options`` has an unknown key.
-            GenerationError: no level was found.
+            GenerationError: no attempt gave a level.
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
@@ -289,7 +289,7 @@ class NavigationEnv(BackendEnv):
         self._take(self.encode_action(name))
 
     def _take(self, index: int) -> tuple[bool, bool]:
-        """Execute a turn; return whether the agent changed place, and whether the action succeeded."""
+        """Execute a turn; return whether the agent moved, and whether the action succeeded."""
         before = self._world.state.pose
         worked = index != UNUSABLE_INDEX and self._world.act(ACTIONS[index])
         after = self._world.state.pose
@@ -300,7 +300,7 @@ class NavigationEnv(BackendEnv):
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read one action; anything else, several of them included, is None."""
+        """Parse exactly one action; return None for anything else."""
         return ParsedAction(answer) if answer in ACTIONS else None
 
     def encode_action(self, name: str, payload: str | None = None) -> int:
@@ -314,7 +314,7 @@ class NavigationEnv(BackendEnv):
 
     @property
     def state(self) -> NavigationState:
-        """The current state, not as text."""
+        """The current state as a record."""
         return self._world.state
 
     def state_text(self) -> str:
@@ -322,7 +322,7 @@ class NavigationEnv(BackendEnv):
         return self._world.state.text()
 
     def changing_state(self) -> str:
-        """Return where the agent is; room and target stay."""
+        """Return the agent's pose; room and target are constant."""
         return "{" + self._world.state.agent_text() + "}"
 
     def _picture(self) -> bytes:
@@ -339,14 +339,14 @@ class NavigationEnv(BackendEnv):
 
 
 def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
-    """Return the tasks of one state: the one with this seed, or one that the seed picks."""
+    """Return the tasks of one state: that of this seed, else the one at index ``seed`` modulo the number of tasks."""
     number = next((task.seed for task in tasks if task.seed == seed), tasks[seed % len(tasks)].seed)
     return tuple(task for task in tasks if task.seed == number)
 
 
 @lru_cache(maxsize=1024)
 def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
-    """Draw and encode a view. Kept, because the splits share levels and eight rollouts come back to the same places."""
+    """Draw and encode a view; cached, because splits share levels and rollouts of a level revisit the same poses."""
     return codec(image_format).encode(draw_view(room_json, pose)[0])
 
 

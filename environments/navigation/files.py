@@ -1,7 +1,7 @@
 """Navigation tasks from files in the published format: ``{"tasks": [{scene, agentPose, targetObjectType, ...}]}``.
 
-Each file is a split, named like the file (``base.json`` is ``base``). Tasks that differ in the instruction alone have
-the same state, and so the same task id; the split tells them apart. ``object_to_hide`` is read by nobody, as in the
+Each file is a split with the name of the file (``base.json`` is ``base``). Tasks that differ only in the instruction
+have the same state and task id, and are distinguished by their split. ``object_to_hide`` is ignored, as in the
 published environment: it may even name the target.
 """
 
@@ -16,19 +16,19 @@ from ...identity import derive_seed
 from .state import THOR, NavigationState, Pose, Target, parse_state
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Longest file that is read."""
+"""Maximum size of a task file, bytes."""
 
 
 @lru_cache(maxsize=8)
 def read_task_files(names: tuple[str, ...]) -> tuple[tuple[str, int, str, str], ...]:
-    """Return split, seed, state text and instruction of every task: the first of each file, then the second.
+    """Return split, seed, state text and instruction of every task: the first task of each file, then the second.
 
     Raises:
-        ConfigError: a file cannot be read, is not of the format, or two of them have one name.
+        ConfigError: a file cannot be read, has a different format, or shares its name with another file.
     """
     splits = [Path(name).stem for name in names]
     if repeated := sorted({split for split in splits if splits.count(split) > 1}):
-        raise ConfigError(f"two task files are called {repeated[0]!r}; their names are the names of the splits")
+        raise ConfigError(f"two task files are named {repeated[0]!r}; rename one, because file names are split names")
     files = [_tasks(Path(name)) for name in names]
     longest = max(map(len, files))
     return tuple(
@@ -40,7 +40,7 @@ def read_task_files(names: tuple[str, ...]) -> tuple[tuple[str, int, str, str], 
 
 
 def files_digest(names: tuple[str, ...]) -> str:
-    """Return a digest of what the files say.
+    """Return a digest of the tasks in the files.
 
     Raises:
         ConfigError: as for :func:`read_task_files`.

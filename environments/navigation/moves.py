@@ -1,8 +1,8 @@
-"""The rules of movement in an embedded room, in whole millimetres; see ``state.py`` for the definition.
+"""Rules of movement in an embedded room, in whole millimetres; ``state.py`` defines them.
 
-Every translation goes along an axis, so the square agent sweeps a rectangle, and whether it meets a part is a matter of
-comparing integers. From one start the agent can only be on a lattice of half-metre steps: shortest paths are a search
-over it. Turning is never needed to walk, since the agent can step sideways and back.
+Every movement is along an axis, so the square agent sweeps a rectangle, and collision checks compare integers. From a
+given start the agent can only reach a lattice of half-metre steps, on which shortest paths are searched. Paths need no
+turns, because the agent can step sideways and backwards.
 """
 
 from collections import deque
@@ -14,26 +14,27 @@ STEP = 500
 HALF_WIDTH = 200
 BODY_LOW, BODY_HIGH = 50, 1800
 REACH = 1500
-"""Success distance, horizontal."""
+"""Success distance along the floor, millimetres."""
 
 HEADINGS = {0: (0, 1), 90: (1, 0), 180: (0, -1), 270: (-1, 0)}
 """Unit step (x, z) of ``moveahead`` at each yaw."""
 TURNS = {"moveahead": 0, "moveright": 90, "moveback": 180, "moveleft": 270}
+"""Direction of each movement relative to the agent's yaw, degrees."""
 
 Cell = tuple[int, int]
 """x, z of the agent in millimetres."""
 
 
 def direction(action: str, rotation: int) -> Cell:
-    """Return the unit step (x, z) of a translation at a yaw."""
+    """Return the unit step (x, z) of a movement at a yaw."""
     return HEADINGS[(rotation + TURNS[action]) % 360]
 
 
 class Floor:
-    """What is in the agent's way in one room."""
+    """Obstacles of one room at the agent's height."""
 
     def __init__(self, room: Room) -> None:
-        """Take the footprints of the parts that reach into the agent's height."""
+        """Collect the footprints of the parts that overlap the agent's height."""
         self._width, _, self._depth = room.size
         self._steps: dict[tuple[Cell, Cell], Cell | None] = {}
         self._obstacles = sorted(
@@ -46,7 +47,7 @@ class Floor:
         )
 
     def is_free(self, low_x: int, low_z: int, high_x: int, high_z: int) -> bool:
-        """Return whether a rectangle lies in the room and shares no area with anything in the way."""
+        """Return whether a rectangle is inside the room and overlaps no obstacle."""
         if low_x < 0 or low_z < 0 or high_x > self._width or high_z > self._depth:
             return False
         return not any(low_x < x1 and x0 < high_x and low_z < z1 and z0 < high_z for x0, z0, x1, z1 in self._obstacles)
@@ -57,8 +58,8 @@ class Floor:
         return self.is_free(x - HALF_WIDTH, z - HALF_WIDTH, x + HALF_WIDTH, z + HALF_WIDTH)
 
     def step(self, cell: Cell, heading: Cell) -> Cell | None:
-        """Return where a translation of one step leads; None when it is blocked."""
-        # Rollouts come back to the same few places: what was found once is remembered.
+        """Return the cell after a movement of one step; None if it is blocked."""
+        # Cached, because rollouts revisit the same few cells.
         key = cell, heading
         if key not in self._steps:
             self._steps[key] = self._find_step(cell, heading)
@@ -76,7 +77,7 @@ class Floor:
         return (new_x, new_z) if free else None
 
     def reachable(self, start: Cell, limit: int | None = None) -> dict[Cell, int]:
-        """Return every cell that can be reached from ``start`` with the fewest steps to it, up to ``limit`` steps."""
+        """Return the fewest steps from ``start`` to every cell that is reachable within ``limit`` steps."""
         steps = {start: 0}
         queue = deque([start])
         while queue:
@@ -97,14 +98,14 @@ def is_near(cell: Cell, target: Cell) -> bool:
 
 
 def fewest_steps(steps: dict[Cell, int], target: Cell) -> int | None:
-    """Return the fewest steps after which the target is reached, from :meth:`Floor.reachable`; None if it cannot be."""
+    """Return the fewest steps to the target, given the result of :meth:`Floor.reachable`; None if unreachable."""
     return min((count for cell, count in steps.items() if is_near(cell, target)), default=None)
 
 
 def steps_to_target(floor: Floor, start: Cell, target: Cell) -> dict[Cell, int]:
-    """Return the fewest steps to success from every cell of the start's lattice that can succeed.
+    """Return the fewest steps to success from every cell of the start's lattice from which success is possible.
 
-    Steps can be taken back, so distances to the set of goal cells are a search that starts from all of them.
+    Steps are reversible, so a breadth-first search from all goal cells gives the distances.
     """
     goals = [cell for cell in floor.reachable(start) if is_near(cell, target)]
     return _spread(floor, goals)

@@ -1,4 +1,4 @@
-"""The embedded world of navigation: an agent in a furnished room, moved by exact rules, seeing by the ray caster."""
+"""Embedded world of navigation: an agent in a furnished room, with exact rules of movement and a ray caster."""
 
 from functools import lru_cache
 
@@ -9,20 +9,20 @@ from .state import NavigationState, Pose, millimetres, parse_room
 from .view.scene import draw_view, scene_of
 from .world import World
 
-_LOWEST, _HIGHEST, _TILT = -30, 60, 30  # AI2-THOR's limits of the horizon, and the angle of one action; degrees
+_LOWEST, _HIGHEST, _TILT = -30, 60, 30  # degrees: AI2-THOR's limits of the horizon, and the angle of one action
 
 
 @lru_cache(maxsize=64)
 def floor_of(room_json: str) -> Floor:
-    """Return what is in the agent's way in a room."""
+    """Return the obstacles of a room."""
     return Floor(parse_room(room_json))
 
 
 def check_room(state: NavigationState) -> str:
-    """Return the room of an embedded state.
+    """Return the room of an embedded state as JSON.
 
     Raises:
-        LevelError: it cannot be drawn, or the agent's eye is outside it.
+        LevelError: the room cannot be drawn, or the agent's eye is outside it.
     """
     if state.room_json is None:
         raise LevelError(f"the navigation state has backend {state.backend!r}, which has no embedded room")
@@ -38,13 +38,13 @@ class RoomWorld(World):
     """An embedded room; see the module docstring."""
 
     def __init__(self) -> None:
-        """Create a world without a room; ``load`` must come first."""
+        """Create a world without a room; call ``load`` before any other method."""
         self._state: NavigationState | None = None
         self._room = ""
         self._floor: Floor | None = None
 
     def load(self, state: NavigationState) -> None:
-        """Go to a state; see the base class."""
+        """Load a state; see the base class."""
         room = check_room(state)
         self._floor = floor_of(room)
         self._state, self._room = state, room
@@ -57,7 +57,7 @@ class RoomWorld(World):
         return self._state
 
     def act(self, action: str) -> bool:
-        """Execute an action by the rules of the state text; return whether it succeeded."""
+        """Execute an action by the rules of ``moves.py``; return whether it succeeded."""
         pose = self._after(action, self.state.pose)
         if pose is None:
             return False
@@ -82,9 +82,9 @@ class RoomWorld(World):
         return Pose(pose.x, pose.y, pose.z, pose.rotation, horizon)
 
     def draw(self) -> Frame:
-        """Draw what the agent sees."""
+        """Draw the agent's view."""
         return draw_view(self._room, self.state.pose)[0]
 
     def frame_key(self) -> Pose:
-        """Return the pose: all that a frame of a level depends on."""
+        """Return the pose; frames of a level depend on nothing else."""
         return self.state.pose

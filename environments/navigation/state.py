@@ -1,8 +1,8 @@
-"""The state text of navigation, ``navigation-json-1``: where the agent stands, what it seeks, and what is around it.
+"""State text of navigation, ``navigation-json-1``: the agent's pose, its target, and the room.
 
 The text is canonical JSON (sorted keys, no spaces) in metres and degrees, with the axes of AI2-THOR: x right, z
-forward, y up, yaw clockwise from +z seen from above; a positive horizon looks down. Whoever reads it can compute all
-that matters (distances, blocked moves, the picture) without this package::
+forward, y up, yaw clockwise from +z seen from above; a positive horizon looks down. The text suffices to compute
+distances, blocked moves and the picture without this package::
 
     {"agent":  {"horizon": 0, "position": {"x": 1.25, "y": 0.9, "z": 2.0}, "rotation": 90},
      "backend": "embedded",                 or "thor"
@@ -10,27 +10,28 @@ that matters (distances, blocked moves, the picture) without this package::
      "scene":  "kitchen-81a0c3d2",          a name; equal for equal rooms
      "target": {"id": "Apple|+01.300|+00.950|+00.400", "position": {"x":..., "y":..., "z":...}, "type": "Apple"}}
 
-The instruction is no part of it: the splits ``base`` and ``common_sense`` have equal states. With the backend ``thor``
-there is no ``room``, and numbers are the simulator's, kept as they are. With ``embedded`` they are as follows.
+The text does not contain the instruction: the splits ``base`` and ``common_sense`` have equal states. With the backend
+``thor`` there is no ``room``, and numbers are stored as the simulator returns them. For ``embedded``, these rules hold.
 
 **Room.** ``{"size": {"x", "y", "z"}, "floor": FINISH, "wall": FINISH, "ceiling": FINISH, "objects": [OBJECT, ...]}``;
 the inside spans 0 to ``size`` on each axis. ``FINISH`` is ``{"colour": "#rrggbb", "surface": NAME}``. An ``OBJECT`` is
 ``{"id", "type", "parts": [PART, ...]}``. A ``PART`` is ``{"min": [x, y, z], "max": [x, y, z], "shape": NAME,
-"colour": "#rrggbb", "surface": NAME}``; to everything but the picture it is its axis-aligned box. The target is one of
-the objects (equal ``id``), the only one of its type, and its ``position`` is the middle of the box around its parts.
+"colour": "#rrggbb", "surface": NAME}``; only the renderer uses its shape, everything else its axis-aligned box. The
+target is one of the objects (equal ``id``), the only one of its type, and its ``position`` is the middle of the box
+around its parts.
 
-**Exactness.** Lengths are whole millimetres: a reader takes ``round(1000 * value)`` and goes on with integers.
+**Exactness.** Lengths are whole millimetres: a reader computes ``round(1000 * value)`` and continues with integers.
 ``rotation`` is 0, 90, 180 or 270, ``horizon`` -30, 0, 30 or 60.
 
-**Moves.** A translation goes 500 mm; ahead is +z at yaw 0, +x at 90, -z at 180, -x at 270, and right is ahead at
-yaw + 90. The agent is the square of 400 mm, sides along the axes, around its position. A part is in its way when
-``min.y < 1.8`` and ``max.y > 0.05`` (m). The move fails as a whole when the rectangle that the square sweeps, both ends
-included, leaves the room or shares more than an edge with the footprint (x and z) of a part that is in its way.
-``rotateright`` adds 90 to the yaw. ``lookup`` takes 30 from the horizon and fails below -30, ``lookdown`` adds 30 and
-fails above 60.
+**Moves.** A movement is 500 mm long; ahead is +z at yaw 0, +x at 90, -z at 180, -x at 270, and right is ahead at
+yaw + 90. The agent is an axis-aligned square of 400 mm around its position. A part is an obstacle if ``min.y < 1.8``
+and ``max.y > 0.05`` (m). The movement fails, without moving the agent, if the rectangle that the square sweeps
+(including its start and its end) leaves the room or overlaps the footprint (x and z) of an obstacle by more than an
+edge. ``rotateright`` adds 90 to the yaw. ``lookup`` subtracts 30 from the horizon and fails below -30, ``lookdown``
+adds 30 and fails above 60.
 
 **Success.** The horizontal distance from the agent's position to the target's is at most 1500 mm: ``dx*dx + dz*dz <=
-1500*1500``. It is tested after every action and at the start; success ends the episode.
+1500*1500``. It is checked at the start and after every action; success ends the episode.
 """
 
 import json
@@ -46,7 +47,7 @@ from ..backends import EMBEDDED
 THOR = "thor"
 MAX_STATE_BYTES = 1_000_000
 MAX_PARTS = 4000
-"""Bounds the time that a hostile state can claim; generated rooms have up to some 300."""
+"""Maximum number of parts, to bound the time that a malicious state can cost; generated rooms have up to about 300."""
 MAX_SIDE = 100.0
 """Longest accepted side of a room, and largest accepted coordinate, metres."""
 
@@ -59,7 +60,7 @@ Point = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a floor, wall or ceiling looks."""
+    """Colour and surface of a floor, wall or ceiling."""
 
     colour: str
     surface: str
@@ -67,7 +68,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A solid piece of an object; lengths in millimetres."""
+    """A solid part of an object; lengths in millimetres."""
 
     low: Point
     high: Point
@@ -98,7 +99,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Where the agent is: metres and degrees, as in the text."""
+    """Position and orientation of the agent, metres and degrees, as in the text."""
 
     x: float
     y: float
@@ -109,7 +110,7 @@ class Pose:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the agent is to find; metres."""
+    """Object that the agent has to find; metres."""
 
     type: str
     id: str
@@ -120,7 +121,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class NavigationState:
-    """One state; ``room_json`` is the room as canonical JSON, kept as text because it never changes."""
+    """A state; ``room_json`` is the room as canonical JSON, stored as text because it is constant in an episode."""
 
     backend: str
     scene: str
@@ -129,27 +130,30 @@ class NavigationState:
     room_json: str | None = None
 
     def at(self, pose: Pose) -> "NavigationState":
-        """Return the state with the agent elsewhere."""
+        """Return the state with the agent at a different pose."""
         return replace(self, pose=pose)
 
     def text(self) -> str:
         """Return the canonical text."""
         target = self.target
-        wanted = {"id": target.id, "position": {"x": target.x, "y": target.y, "z": target.z}, "type": target.type}
+        target_data = {"id": target.id, "position": {"x": target.x, "y": target.y, "z": target.z}, "type": target.type}
         parts = [self.agent_text(), f'"backend":{canonical_json(self.backend)}']
         if self.room_json is not None:
             parts.append(f'"room":{self.room_json}')
-        parts += [f'"scene":{canonical_json(self.scene)}', f'"target":{canonical_json(wanted)}']
+        parts += [f'"scene":{canonical_json(self.scene)}', f'"target":{canonical_json(target_data)}']
         return "{" + ",".join(parts) + "}"
 
     def agent_text(self) -> str:
-        """Return the member of the text that says where the agent is."""
+        """Return the key and value of the text that hold the agent's pose."""
         pose = self.pose
         position = {"x": pose.x, "y": pose.y, "z": pose.z}
         return f'"agent":{canonical_json({"horizon": pose.horizon, "position": position, "rotation": pose.rotation})}'
 
     def distance(self) -> float:
-        """Return the horizontal distance from agent to target, metres; exact tests against 1.5 m hold with embedded."""
+        """Return the horizontal distance from agent to target, metres.
+
+        With the embedded backend, comparing it with 1.5 m is exact.
+        """
         x, z = self.pose.x - self.target.x, self.pose.z - self.target.z
         if self.backend == EMBEDDED:
             return math.sqrt(millimetres(x) ** 2 + millimetres(z) ** 2) / 1000
@@ -162,10 +166,10 @@ def millimetres(metres: float) -> int:
 
 
 def parse_state(text: object) -> NavigationState:
-    """Read a state text; equal levels give equal states.
+    """Parse a state text; equal levels give equal states.
 
     Raises:
-        LevelError: not a state in ``navigation-json-1``.
+        LevelError: the text is not in ``navigation-json-1``.
     """
     if not isinstance(text, str):
         raise LevelError(f"a navigation state is text, not {type(text).__name__}")
@@ -189,22 +193,22 @@ def _parse(text: str) -> NavigationState:
             f"the navigation state with backend {backend} {'lacks' if backend == EMBEDDED else 'has'} a room"
         )
     scene = _text(data["scene"], "scene")
-    agent, target = data["agent"], data["target"]
+    agent, sought = data["agent"], data["target"]
     _keys(agent, "agent", {"position", "rotation", "horizon"})
-    _keys(target, "target", {"position", "type", "id"})
+    _keys(sought, "target", {"position", "type", "id"})
     exact = backend == EMBEDDED
     pose = Pose(
         *_position(agent["position"], "agent.position", exact),
         _number(agent["rotation"], "agent.rotation", 1e6),
         _number(agent["horizon"], "agent.horizon", 1e6),
     )
-    wanted = Target(
-        _text(target["type"], "target.type"),
-        _text(target["id"], "target.id"),
-        *_position(target["position"], "target.position", exact),
+    target = Target(
+        _text(sought["type"], "target.type"),
+        _text(sought["id"], "target.id"),
+        *_position(sought["position"], "target.position", exact),
     )
     if not exact:
-        return NavigationState(backend, scene, pose, wanted)
+        return NavigationState(backend, scene, pose, target)
     if pose.rotation not in ROTATIONS or pose.horizon not in HORIZONS:
         raise LevelError(
             f"the agent's rotation {pose.rotation:g} and horizon {pose.horizon:g} are not of {ROTATIONS} and {HORIZONS}"
@@ -212,9 +216,9 @@ def _parse(text: str) -> NavigationState:
     pose = replace(pose, rotation=int(pose.rotation), horizon=int(pose.horizon))
     room_json = canonical_json(data["room"])
     room = parse_room(room_json)
-    if not any(item.id == wanted.id for item in room.objects):
-        raise LevelError(f"the target {wanted.id!r} is not among the objects of the room")
-    return NavigationState(backend, scene, pose, wanted, room_json)
+    if not any(item.id == target.id for item in room.objects):
+        raise LevelError(f"the target {target.id!r} is not among the objects of the room")
+    return NavigationState(backend, scene, pose, target, room_json)
 
 
 @lru_cache(maxsize=64)
@@ -222,7 +226,7 @@ def parse_room(room_json: str) -> Room:
     """Return the room of an embedded state from its canonical JSON.
 
     Raises:
-        LevelError: it is not a room.
+        LevelError: the text is not a room.
     """
     data = json.loads(room_json)
     _keys(data, "room", {"size", "floor", "wall", "ceiling", "objects"})

@@ -1,7 +1,7 @@
-"""The seam between the navigation environment and what runs behind it: an embedded room, or AI2-THOR.
+"""Interface between the navigation environment and its backend, an embedded room or AI2-THOR.
 
-:class:`~pivot.environments.navigation.NavigationEnv` keeps turns, rewards and success; a world keeps where the agent is
-and what it sees. A world is chosen by ``config.backend`` and made once an environment.
+:class:`~pivot.environments.navigation.NavigationEnv` counts turns, rewards and success; a world holds the agent's pose
+and renders its view. ``config.backend`` selects the world; each environment instance creates one.
 """
 
 from abc import abstractmethod
@@ -19,11 +19,11 @@ ACTIONS = (
     "lookup",
     "lookdown",
 )
-"""Usable actions in the public order; their positions are the members of ``action_space``."""
+"""Usable actions; their indices are the members of ``action_space``."""
 
 
 class World(backends.World[NavigationState]):
-    """Executes actions and shows what the agent sees."""
+    """Executor of actions and renderer of the agent's view."""
 
     @property
     @abstractmethod

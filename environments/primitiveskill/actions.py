@@ -1,12 +1,12 @@
-"""The action language of the tabletop: up to two primitives a turn, joined by a pipe (spec section 2).
+"""Action language of the tabletop: up to two primitives per turn, separated by a pipe (spec section 2).
 
-``pick(x,y,z)``, ``place(x,y,z)`` and ``push(x1,y1,z1,x2,y2,z2)`` take whole millimetres. An answer is read from the
-left; the first part that is no primitive (unknown name, wrong number of arguments, an argument that is no whole
-number) makes itself and the rest of the turn void, and so does a third part. An answer whose first part is void holds
-no usable action.
+``pick(x,y,z)``, ``place(x,y,z)`` and ``push(x1,y1,z1,x2,y2,z2)`` take whole millimetres. An answer is parsed from the
+left. The first part that is not a primitive (unknown name, wrong number of arguments, an argument that is not a whole
+number) is void, and so are all parts after it, and any third part. If the first part is void, the answer has no usable
+action.
 
-An action's name is its primitives in normal form, ``pick(107,64,20)|place(0,-185,120)``: numbers as they were asked
-for, up to ``LARGEST`` either way. What is executed is clipped to the workspace of the task.
+The name of an action is its primitives in normal form, ``pick(107,64,20)|place(0,-185,120)``, with the coordinates of
+the answer, limited to +-``LARGEST``. Before execution, coordinates are clipped to the workspace of the task.
 """
 
 import re
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from .tasks import Limits
 
 ARITY = {"pick": 3, "place": 3, "push": 6}
-"""The primitives and how many coordinates each takes."""
+"""Number of coordinates per primitive."""
 MOST_PRIMITIVES = 2
 UNUSABLE = "empty"
 LARGEST = 99_999
-"""Larger coordinates are read as this: a name stays short, and every workspace ends far below it."""
+"""Limit of parsed coordinates, which keeps names short; every workspace is far smaller."""
 
 _CALL = re.compile(r"\s*([a-z_]+)\s*\(([^()|]*)\)\s*")
 _INTEGER = re.compile(r"\s*([+-]?)([0-9]+)\s*")
@@ -44,9 +44,9 @@ class Primitive:
 
 
 def read_primitives(answer: str) -> tuple[tuple[Primitive, ...], str | None]:
-    """Return the primitives of an answer, at most two, and why the rest of it is void (None when nothing is)."""
+    """Return the primitives of an answer, at most two, and why the rest is void (None if nothing is void)."""
     primitives: list[Primitive] = []
-    # Splitting no further than needed bounds the work that an answer of nothing but pipes can cause.
+    # A limited split bounds the cost of an answer that consists of pipes.
     for part in answer.split("|", MOST_PRIMITIVES):
         if len(primitives) == MOST_PRIMITIVES:
             return tuple(primitives), f"more than {MOST_PRIMITIVES} primitives"
@@ -58,12 +58,12 @@ def read_primitives(answer: str) -> tuple[tuple[Primitive, ...], str | None]:
 
 
 def join(primitives: tuple[Primitive, ...]) -> str:
-    """Return the name of the action that they make."""
+    """Return the name of the action that consists of these primitives."""
     return "|".join(map(str, primitives)) or UNUSABLE
 
 
 def _read(part: str) -> Primitive | str:
-    """Return the primitive, or why it is none."""
+    """Return the primitive, or why the text is not one."""
     call = _CALL.fullmatch(part)
     if call is None:
         return "not a call"

@@ -1,13 +1,12 @@
-"""PrimitiveSkill: a robot arm over a table, commanded by pick, place and push (spec section 2).
+"""PrimitiveSkill: a robot arm over a table, controlled by pick, place and push (spec section 2).
 
-Four tasks: put two cubes in line, put them on their targets, build a tower, put an apple into a drawer and close it. A
-turn executes up to two primitives whose coordinates are clipped to the workspace. After every primitive the stages of
-the task are checked, and stay achieved once they were; success ends the episode at once. States are
-``primitiveskill-json-1`` texts (see ``state.py``), and what runs behind them is a world: an embedded
-table by default, or ManiSkill.
+There are four tasks: align two cubes, put them on their targets, build a tower, put an apple into a drawer and close
+it. A turn executes up to two primitives whose coordinates are clipped to the workspace. After every primitive the
+stages of the task are checked; a stage stays achieved once it was. Success ends the episode at once. States are
+``primitiveskill-json-1`` texts (see ``state.py``). The backend is an embedded table by default, or ManiSkill.
 
-An action is its name, such as ``pick(107,64,20)|place(0,-185,120)``. Frames are what a model sees: 300x300, by default
-the decoded JPEG.
+An action is its name, such as ``pick(107,64,20)|place(0,-185,120)``. Frames are 300x300 pixels, by default decoded
+from JPEG, so that the dataset stores exactly what a model saw.
 """
 
 import json
@@ -37,11 +36,11 @@ from .view.picture import draw_scene
 from .world import SIDE, World
 
 ART = 1
-"""Goes up with every change of the kinematics or of the renderer: equal actions then end or look different."""
+"""Version of kinematics and renderer; part of the environment's version, because results of equal actions differ."""
 
 
 class PrimitiveSkillConfig(BackendConfig):
-    """Settings of PrimitiveSkill; horizon and rewards are the paper's."""
+    """Settings of PrimitiveSkill; horizon and rewards default to the paper's."""
 
     added: ClassVar[frozenset[str]] = TurnRewards.added | {"stage_reward"}
     stand_in: ClassVar[str] = (
@@ -52,24 +51,24 @@ class PrimitiveSkillConfig(BackendConfig):
     horizon: int = Field(default=6, gt=0, le=1000)
     """``T_max``, turns."""
     backend: Literal["embedded", "maniskill"] = "embedded"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """What runs behind the environment: a table of our own, or ManiSkill (the ``maniskill`` extra)."""
+    """Simulator: the embedded table, or ManiSkill (needs the ``maniskill`` extra)."""
     physics: Literal["physx_cpu", "physx_cuda"] = "physx_cpu"
-    """ManiSkill's physics: on the processor, where going back is exact, or one scene on a GPU."""
+    """ManiSkill's physics: on the CPU, where re-execution is bit-exact, or one scene on a GPU."""
     maniskill_version: str = ""
-    """Filled in: the version of ManiSkill, whose physics and pictures it decides."""
+    """Filled in: the version of ManiSkill, which determines physics and pictures."""
     image_format: ImageCodec = "jpeg"
     """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     tasks: tuple[str, ...] = tuple(KINDS)
-    """Which tasks the levels are drawn from, each equally often."""
+    """Tasks to sample levels from, with equal probability."""
     max_tries: int = Field(default=20, ge=1, le=100_000)
-    """Seeds tried before generation gives up; the first one nearly always has a layout."""
+    """Maximum number of seeds to try per level; the first one nearly always gives a layout."""
     stage_reward: float = 2.0
     """Reward of each stage that a turn newly achieves."""
 
     @field_validator("tasks", mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
-        """Put the names into the public order, so that equal choices are equal settings."""
+        """Sort the names, so that equal choices are equal settings."""
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, list | tuple) or not names or any(name not in tuple(KINDS) for name in names):
             raise ValueError(f"tasks is {str(value)[:80]!r}, expected one or more of {', '.join(KINDS)}")
@@ -84,18 +83,18 @@ class PrimitiveSkillConfig(BackendConfig):
 
 
 class Primitives(gymnasium.Space[str]):
-    """Names of actions; samples are one or two primitives."""
+    """Space of action names; samples are one or two primitives."""
 
     def __init__(self, seed: int | None = None) -> None:
         """Create the space."""
         super().__init__((), np.str_, seed)
 
     def contains(self, x: Any) -> bool:
-        """Return whether ``x`` is the name of an action, the unusable one included."""
+        """Return whether ``x`` is the name of an action, including the unusable one."""
         return isinstance(x, str) and _primitives_of(x) is not None
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return a random action whose coordinates go a little beyond every workspace."""
+        """Return a random action; its coordinates may be slightly outside every workspace."""
         drawn = []
         for _ in range(int(self.np_random.integers(1, MOST_PRIMITIVES + 1))):
             name = list(ARITY)[int(self.np_random.integers(len(ARITY)))]
@@ -130,7 +129,7 @@ class PrimitiveSkillEnv(BackendEnv):
     )
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; ``reset`` must come before anything else."""
+        """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = Primitives()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
@@ -142,17 +141,17 @@ class PrimitiveSkillEnv(BackendEnv):
 
     @classmethod
     def find_level(cls, config: PrimitiveSkillConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that worked and the initial state text.
+        """Return the seed that succeeded and the initial state text.
 
         Raises:
-            GenerationError: no layout was clear.
+            GenerationError: no seed gave a layout with enough space between the objects.
         """
 
         def draw(rng: Any) -> str | None:
             state = draw_level(rng, config.backend, config.tasks)
             return None if state is None else state.text()
 
-        advice = "allow more seeds, or another of the tasks"
+        advice = "raise max_tries or choose a different task"
         return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
 
     @classmethod
@@ -168,32 +167,32 @@ class PrimitiveSkillEnv(BackendEnv):
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the layout alone, as a state of the embedded table with no stage achieved."""
+        """Return the layout only, as a state of the embedded table with no stage achieved."""
         state = cls._checked_state(initial_state)
         return SkillState(EMBEDDED, state.task, state.scene, (False,) * len(state.achieved)).text()
 
     @classmethod
     def describe_state(cls, state: str) -> str:
-        """Return task, places, what is held and which stages are achieved; see the base class."""
+        """Return task, positions, the object in the hand and the achieved stages; see the base class."""
         read = parse_state(state)
         places = [
             f"{name} at ({', '.join(f'{value:.0f}' for value in at)})" for name, at in read.scene.positions.items()
         ]
         if read.scene.opening is not None:
             places.append(f"drawer open by {read.scene.opening:.0f} mm")
-        held = f"; {read.scene.held} held" if read.scene.held else ""
+        grasp = f"; {read.scene.in_hand} held" if read.scene.in_hand else ""
         done = [stage for stage, flag in zip(read.kind.stages, read.achieved, strict=True) if flag]
-        return f"{read.task}: {', '.join(places)}{held}; achieved: {', '.join(done) or 'nothing'}"
+        return f"{read.task}: {', '.join(places)}{grasp}; achieved: {', '.join(done) or 'nothing'}"
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (drawn when None).
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
 
         Raises:
-            LevelError: the state text is not a level, or of another backend.
+            LevelError: the state text is not a level, or belongs to a different backend.
             ConfigError: ``options`` has an unknown key.
-            GenerationError: no level was found.
+            GenerationError: no attempt gave a level.
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
@@ -204,13 +203,13 @@ class PrimitiveSkillEnv(BackendEnv):
 
     @classmethod
     def _checked_state(cls, text: object) -> SkillState:
-        """Return a state that an episode can begin with: everything at rest, and with ManiSkill nothing held.
+        """Parse the initial state of an episode: everything is at rest, and in ManiSkill the hand is empty.
 
-        ManiSkill's own states are not whole in a text (it has no speeds and no turned things), but levels are.
+        State texts lack velocities and rotations, so of ManiSkill's states they describe only levels completely.
         """
         state = parse_state(text)
-        if state.backend == MANISKILL and state.scene.held is not None:
-            raise LevelError(f"{state.scene.held} is held, but in ManiSkill an episode begins with an empty hand")
+        if state.backend == MANISKILL and state.scene.in_hand is not None:
+            raise LevelError(f"{state.scene.in_hand} is held, but in ManiSkill an episode begins with an empty hand")
         check_rest(state)
         return state
 
@@ -246,7 +245,7 @@ class PrimitiveSkillEnv(BackendEnv):
         self._take(name, read_primitives(name)[0])
 
     def _take(self, action: str, primitives: tuple[Primitive, ...]) -> bool:
-        """Execute a turn; return whether the goal was reached in it."""
+        """Execute a turn; return whether it reached the goal."""
         kind, success = self._kind, False
         for primitive in primitives:
             self._world.execute(primitive.clipped(kind.workspace))
@@ -277,12 +276,12 @@ class PrimitiveSkillEnv(BackendEnv):
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read up to two primitives; None when the first part is none. The payload says why the rest is void."""
+        """Parse up to two primitives, None if the first part is not one. The payload says why the rest is void."""
         primitives, void = read_primitives(answer)
         return ParsedAction(join(primitives), _payload(primitives, void)) if primitives else None
 
     def encode_action(self, name: str, payload: str | None = None) -> str:
-        """Return the action, which is its name; the payload only repeats it. See the base class."""
+        """Return the name, which is the action; the payload must agree with it. See the base class."""
         primitives = _primitives_of(name)
         if primitives is None:
             raise ValueError(f"no action {name[:80]!r}; actions are like pick(10,-20,30)|place(0,0,60), or {UNUSABLE}")
@@ -292,7 +291,7 @@ class PrimitiveSkillEnv(BackendEnv):
 
     @property
     def state(self) -> SkillState:
-        """The current state, not as text."""
+        """The current state as a record."""
         return SkillState(self.config.backend, self._kind.name, self._world.scene, self._achieved)
 
     def state_text(self) -> str:
@@ -303,12 +302,12 @@ class PrimitiveSkillEnv(BackendEnv):
         if isinstance(self._world, TabletopWorld):
             scene = self._world.scene
             places = tuple(scene.positions.items())
-            return _tabletop_picture(self._kind.name, places, scene.held, scene.opening, self.config.image_format)
+            return _tabletop_picture(self._kind.name, places, scene.in_hand, scene.opening, self.config.image_format)
         return super()._picture()
 
 
 def observation_text(kind: TaskKind, scene: Scene) -> str:
-    """Return what a player is told beside the picture: limits, places without names, and what else is known."""
+    """Return the text shown with the picture: workspace limits, unnamed positions, and sizes."""
     limits = ", ".join(f"{axis} {low} to {high}" for axis, (low, high) in zip("xyz", kind.workspace, strict=True))
     places = list(scene.positions.values())
     other = f"a cube has sides of {CUBE:.0f} mm"
@@ -322,7 +321,7 @@ def observation_text(kind: TaskKind, scene: Scene) -> str:
 
 
 def _primitives_of(name: str) -> tuple[Primitive, ...] | None:
-    """Return the primitives of an action's name, none for the unusable action; None when it is no such name."""
+    """Return the primitives of an action's name, an empty tuple for the unusable action; None for other texts."""
     if name == UNUSABLE:
         return ()
     primitives, void = read_primitives(name)
@@ -336,7 +335,7 @@ def _payload(primitives: tuple[Primitive, ...], void: str | None) -> str:
 
 
 def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
-    """Return whether the payload holds these primitives."""
+    """Return whether the payload describes these primitives."""
     try:
         data = json.loads(payload)
     except (ValueError, RecursionError):
@@ -346,10 +345,10 @@ def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
 
 @lru_cache(maxsize=2048)
 def _tabletop_picture(
-    kind: str, places: tuple[tuple[str, Any], ...], held: str | None, opening: float | None, image_format: str
+    kind: str, places: tuple[tuple[str, Any], ...], in_hand: str | None, opening: float | None, image_format: str
 ) -> bytes:
-    """Draw and encode a scene. Kept, because eight rollouts of a level start alike and often go on alike."""
-    return codec(image_format).encode(draw_scene(KINDS[kind], Scene(dict(places), held, opening)))
+    """Draw and encode a scene; cached, because rollouts of a level share their first frame and often later ones."""
+    return codec(image_format).encode(draw_scene(KINDS[kind], Scene(dict(places), in_hand, opening)))
 
 
 __all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

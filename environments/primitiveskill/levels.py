@@ -1,9 +1,9 @@
-"""Levels of the tabletop: where things stand at the start, by the ranges of spec section 2.
+"""Generator of tabletop levels: initial positions within the ranges of spec section 2.
 
-Coordinates are uniform, drawn again together until the hand can close on each cube without touching another, and no
-stage is achieved yet. They lie halfway between whole millimetres: commands are whole ones, so nothing that is carried
-ends exactly on a limit such as x = 10, where the last digit of a simulator would decide. The task is drawn first and
-kept, so that the tasks come up equally often however hard their layouts are to draw.
+Coordinates are uniform. All are sampled again until the hand can close on each cube without touching another, and no
+stage is achieved. They are half a millimetre off whole millimetres: commands are whole millimetres, so no carried
+object ends exactly on a limit such as x = 10, where the last digit of a simulator would decide. The task is sampled
+first and kept, so that all tasks are equally frequent, however many attempts their layouts need.
 """
 
 import random
@@ -15,10 +15,10 @@ from .table.boxes import half_side
 from .tasks import KINDS, START_OPENING, Point, Scene, TaskKind, reached, update_achieved
 
 LAYOUTS = 200
-"""Layouts drawn for a seed before another seed is tried; of the fullest task about every third is clear."""
+"""Layouts to sample per seed; in the task with the most objects, about one in three is accepted."""
 CLEAR = (50, 100)
-"""Two things are clear of each other when their centres are at least this far apart in x, or this far in y: the open
-fingers then come down beside one without meeting the other, even where they are 15 mm off."""
+"""Minimum distance of two centres in x, or in y: the open fingers can then close on one object without touching the
+other, even if they are 15 mm off."""
 
 Ranges = tuple[tuple[int, int], tuple[int, int]]
 _RANGES: dict[str, Ranges] = {
@@ -31,11 +31,11 @@ _RANGES: dict[str, Ranges] = {
     "stack purple cube": ((-100, 150), (-200, 200)),
     "drawer apple": ((-150, -100), (100, 200)),
 }
-"""Where a thing stands at the start: lowest and highest x and y."""
+"""Ranges of x and y of the initial positions, millimetres."""
 
 
 def draw_level(rng: random.Random, backend: str, tasks: Sequence[str]) -> SkillState | None:
-    """Return a level of one of ``tasks``, or None when no layout of it was clear."""
+    """Return a level of one of ``tasks``, or None if no sampled layout had enough space between the objects."""
     kind = KINDS[tasks[pick(rng, len(tasks))]]
     for _ in range(LAYOUTS):
         scene = _layout(rng, kind)

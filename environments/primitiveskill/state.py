@@ -1,4 +1,4 @@
-"""The state text of the tabletop, ``primitiveskill-json-1``: which task, and where everything is.
+"""State text of the tabletop, ``primitiveskill-json-1``: the task and the positions of all objects.
 
 The text is canonical JSON (sorted keys, no spaces), lengths in millimetres, in the frame of ``tasks.py``::
 
@@ -9,8 +9,8 @@ The text is canonical JSON (sorted keys, no spaces), lengths in millimetres, in 
      "objects":  [{"name": "red cube", "position": [-40.0, 35.5, 350.0]}, ...],   in the order of the task
      "task":     "stack"}
 
-The arm is at its home pose in every state: a primitive ends there. Positions are centres, in whole micrometres. A
-level is a state at the start: everything lies on the table or in its place, nothing is held, no stage is achieved.
+The arm is at its home pose in every state, because every primitive ends there. Positions are centres, in whole
+micrometres. A level is an initial state: every object is at rest, none is held, and no stage is achieved.
 """
 
 import json
@@ -40,7 +40,7 @@ class SkillState:
 
     @property
     def kind(self) -> TaskKind:
-        """What is fixed about the task."""
+        """The constants of the task."""
         return KINDS[self.task]
 
     def text(self) -> str:
@@ -51,7 +51,7 @@ class SkillState:
                 "achieved": list(self.achieved),
                 "backend": self.backend,
                 "drawer": scene.opening,
-                "held": scene.held,
+                "held": scene.in_hand,
                 "objects": [{"name": name, "position": list(at)} for name, at in scene.positions.items()],
                 "task": self.task,
             }
@@ -59,16 +59,16 @@ class SkillState:
 
 
 def settled(scene: Scene) -> Scene:
-    """Return the scene in whole micrometres, as states hold it."""
+    """Return the scene rounded to whole micrometres, as in state texts."""
     positions = {name: _rounded(at) for name, at in scene.positions.items()}
-    return Scene(positions, scene.held, None if scene.opening is None else _micrometres(scene.opening))
+    return Scene(positions, scene.in_hand, None if scene.opening is None else _micrometres(scene.opening))
 
 
 def parse_state(text: object) -> SkillState:
-    """Read a state text.
+    """Parse a state text.
 
     Raises:
-        LevelError: it is not ``primitiveskill-json-1``; the message names the place.
+        LevelError: the text is not in ``primitiveskill-json-1``; the message names the field.
     """
     if not isinstance(text, str):
         raise LevelError(f"the state is {type(text).__name__}, expected primitiveskill-json-1 text")
@@ -85,9 +85,9 @@ def parse_state(text: object) -> SkillState:
         raise LevelError(f"task is {_shown(data['task'])}, expected one of {', '.join(KINDS)}")
     kind = KINDS[data["task"]]
     positions = _positions(data["objects"], kind)
-    held, achieved = data["held"], data["achieved"]
-    if held is not None and held not in kind.things:
-        raise LevelError(f"held is {_shown(held)}, expected null or one of {', '.join(kind.things)}")
+    in_hand, achieved = data["held"], data["achieved"]
+    if in_hand is not None and in_hand not in kind.things:
+        raise LevelError(f"held is {_shown(in_hand)}, expected null or one of {', '.join(kind.things)}")
     if not isinstance(achieved, list) or [type(flag) for flag in achieved] != [bool] * len(kind.stages):
         raise LevelError(f"achieved is {_shown(achieved)}, expected {len(kind.stages)} times true or false")
     opening = data["drawer"]
@@ -97,7 +97,7 @@ def parse_state(text: object) -> SkillState:
             raise LevelError(f"drawer is open by {opening} mm, expected 0 to {DRAWER_TRAVEL:g}")
     elif opening is not None:
         raise LevelError(f"drawer is {_shown(opening)}, but the task {kind.name} has none; expected null")
-    return SkillState(data["backend"], kind.name, Scene(positions, held, opening), tuple(achieved))
+    return SkillState(data["backend"], kind.name, Scene(positions, in_hand, opening), tuple(achieved))
 
 
 def _positions(data: Any, kind: TaskKind) -> dict[str, Point]:
@@ -135,8 +135,8 @@ def _rounded(point: Point) -> Point:
 
 def _keys(data: Any, what: str, needed: set[str]) -> None:
     if not isinstance(data, dict) or set(data) != needed:
-        found = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-        raise LevelError(f"{what} has {_shown(found)}, expected an object with {', '.join(sorted(needed))}")
+        keys = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
+        raise LevelError(f"{what} has {_shown(keys)}, expected an object with {', '.join(sorted(needed))}")
 
 
 def _shown(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""The four tabletop tasks: workspace, what stands on the table, what counts as a stage, and when the goal is reached.
+"""The four tabletop tasks: workspace, objects, stages and goal.
 
-Lengths are millimetres in the frame of ManiSkill's table scene: the table top is z = 0, the robot stands at
-(-615, 0) and looks towards +x, the camera looks back at it from +x. Both backends share this file, so a stage is
-a statement about where things are, whatever moved them there (spec section 2).
+Lengths are millimetres in the coordinates of ManiSkill's table scene: the table top is z = 0, the robot is at (-615, 0)
+and faces +x, and the camera looks at it from +x. Both backends share this file; a stage depends only on positions and
+on the object in the hand (spec section 2).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 Point = tuple[float, float, float]
 """x, y, z in millimetres."""
 Limits = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-"""Lowest and highest coordinate on each axis, millimetres."""
+"""Lowest and highest coordinate along each axis, millimetres."""
 
 CUBE = 40.0
 """Side of a cube."""
@@ -19,40 +19,40 @@ APPLE = 70.0
 """Diameter of the apple."""
 TABLE_HOME: Point = (-150.0, 0.0, 350.0)
 DRAWER_HOME: Point = (-250.0, 100.0, 480.0)
-"""Where the middle between the fingertips is after every primitive, at a free table and at the drawer."""
+"""Position of the tool centre after every primitive, without and with the drawer."""
 ALIGN_TOLERANCE = 10.0
 ON_TABLE = 50.0
-"""A thing whose centre is no higher than this, and no lower than minus this, lies on the table."""
+"""Largest absolute height of the centre of an object that lies on the table."""
 TARGET_RADIUS = 50.0
 ON_DISTANCE = 20.0
-"""A cube is on another when their centres are less than this apart in x and y, and more than this in height."""
+"""A cube is on another if their centres differ by less than this in x and y, and by more than this in height."""
 DRAWER_REACH = 100.0
-"""A thing is in the tray when its centre is at most this far from the tray's in x and in y."""
+"""Largest distance in x and in y of an object in the tray from the tray's centre."""
 DRAWER_HEIGHTS = (100.0, 400.0)
 CLOSED = 100.0
-"""Opening up to which the drawer counts as closed."""
+"""Largest opening at which the drawer counts as closed."""
 
 TARGETS: dict[str, Point] = {"left target": (80.0, -100.0, 0.0), "right target": (80.0, 100.0, 0.0)}
 DRAWER_TRAVEL = 300.0
-"""Opening of a drawer that is pulled out as far as it goes."""
+"""Opening of a fully open drawer."""
 START_OPENING = 180.0
-"""60 %."""
+"""Initial opening: 60 % of the travel."""
 TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
-"""Centre of the tray of a closed drawer, at its rim; it slides towards +y by the opening."""
+"""Centre of the closed tray, at the height of its rim; it moves towards +y by the opening."""
 
 Box = tuple[Point, Point]
 """Lowest and highest corner."""
 DRAWER_BOXES: tuple[Box, ...] = (
     ((-420.0, -480.0, 70.0), (-180.0, -240.0, 80.0)),  # floor of the tray
-    ((-420.0, -480.0, 80.0), (-410.0, -240.0, 150.0)),  # its sides
+    ((-420.0, -480.0, 80.0), (-410.0, -240.0, 150.0)),  # sides of the tray
     ((-190.0, -480.0, 80.0), (-180.0, -240.0, 150.0)),
-    ((-410.0, -480.0, 80.0), (-190.0, -470.0, 150.0)),  # its back
-    ((-450.0, -240.0, 65.0), (-150.0, -220.0, 165.0)),  # the front that is pushed to close it
+    ((-410.0, -480.0, 80.0), (-190.0, -470.0, 150.0)),  # back of the tray
+    ((-450.0, -240.0, 65.0), (-150.0, -220.0, 165.0)),  # front, which is pushed to close the drawer
 )
-"""What slides, closed. Without a handle: whatever reaches the front from outside closes the drawer.
+"""Sliding parts of the closed drawer. It has no handle: any push against the front closes it.
 
-Its heights follow from the hand and the apple: fingers that push at z = 150 have the hand above the front and the
-top, and an apple on the floor lies above z = 100, from where it counts as in the drawer, and below the top."""
+Heights follow from hand and apple: fingers that push at z = 150 keep the hand above the front and the top, and the
+centre of an apple on the floor of the tray is above z = 100, where it counts as in the drawer, and below the top."""
 CABINET_BOXES: tuple[Box, ...] = (
     ((-450.0, -500.0, 0.0), (-150.0, -250.0, 60.0)),  # below the tray
     ((-450.0, -500.0, 60.0), (-425.0, -250.0, 160.0)),  # left and right of it
@@ -64,31 +64,31 @@ CABINET_BOXES: tuple[Box, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where everything is, at rest after a primitive."""
+    """Positions of all objects, at rest after a primitive."""
 
     positions: Mapping[str, Point]
-    """Centres of the movable things, in the order of the task."""
-    held: str | None
-    """What the gripper holds."""
+    """Centres of the movable objects, in the order of the task."""
+    in_hand: str | None
+    """Name of the object in the gripper, or None."""
     opening: float | None
-    """Opening of the drawer; None where there is none."""
+    """Opening of the drawer; None in tasks without a drawer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKind:
-    """What is fixed about a task."""
+    """Constants of a task."""
 
     name: str
     things: tuple[str, ...]
-    """The movable things, in the order in which prompts list them."""
+    """Names of the movable objects, in the order in which prompts list them."""
     workspace: Limits
     instruction: str
     stages: tuple[str, ...]
-    """What each stage asks for, in the order of ``achieved``."""
+    """Descriptions of the stages, in the order of ``achieved``."""
 
     @property
     def home(self) -> Point:
-        """Where the tool centre is between primitives."""
+        """Position of the tool centre between primitives."""
         return DRAWER_HOME if self.name == "drawer" else TABLE_HOME
 
 
@@ -127,42 +127,42 @@ KINDS: dict[str, TaskKind] = {
         ),
     )
 }
-"""The tasks by name, in the public order."""
+"""Tasks by name."""
 
 
 def tray_centre(opening: float) -> Point:
-    """Return the centre of the tray of a drawer that is open by ``opening``."""
+    """Return the centre of the tray for an opening of the drawer."""
     x, y, z = TRAY_CLOSED
     return x, y + opening, z
 
 
 def update_achieved(kind: TaskKind, scene: Scene, achieved: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Return which stages have been achieved, given those from before: once achieved stays achieved.
+    """Return which stages are achieved now or were achieved before.
 
-    In ``place`` the last stage, green grasped, counts only when the one before it was achieved earlier.
+    In ``place`` the last stage, green cube grasped, counts only if the previous stage was achieved earlier.
     """
-    held, at = scene.held, scene.positions
+    in_hand, at = scene.in_hand, scene.positions
     if kind.name == "align":
         now = tuple(_at_line(at[thing]) for thing in kind.things)
     elif kind.name == "place":
-        home = held != "red cube" and _near(at["red cube"], TARGETS["left target"], TARGET_RADIUS)
-        now = (held == "red cube", home, held == "green cube" and achieved[1])
+        home = in_hand != "red cube" and _near(at["red cube"], TARGETS["left target"], TARGET_RADIUS)
+        now = (in_hand == "red cube", home, in_hand == "green cube" and achieved[1])
     elif kind.name == "stack":
-        on = held != "red cube" and _on(at["red cube"], at["green cube"])
-        now = (held == "red cube", on, held == "purple cube")
+        on = in_hand != "red cube" and _on(at["red cube"], at["green cube"])
+        now = (in_hand == "red cube", on, in_hand == "purple cube")
     else:
-        now = (held == "apple", _in_tray(scene))
+        now = (in_hand == "apple", _in_tray(scene))
     return tuple(before or new for before, new in zip(achieved, now, strict=True))
 
 
 def reached(kind: TaskKind, scene: Scene) -> bool:
-    """Return whether the goal of the task is reached now; no stage has to have been achieved on the way."""
+    """Return whether the goal of the task is reached now, regardless of the achieved stages."""
     at = scene.positions
     if kind.name == "align":
         return all(_at_line(at[thing]) for thing in kind.things)
     if kind.name == "drawer":
         return _in_tray(scene) and (scene.opening or 0.0) <= CLOSED
-    if scene.held is not None:
+    if scene.in_hand is not None:
         return False
     if kind.name == "place":
         return _near(at["red cube"], TARGETS["left target"], TARGET_RADIUS) and _near(
@@ -186,7 +186,7 @@ def _on(upper: Point, lower: Point) -> bool:
 
 
 def _in_tray(scene: Scene) -> bool:
-    if scene.held == "apple" or scene.opening is None:
+    if scene.in_hand == "apple" or scene.opening is None:
         return False
     x, y, z = scene.positions["apple"]
     cx, cy, _ = tray_centre(scene.opening)

@@ -1,8 +1,8 @@
-"""The seam between the tabletop environment and what runs behind it: an embedded table, or ManiSkill.
+"""Interface between the tabletop environment and its backend, an embedded table or ManiSkill.
 
-:class:`~pivot.environments.primitiveskill.PrimitiveSkillEnv` keeps turns, stages, rewards and success; a world keeps
-where things are and what the camera sees, a picture of :data:`SIDE` pixels square. A world is made once an environment
-and serves all four tasks.
+:class:`~pivot.environments.primitiveskill.PrimitiveSkillEnv` counts turns, stages, rewards and success; a world holds
+the positions of the objects and renders square pictures with :data:`SIDE` pixels per side. Each environment instance
+creates one world, which serves all four tasks.
 """
 
 from abc import abstractmethod
@@ -15,24 +15,24 @@ from .tasks import Scene
 SIDE = 300
 """Width and height of a frame, pixels."""
 EYE, LOOKED_AT = (1000.0, 0.0, 600.0), (-200.0, 0.0, 200.0)
-"""The camera and the point it looks at, millimetres."""
+"""Position of the camera and the point that it looks at, millimetres."""
 FIELD_OF_VIEW = 1.0
-"""Radians, of the whole picture."""
+"""Field of view, radians."""
 
 
 class World(backends.World[SkillState]):
-    """Executes primitives and shows what the camera sees."""
+    """Executor of primitives and renderer of the camera's picture."""
 
     @property
     @abstractmethod
     def scene(self) -> Scene:
-        """Where everything is now, in whole micrometres, the arm at home."""
+        """The current scene, in whole micrometres, with the arm at home."""
 
     @abstractmethod
     def execute(self, primitive: Primitive) -> None:
-        """Execute one primitive whose coordinates lie in the workspace, and go home.
+        """Execute a primitive whose coordinates are in the workspace, and move home.
 
-        It may well achieve nothing: a pick that grasps nothing, a place with nothing held, a push through the air.
+        It may have no effect: a pick that grasps nothing, a place with an empty hand, a push through the air.
 
         Raises:
             SimulatorError: the simulator failed.

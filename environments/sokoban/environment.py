@@ -1,7 +1,7 @@
 """Sokoban: push every box onto a target within the turn budget (spec section 2).
 
-Levels are XSB text. The rules here are the environment's own, the solver has its own too, and a contract test holds one
-against the other. A new level is a carved room whose exact shortest solution is within the configured range.
+Levels are XSB text. The environment and the solver implement the rules independently, and a contract test compares
+them. A new level is a carved room whose exact shortest solution has a length within the configured range.
 """
 
 import random
@@ -17,7 +17,7 @@ from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
-_OVERSIZED_ROOMS = 3  # after so many rooms that are too large to search, generation gives up: each costs a second
+_OVERSIZED_ROOMS = 3  # rooms too large to search before generation gives up; each costs about a second
 
 
 class SokobanConfig(TurnRewards):
@@ -28,7 +28,7 @@ class SokobanConfig(TurnRewards):
     horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""
     rows: int = Field(default=6, ge=3, le=MAX_SIDE)
-    """Cells, the outer ring of walls included."""
+    """Height in cells, including the outer ring of walls."""
     cols: int = Field(default=6, ge=3, le=MAX_SIDE)
     boxes: int = Field(default=1, ge=1, le=32)
     min_solution: int = Field(default=1, ge=1)
@@ -36,11 +36,11 @@ class SokobanConfig(TurnRewards):
     max_solution: int = Field(default=5, ge=1, le=10_000)
     """Most moves of the shortest solution."""
     cell: int = Field(default=32, ge=MIN_CELL, le=128)
-    """Pixels of a cell's side: 32 gives 192x192 frames; 16 is the smallest that shows every detail."""
+    """Side of a cell, pixels: 32 gives 192x192 frames; 16 is the smallest that shows every detail."""
     max_tries: int = Field(default=200, ge=1, le=100_000)
-    """Rooms carved before generation gives up; with the defaults nearly every one works."""
+    """Maximum number of rooms to carve per level; with the defaults nearly every room has a level."""
     max_states: int = Field(default=2_000_000, ge=1)
-    """States within ``max_solution`` moves that the search for a start may list (memory)."""
+    """Maximum number of states within ``max_solution`` moves that the search for a start may store (memory)."""
     box_on_reward: float = 1.0
     """Reward added when a box is pushed onto a target."""
     box_off_reward: float = -1.0
@@ -48,7 +48,7 @@ class SokobanConfig(TurnRewards):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Rooms and sprites are our own."""
+        """Empty: PIVOT generates rooms and sprites."""
         return ()
 
     @model_validator(mode="after")
@@ -94,14 +94,14 @@ class SokobanEnv(GridEnv):
         super().__init__(config, render_mode)
         self._tiles = tiles(self.config.cell)
         self._cols = 0
-        self._static = b""  # walls and targets, one code a cell
+        self._static = b""  # walls and targets, one code per cell
         self._boxes: set[int] = set()
         self._player = 0
         self._off_target = 0  # boxes that are not on a target
 
     @classmethod
     def find_level(cls, config: SokobanConfig, seed: int) -> tuple[int, str]:
-        """Carve rooms until the solver finds a start in the asked-for range; see the base class."""
+        """Carve rooms until the solver finds a start within the configured range; see the base class."""
         oversized = 0
 
         def draw(rng: random.Random) -> str | None:
@@ -131,7 +131,7 @@ class SokobanEnv(GridEnv):
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the level without blank lines and columns around it, padded to a rectangle; see the base class."""
+        """Return the level without surrounding blank lines and columns, padded to a rectangle; see the base class."""
         level = parse_level(initial_state)
         return level_text(level.cells, level.cols)
 
@@ -140,7 +140,7 @@ class SokobanEnv(GridEnv):
         return level_text(self._cells(), self._cols)
 
     def frame_key(self) -> tuple[int, bytes]:
-        """Return the width and the cell codes; two frames of this environment are equal exactly when these are."""
+        """Return the width and the cell codes; frames are equal if and only if these are."""
         return self._cols, bytes(self._cells())
 
     def _config_shape(self) -> tuple[int, int, int]:
@@ -160,7 +160,7 @@ class SokobanEnv(GridEnv):
         self._off_target = sum(static[cell] != TARGET for cell in self._boxes)
 
     def _move(self, direction: int) -> tuple[bool, float]:
-        # A closed room (checked when the level was read) keeps player and pushed boxes off the border.
+        # The room is closed (checked when the level was parsed), so player and boxes never reach the border.
         step = (-self._cols, self._cols, -1, 1)[direction]
         ahead = self._player + step
         if self._static[ahead] == WALL:

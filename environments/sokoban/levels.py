@@ -1,8 +1,8 @@
-"""Read Sokoban levels from XSB text, and carve rooms for new ones.
+"""Parser of Sokoban levels in XSB text, and generator of rooms for new levels.
 
-A room is carved by a random walk with a wide brush, which gives the corridors and chambers of hand-made levels; the
-outer ring stays wall and everything carved is connected. Where boxes and player start is the solver's choice
-(:func:`~pivot.solvers.sokoban.sample_level`), because only a search knows how far a start is from solved.
+A random walk with a wide brush carves a room, which gives corridors and chambers like those of hand-made levels. The
+outer ring stays wall, and the carved cells are connected. The solver chooses where boxes and player start
+(:func:`~pivot.solvers.sokoban.sample_level`), because only a search gives the distance of a start from the goal.
 """
 
 import random
@@ -15,7 +15,7 @@ from .sprites import BOX, PLAYER, TARGET, WALL
 
 _CODES = {" ": 0, ".": TARGET, "$": BOX, "*": BOX | TARGET, "@": PLAYER, "+": PLAYER | TARGET, "#": WALL}
 _TO_CODES = str.maketrans({char: chr(code) for char, code in _CODES.items()})
-_OTHER_FLOOR = {ord("-"): " ", ord("_"): " "}  # many level collections write floor so; it is read, never written
+_OTHER_FLOOR = {ord("-"): " ", ord("_"): " "}  # floor in many level collections; read, never written
 _TO_CHARS = bytes.maketrans(bytes(_CODES.values()), "".join(_CODES).encode())
 
 
@@ -25,7 +25,7 @@ class Level:
 
     cols: int
     cells: bytes
-    """One cell code (see the sprites) a cell, row by row."""
+    """One code per cell (see ``sprites.py``), row by row."""
 
     @property
     def rows(self) -> int:
@@ -41,11 +41,11 @@ def level_text(cells: bytes | bytearray, cols: int) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_level(text: str) -> Level:
-    """Read an XSB text; blank lines and columns around the level are dropped.
+    """Parse an XSB text without its surrounding blank lines and columns.
 
     Raises:
-        LevelError: unknown characters, not exactly one player, no box, fewer targets than boxes, or not closed by
-            walls.
+        LevelError: the text has unknown characters, not exactly one player, no box, fewer targets than boxes, or is
+            not closed by walls.
     """
     lines = [
         line.translate(_OTHER_FLOOR).rstrip() for line in level_lines(text, "Sokoban level", "".join(_CODES) + "-_")
@@ -78,7 +78,7 @@ def parse_level(text: str) -> Level:
 
 
 def _leak(cells: bytes, cols: int) -> int | None:
-    """Return a border cell that is not walled off from the player, a box or a target; None in a closed room."""
+    """Return a border cell that is reachable from the player, a box or a target; None in a closed room."""
     last_row = len(cells) - cols
     stack = [cell for cell, code in enumerate(cells) if code & (PLAYER | BOX | TARGET)]
     seen = set(stack)
@@ -94,7 +94,7 @@ def _leak(cells: bytes, cols: int) -> int | None:
 
 
 def carve_room(rows: int, cols: int, boxes: int, rng: random.Random) -> str | None:
-    """Return a room with ``boxes`` targets, without boxes and player; None when too little floor was carved."""
+    """Return a room with ``boxes`` targets but no boxes and no player; None if too little floor was carved."""
     cells = bytearray([WALL]) * (rows * cols)
     interior = (rows - 2) * (cols - 2)
     quota = max(boxes + 2, int(interior * (0.55 + 0.3 * rng.random())))
@@ -102,7 +102,7 @@ def carve_room(rows: int, cols: int, boxes: int, rng: random.Random) -> str | No
     step_row, step_col = _turn(rng)
     floor: list[int] = []
     for _ in range(20 * interior):
-        # The brush is the cell walked on, and half of the time one beside it: corridors widen into chambers.
+        # The brush is the current cell and, half of the time, a neighbour, which widens corridors into chambers.
         brush = [(row, col)]
         if rng.random() < 0.5:
             brush.append((row + step_col, col + step_row))

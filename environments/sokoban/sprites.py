@@ -1,9 +1,9 @@
-"""The pictures of Sokoban cells, drawn with integer arithmetic only.
+"""Pictures of Sokoban cells, drawn with integer arithmetic only.
 
-Shapes are boolean coverage masks on a grid of 4x4 samples a pixel, painted one over the other and averaged with
-integers, so every machine and library version gets the same bytes: frame ids hash pixels, and no font or antialiasing
-routine may move them. Lengths are in 1/64 of a cell; four of them are one pixel at the smallest cell of 16 pixels.
-What each cell looks like is said once, in :data:`LEGEND`.
+Shapes are boolean coverage masks with 4x4 samples per pixel, painted over each other and averaged with integers. The
+pixels are therefore identical on every machine and with every library version, as frame ids (hashes of pixels)
+require. Lengths are in 1/64 of a cell; four units are one pixel at the smallest cell of 16 pixels. :data:`LEGEND`
+describes each cell in words.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TARGET, BOX, PLAYER, WALL = 1, 2, 4, 8
-"""A cell is the sum of what it holds; 0 is bare floor. A wall holds nothing else."""
+"""Bits of a cell code, which is their sum; 0 is bare floor, and a wall has no other bit."""
 
 CELL_CODES = (0, TARGET, BOX, BOX | TARGET, PLAYER, PLAYER | TARGET, WALL)
 MIN_CELL = 16
@@ -26,9 +26,9 @@ LEGEND = {
     "player": "a small person in blue with a yellow cap",
     "player on target": "the person in blue standing in front of a red ring",
 }
-"""The words for each cell; prompts use them, so picture and text agree."""
+"""Description of each cell; prompts use these texts, so that they agree with the pictures."""
 
-_SAMPLES = 4  # a pixel and axis; 16 coverage levels are smooth enough and keep the colours few
+_SAMPLES = 4  # per pixel and axis; 16 coverage levels look smooth and keep the number of colours small
 
 Colour = tuple[int, int, int]
 Mask = NDArray[np.bool_]
@@ -53,7 +53,10 @@ _CAP: Colour = (250, 194, 40)
 
 
 class _Canvas:
-    """One cell under construction: shape (samples, samples, 3), and the sample positions in 1/64 cell times samples."""
+    """Picture of one cell in the making, RGB (samples, samples, 3), with the positions of its samples.
+
+    Positions are in 1/64 of a cell, multiplied by the number of samples to stay whole numbers.
+    """
 
     def __init__(self, cell: int) -> None:
         self.side = cell * _SAMPLES
@@ -71,7 +74,7 @@ class _Canvas:
         return (self.x - centre_x * side) ** 2 + (self.y - centre_y * side) ** 2 <= (radius * side) ** 2
 
     def polygon(self, *points: tuple[int, int]) -> Mask:
-        """Return the convex polygon whose corners are given clockwise on the screen."""
+        """Return the mask of a convex polygon; ``points`` are its corners, clockwise on the screen."""
         inside = np.ones((self.side, self.side), np.bool_)
         for (x0, y0), (x1, y1) in zip(points, points[1:] + points[:1], strict=True):
             inside &= (x1 - x0) * (self.y - y0 * self.side) - (y1 - y0) * (self.x - x0 * self.side) >= 0
@@ -81,7 +84,7 @@ class _Canvas:
         self.rgb[mask] = colour
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Average the samples of every pixel, halves rounded up."""
+        """Average the samples of every pixel, rounding halves up."""
         cell = self.side // _SAMPLES
         blocks = self.rgb.reshape(cell, _SAMPLES, cell, _SAMPLES, 3).astype(np.int64).sum(axis=(1, 3))
         area = _SAMPLES * _SAMPLES
@@ -97,7 +100,7 @@ def _paint_wall(canvas: _Canvas) -> None:
     canvas.paint(canvas.rectangle(0, 0, 64, 64), _MORTAR)
     for course in range(4):
         top = 16 * course
-        # Bricks are half a cell long and every second course is shifted by a quarter, so that cells join seamlessly.
+        # Bricks are half a cell long and every second course is shifted by a quarter cell: walls join seamlessly.
         shift = -16 if course % 2 else 0
         for left in (shift, shift + 32, shift + 64):
             canvas.paint(canvas.rectangle(left, top, left + 28, top + 12), _BRICK)
@@ -134,7 +137,7 @@ def _paint_box_on_target(canvas: _Canvas) -> None:
 
 
 def _paint_player(canvas: _Canvas) -> None:
-    # The outline is the same figure, 4/64 larger all round.
+    # The outline is the same figure, 4/64 of a cell larger on every side.
     canvas.paint(canvas.disc(30, 18, 17) | canvas.polygon((20, 28), (40, 28), (48, 60), (12, 60)), _OUTLINE)
     canvas.paint(canvas.polygon((23, 32), (37, 32), (43, 56), (17, 56)), _BLUE)
     head = canvas.disc(30, 18, 13)

@@ -1,4 +1,4 @@
-"""SVG: draw a picture as a document, raster by raster (spec section 2)."""
+"""SVG: reproduce a picture as an SVG document (spec section 2)."""
 
 from .environment import SvgConfig, SvgEnv
 

@@ -1,13 +1,13 @@
-"""SVG reconstruction: see a picture, submit SVG documents that draw it, be scored by likeness (spec section 2).
+"""SVG reconstruction: see a picture, submit SVG documents that reproduce it, get a similarity score (spec section 2).
 
-The first observation is the target, every later one the canvas: the raster of the last submission that could be drawn,
-blank before there is one. A submission that is empty or cannot be drawn scores 0 and leaves the canvas as it is. The
-reward is 0 until the last turn, where it is the score of the canvas that stands. The episode ends after the turn budget
-or with a score of ``success_return``.
+The first observation is the target. Every later one is the canvas: the raster of the last submission that could be
+rendered, blank before there is one. A submission that is empty or cannot be rendered scores 0 and does not change the
+canvas. The reward is 0 except at the last turn, where it is the score of the canvas. The episode ends when the turn
+budget is spent or the score reaches ``success_return``.
 
 A state is JSON text: the target document and, after the first turn, the canvas document (empty while blank) and its
-scores. Documents are untrusted and drawn in a sandbox; rasters are functions of the document and of the installed
-cairo, so frame ids are equal on one machine and may differ between machines with different versions of it.
+scores. Documents are untrusted and rendered in a sandbox. A raster depends on the document and the installed version
+of cairo, so frame ids may differ between machines with different versions.
 """
 
 import json
@@ -33,7 +33,7 @@ from .targets.icons import GENERATOR, draw_target
 
 SVG, EMPTY = "svg", "empty"
 GENERATED = "generator"
-"""The setting ``targets`` of the embedded targets."""
+"""Value of the setting ``targets`` for generated targets."""
 
 _BLANK: Frame = np.full((SIDE, SIDE, 3), 255, np.uint8)
 _BLANK.flags.writeable = False
@@ -42,7 +42,7 @@ _STATE_KEYS = {"target", "canvas", "scores"}
 
 
 class SvgConfig(EnvConfig):
-    """Settings of SVG reconstruction; the defaults are the paper's, but for the scorer and the targets."""
+    """Settings of SVG reconstruction; the defaults are the paper's, except for scorer and targets."""
 
     locations: ClassVar[frozenset[str]] = frozenset({"targets", "dreamsim_weights"})
     level_sources: ClassVar[frozenset[str]] = frozenset({"targets"})
@@ -50,23 +50,23 @@ class SvgConfig(EnvConfig):
     horizon: int = Field(default=2, gt=0, le=1000)
     """``T_max``, turns."""
     success_return: float = Field(default=1.0, gt=0, le=1)
-    """``R_succ``: the score from which on a reconstruction is a success and ends the episode."""
+    """``R_succ``: the smallest score that counts as a success and ends the episode."""
     scorer: str = "pixel"
     """``pixel`` (embedded) or ``dino+dreamsim`` (the paper's; needs the ``perceptual`` extra and its weights)."""
     scorer_version: str = ""
-    """Filled in. A stored version that is not the installed one is refused: its scores would differ."""
+    """Filled in: the version of the scorer. Stores of a different version are refused, because scores would differ."""
     dino_model: str = "facebook/dinov2-small"
-    """Folder or hub id of the DINOv2 checkpoint; only for ``dino+dreamsim``, like the next two."""
+    """Folder or hub id of the DINOv2 checkpoint; this and the next two settings apply only to ``dino+dreamsim``."""
     dreamsim_model: str = "ensemble"
     """``dreamsim_type`` of the dreamsim package."""
     dreamsim_weights: str = ""
-    """Folder of the package's weights, downloaded to where they are missing; empty for ``~/.cache/dreamsim``."""
+    """Folder of the package's weights, which are downloaded to it if missing; empty for ``~/.cache/dreamsim``."""
     targets: str = "generator"
     """``generator``, a folder with SVG files, or ``hf:DATASET:COLUMN``."""
     targets_digest: str = ""
-    """Filled in: the digest of the documents, where ``targets`` is not the generator."""
+    """Filled in: the digest of the documents, unless ``targets`` is ``generator``."""
     max_tries: int = Field(default=100, ge=1, le=100_000)
-    """Documents drawn from ``targets`` before giving up to find one that can be drawn and is not blank."""
+    """Maximum number of documents to sample per level until one can be rendered and is not blank."""
 
     @model_validator(mode="before")
     @classmethod
@@ -81,8 +81,8 @@ class SvgConfig(EnvConfig):
         stored = values.get("scorer_version") or installed
         if stored != installed:
             raise ValueError(
-                f"scorer_version {stored!r} was asked for, but {name!r} has version {installed!r} here, and scores of "
-                "different versions are not comparable: install the other version, or make a new store"
+                f"scorer_version is {stored!r}, but {name!r} has version {installed!r} here, and scores of "
+                f"different versions are not comparable: install version {stored}, or build a new store"
             )
         filled = {"scorer_version": installed}
         targets = values.get("targets", GENERATED)
@@ -92,7 +92,7 @@ class SvgConfig(EnvConfig):
             filled["targets"] = targets = absolute(targets)
             if not values.get("targets_digest"):
                 if info.context == STORED:
-                    raise ValueError("targets_digest is missing beside targets; the run.json of a store has it")
+                    raise ValueError("targets_digest is missing; copy it from the store's run.json")
                 try:
                     filled["targets_digest"] = load_source(targets).digest
                 except ConfigError as error:
@@ -101,17 +101,17 @@ class SvgConfig(EnvConfig):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Targets that the user brought belong to whoever drew them."""
+        """The user's own target documents, whose licence is unknown; empty for generated targets."""
         return () if self.targets == GENERATED else (Source(f"the target documents of {self.targets}", None),)
 
     @property
     def tolerance(self) -> float:
-        """Learned scores come from a GPU or another batch a little different."""
+        """Tolerance of learned scores, which vary slightly with GPU and batch; 0 for the embedded scorer."""
         return 0.0 if self.scorer == "pixel" else 0.001
 
     @property
     def loads_from_elsewhere(self) -> str | None:
-        """Checkpoints of a learned scorer other than the usual ones."""
+        """Checkpoints of a learned scorer that are not the default ones."""
         usual = type(self).model_fields["dino_model"].get_default()
         return None if self.scorer == "pixel" or self.dino_model == usual else f"dino_model={self.dino_model}"
 
@@ -122,12 +122,12 @@ class SvgConfig(EnvConfig):
 
     @property
     def repeats_exactly(self) -> bool:
-        """Learned scores depend in their last digits on the device, and on what is scored beside them."""
+        """Whether scores repeat exactly; the last digits of learned ones depend on device and batch."""
         return self.scorer == "pixel"
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        """The embedded scorer stands in for the paper's."""
+        """Note that the embedded scorer replaces the paper's."""
         if self.scorer != "pixel":
             return ()
         return (
@@ -137,7 +137,7 @@ class SvgConfig(EnvConfig):
 
 
 class Documents(gymnasium.Space[str]):
-    """Any text as a submission; samples are small drawings."""
+    """Space of submissions, which are any text; samples are small documents."""
 
     def __init__(self, seed: int | None = None) -> None:
         """Create the space."""
@@ -162,7 +162,7 @@ class Documents(gymnasium.Space[str]):
 
 
 class SvgEnv(PivotEnv):
-    """Reconstruction of a picture as SVG; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+    """SVG reconstruction of a picture; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     blocks = True
     config: SvgConfig
@@ -189,7 +189,7 @@ class SvgEnv(PivotEnv):
     )
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; ``reset`` must come before anything else."""
+        """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = Documents()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
@@ -211,10 +211,10 @@ class SvgEnv(PivotEnv):
 
     @classmethod
     def find_level(cls, config: SvgConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that worked and the initial state text.
+        """Return the seed that succeeded and the initial state text.
 
         Raises:
-            GenerationError: no try gave a document that shows something, or the source of targets has changed.
+            GenerationError: no attempt gave a document that is not blank, or the source of targets has changed.
         """
 
         def draw(rng: random.Random) -> str | None:
@@ -238,26 +238,26 @@ class SvgEnv(PivotEnv):
 
     @classmethod
     def check_ready(cls, config: Any) -> None:
-        """Start a rasteriser, and load and try the scorer; see the base class."""
+        """Start a rasteriser, and load and test the scorer; see the base class."""
         check_sandbox()
         config.make_scorer().check()
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return the state as canonical JSON, without the scores, which follow from the rest."""
+        """Return the state as canonical JSON without the scores, which can be recomputed."""
         target, canvas, _ = _parse_state(initial_state)
         return canonical_json({"target": target} if canvas is None else {"target": target, "canvas": canvas})
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the target of ``seed`` (drawn when None).
+        """Start an episode from ``options["state"]``, or from the target of ``seed`` (sampled if None).
 
         Raises:
-            LevelError: the state text is not a level, or its target cannot be drawn.
+            LevelError: the state text is not a level, or its target cannot be rendered.
             ConfigError: ``options`` has an unknown key.
-            GenerationError: no target was found.
-            SimulatorError: no worker says what the target comes to.
+            GenerationError: no attempt gave a target.
+            SimulatorError: no worker returned an outcome for the target.
         """
         super().reset(seed=seed)
         text, instruction = self.asked_level(seed, options)
@@ -267,12 +267,12 @@ class SvgEnv(PivotEnv):
         return self._frame(), {"remaining_turns": self.config.horizon}
 
     def step(self, action: str) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
-        """Take one turn: submit a document; the empty one is the unusable action.
+        """Take one turn: submit a document; the empty document is the unusable action.
 
         Raises:
             ValueError: ``action`` is not text.
             gymnasium.error.ResetNeeded: the episode is over.
-            SimulatorError: no worker says what the document comes to; nothing has happened then.
+            SimulatorError: no worker returned an outcome for the document; the state is unchanged.
         """
         if not isinstance(action, str):
             raise ValueError(f"an action is the text of a document, not {type(action).__name__}; use encode_action()")
@@ -306,9 +306,9 @@ class SvgEnv(PivotEnv):
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Read one document: text that begins with a tag and has an ``<svg``, with or without a Markdown fence.
+        """Parse one document: text that begins with a tag and contains ``<svg``, optionally in a Markdown code fence.
 
-        Whether it can be drawn is found out by drawing it: a broken document is a submission, ``valid_svg`` false.
+        A document that cannot be rendered is still a submission, with ``valid_svg`` false.
         """
         text = _without_fence(answer.strip())
         if not text.startswith("<") or "<svg" not in text or len(text) > MAX_DOCUMENT_BYTES:
@@ -342,7 +342,7 @@ class SvgEnv(PivotEnv):
         return canonical_json({"turn": self._turn, "state": self._state()}).encode()
 
     def restore(self, snapshot: bytes) -> Frame:
-        """Return to a snapshot; see the base class.
+        """Restore a snapshot; see the base class.
 
         Raises:
             LevelError: the bytes are not a snapshot of this environment.
@@ -359,7 +359,7 @@ class SvgEnv(PivotEnv):
         return self._frame()
 
     def frame_key(self) -> str:
-        """Return which document is shown: the target, or the canvas by its hash."""
+        """Return the key of the displayed document: the target, or the canvas with its hash."""
         return "target" if self._canvas is None else document_key(self._canvas)
 
     def _state(self) -> dict[str, Any]:
@@ -369,7 +369,7 @@ class SvgEnv(PivotEnv):
         return {"target": self._target, "canvas": self._canvas, "scores": scores}
 
     def _load(self, target: str, canvas: str | None, score: Score | None) -> None:
-        """Take over a state, or raise LevelError and change nothing."""
+        """Load a state, or raise LevelError and change nothing."""
         target_frame = _drawn(target, "target")
         canvas_frame = _drawn(canvas, "canvas") if canvas else _BLANK
         self._target, self._target_frame = target, target_frame
@@ -386,7 +386,7 @@ class SvgEnv(PivotEnv):
         self._ended = turn >= self.config.horizon or self._score.average >= self.config.success_return
 
     def _frame(self) -> Frame:
-        """Return the picture of the state as a new read-only array: gymnasium asks for new data on every call."""
+        """Return the picture of the state as a new read-only array; gymnasium requires a new array per call."""
         frame = (self._target_frame if self._canvas is None else self._canvas_frame).copy()
         frame.flags.writeable = False
         return frame
@@ -420,7 +420,7 @@ def _parse_state(text: object) -> tuple[str, str | None, Score | None]:
 def _read_state(data: Any) -> tuple[str, str | None, Score | None]:
     """Check a decoded state; return target, canvas (None before the first turn) and score (None to compute it)."""
     if not isinstance(data, dict) or "target" not in data or set(data) - _STATE_KEYS:
-        raise LevelError("the svg state is not an object with the key 'target' and perhaps 'canvas' and 'scores'")
+        raise LevelError("the svg state is not an object with the key 'target' and optionally 'canvas' and 'scores'")
     target, canvas = data["target"], data.get("canvas")
     for name, document in (("target", target), ("canvas", canvas)):
         if document is None and name == "canvas":

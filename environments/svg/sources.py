@@ -1,7 +1,7 @@
-"""Targets that the user brings: a folder of SVG files, or a column of a Hugging Face dataset.
+"""Targets of the user: a folder of SVG files, or a column of a Hugging Face dataset.
 
-A source is read once a process and known by the digest of its documents, which is stored with the settings: a seed
-means the same target as long as the documents are the same, and a changed source is refused, never mixed in.
+Each process reads a source once. The digest of its documents is stored with the settings, so a seed always gives the
+same target; if the documents change, the source is refused.
 """
 
 import hashlib
@@ -21,21 +21,21 @@ HUGGING_FACE = "hf:"
 
 @dataclass(frozen=True)
 class Source:
-    """Documents in a fixed order, without repetitions."""
+    """Documents in a fixed order, without duplicates."""
 
     documents: tuple[str, ...]
     digest: str
-    """32 hex digits over the documents and their order."""
+    """32 hex digits of the hash of the documents in order."""
 
     def draw(self, rng: random.Random) -> str | None:
-        """Return one document, or None when the one drawn shows nothing or cannot be drawn."""
+        """Return a random document, or None if it is blank or cannot be rendered."""
         document = self.documents[pick(rng, len(self.documents))]
         pixels = rasterise(document).pixels
         return None if pixels is None or (pixels == pixels[0, 0]).all() else document
 
 
 def absolute(targets: str) -> str:
-    """Return a source whose meaning does not depend on the working directory."""
+    """Return the source with an absolute path, so that it does not depend on the working directory."""
     return targets if targets.startswith(HUGGING_FACE) else str(Path(targets).expanduser().absolute())
 
 
@@ -44,14 +44,14 @@ def load_source(targets: str) -> Source:
     """Read a folder (all ``*.svg`` below it, by path) or a dataset column (its ``train`` split, in order).
 
     Raises:
-        ConfigError: there is no such folder, dataset or column, or it holds no readable document.
+        ConfigError: the folder, dataset or column does not exist or contains no readable document.
     """
     if targets.startswith(HUGGING_FACE):
         texts = _column(targets)
     else:
         folder = Path(targets).expanduser()
         if not folder.is_dir():
-            raise ConfigError(f"targets {targets!r} is no folder; expected one with *.svg files, or hf:DATASET:COLUMN")
+            raise ConfigError(f"targets {targets!r} is not a folder; expected a folder of *.svg or hf:DATASET:COLUMN")
         texts = [_read(path) for path in sorted(folder.rglob("*.svg")) if path.is_file()]
     documents = tuple(dict.fromkeys(text for text in texts if isinstance(text, str) and refusal(text) is None))
     if not documents:
@@ -76,13 +76,13 @@ def checked_source(targets: str, digest: str) -> Source:
     if source.digest != digest:
         raise GenerationError(
             f"targets {targets!r} changed: its documents have the digest {source.digest}, the settings say {digest}; "
-            "bring the old documents back, or make a new store"
+            "restore the old documents, or build a new store"
         )
     return source
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of a file, None where it is too large or not UTF-8."""
+    """Return the text of a file, None if it is too large or not UTF-8."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         return None
     try:
@@ -96,12 +96,14 @@ def _column(targets: str) -> list[object]:
     if not name or not column:
         raise ConfigError(f"targets {targets!r} is incomplete; expected hf:DATASET:COLUMN")
     if name.startswith(("/", ".", "~")) and not Path(name).expanduser().exists():
-        raise ConfigError(f"targets {targets!r}: there is no folder {name!r}")  # datasets would blame the network
+        raise ConfigError(
+            f"targets {targets!r}: the folder {name!r} does not exist"
+        )  # datasets would blame the network
     from datasets import load_dataset  # noqa: PLC0415 - seconds of import that only this source pays for
 
     try:
         rows = load_dataset(str(Path(name).expanduser()) if name.startswith("~") else name, split="train")
-    except Exception as error:  # the library raises many kinds: network, layout, permission; the reason travels on
+    except Exception as error:  # many exception types: network, layout, permission
         raise ConfigError(
             f"the dataset {name!r} of targets {targets!r} cannot be loaded ({type(error).__name__}: {error}); it "
             "needs a train split, and the network unless it is a local folder"

@@ -53,9 +53,9 @@ def _would_serve(task: str, observation: str) -> str | None:
     except LevelError:
         return None
     high = [thing for thing, (_, _, z) in zip(kind.things, at, strict=True) if z > HELD_ABOVE[task]]
-    held = min(high, key=lambda thing: at[kind.things.index(thing)][2], default=None)
+    in_hand = min(high, key=lambda thing: at[kind.things.index(thing)][2], default=None)
     positions = {thing: (float(x), float(y), float(z)) for thing, (x, y, z) in zip(kind.things, at, strict=True)}
-    scene = Scene(positions, held, float(opening) if task == "drawer" else None)
+    scene = Scene(positions, in_hand, float(opening) if task == "drawer" else None)
     # Within the rounding the goal may seem reached; then nothing can be advised.
     return None if reached(kind, scene) else expert_action(kind, scene)
 

@@ -56,11 +56,11 @@ def expert_action(kind: TaskKind, scene: Scene) -> str:
         return _idle(kind)
     if kind.name == "drawer":
         return _drawer(kind, scene)
-    thing = scene.held or _next_thing(kind, scene)
+    thing = scene.in_hand or _next_thing(kind, scene)
     if thing is None:
         return _idle(kind)
     place = _place(kind, scene, thing, _destination(kind, scene, thing))
-    if scene.held is not None:
+    if scene.in_hand is not None:
         return join((place, *_follow_up(kind, scene, thing)))
     return join((_pick(scene.positions[thing]), place))
 
@@ -71,7 +71,7 @@ def _drawer(kind: TaskKind, scene: Scene) -> str:
     into = _place(kind, scene, "apple", (x, y, z + INTO_TRAY))
     end = round(tray_centre(PUSHED_TO)[1]) + FRONT + FINGER
     shut = Primitive("push", (x, y + FRONT + BEFORE, PUSH_HEIGHT, x, end, PUSH_HEIGHT))
-    if scene.held == "apple":
+    if scene.in_hand == "apple":
         return join((into, shut))
     if _apple_is_in(kind, scene):
         return join((shut,)) if opening > CLOSED else _idle(kind)
@@ -82,7 +82,7 @@ def _apple_is_in(kind: TaskKind, scene: Scene) -> bool:
     """Whether closing the drawer is all that is missing."""
     x, y, z = scene.positions["apple"]
     _, moved, _ = tray_centre(scene.opening or 0.0)
-    shut = Scene({"apple": (x, y - moved + tray_centre(0.0)[1], z)}, scene.held, 0.0)
+    shut = Scene({"apple": (x, y - moved + tray_centre(0.0)[1], z)}, scene.in_hand, 0.0)
     return reached(kind, shut)
 
 
@@ -214,7 +214,7 @@ def _target(thing: str) -> Point:
 
 def _place(kind: TaskKind, scene: Scene, thing: str, there: tuple[int, int, int]) -> Primitive:
     """Return the call that brings ``thing`` there, whether it hangs off the middle of the hand or is to be grasped."""
-    if scene.held != thing:
+    if scene.in_hand != thing:
         return Primitive("place", there)
     off = (here - home for here, home in zip(scene.positions[thing], kind.home, strict=True))
     return Primitive("place", tuple(round(to - by) for to, by in zip(there, off, strict=True)))

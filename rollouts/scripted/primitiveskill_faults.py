@@ -77,7 +77,7 @@ def _elsewhere(primitive: Primitive, move: Callable[[int, int], tuple[int, int]]
 
 def _carry(scene: Scene, thing: str, spot: tuple[int, int, int]) -> Plan:
     """Return the commands that bring a thing to a spot; what is in the hand is let go of there first."""
-    if scene.held == thing:
+    if scene.in_hand == thing:
         return (Primitive("place", spot),)
     x, y, z = (round(value) for value in scene.positions[thing])
     return Primitive("pick", (x, y, z)), Primitive("place", spot)
@@ -101,8 +101,8 @@ def _confused(state: SkillState, plan: Plan) -> Plan:
 
 def _meant(scene: Scene, plan: Plan) -> str | None:
     """Return the thing that the plan handles: what is held, or what lies where it picks."""
-    if scene.held is not None:
-        return scene.held
+    if scene.in_hand is not None:
+        return scene.in_hand
     spots = [primitive.arguments for primitive in plan if primitive.name == "pick"]
     at = {name: tuple(round(value) for value in place) for name, place in scene.positions.items()}
     return next((name for name in at if spots and at[name] == spots[0]), None)
@@ -111,7 +111,7 @@ def _meant(scene: Scene, plan: Plan) -> str | None:
 def _carried_off(state: SkillState, draws: Sequence[float]) -> Plan:
     """Return the commands that take a thing from wherever it is to somewhere else."""
     scene, kind = state.scene, state.kind
-    return _carry(scene, scene.held or pick(kind.things, draws[8]), _spot(state, draws))
+    return _carry(scene, scene.in_hand or pick(kind.things, draws[8]), _spot(state, draws))
 
 
 def _distracted(state: SkillState, draws: Sequence[float]) -> Plan:
@@ -120,7 +120,7 @@ def _distracted(state: SkillState, draws: Sequence[float]) -> Plan:
     if kind.name == "drawer":
         return _nudge(state, draws)
     thing = "green cube" if kind.name in ("place", "stack") else pick(kind.things, draws[8])
-    return _carry(scene, scene.held or thing, _spot(state, draws))
+    return _carry(scene, scene.in_hand or thing, _spot(state, draws))
 
 
 def _spot(state: SkillState, draws: Sequence[float]) -> tuple[int, int, int]:

@@ -68,7 +68,7 @@ WRONG = [
     ("build navigation --out x --backend thor --task-file gone", "task file .*gone cannot be read: No such file"),
     ("build navigation --out x --backend thor --task-file file", "task file .*file is not JSON"),
     ("build primitiveskill --out x --set primitiveskill.tasks=juggle", "tasks is 'juggle', expected one or more of"),
-    ("build svg --out x --targets gone", "targets '.*gone' is no folder; expected one with"),
+    ("build svg --out x --targets gone", "targets '.*gone' is not a folder; expected a folder of"),
     ("build svg --out x --targets empty", "has 0 entries, none of them text"),
     ("build svg --out x --scorer best", "unknown scorer 'best'; known: pixel"),
     # Who acts and who writes

@@ -194,7 +194,7 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
     run["config"]["environments"]["svg"]["settings"]["targets_digest"] = ""
     (patient.root / RUN).write_text(json.dumps(run))
     for reader in (Store.open, problems, pivot.load_store):
-        with pytest.raises(ConfigError, match="targets_digest is missing beside targets; the run"):
+        with pytest.raises(ConfigError, match="targets_digest is missing; copy it from the store's run"):
             reader(patient.root)
     patient.heal()
 

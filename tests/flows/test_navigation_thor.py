@@ -129,7 +129,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, files: list[str]) 
         resolved(task_files=files)
     with pytest.raises(ConfigError, match="cannot be read"):
         resolved(backend="thor", task_files=[str(tmp_path / "none.json")])
-    with pytest.raises(ConfigError, match="called 'base'"):
+    with pytest.raises(ConfigError, match="named 'base'"):
         (tmp_path / "more").mkdir()
         resolved(backend="thor", task_files=[files[0], write(tmp_path / "more", "base", published("base", 1))])
     config = resolved(backend="thor", task_files=files)

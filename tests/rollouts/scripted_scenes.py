@@ -23,7 +23,7 @@ class Sketch(PrimitiveSkillEnv):
     def _frame(self) -> Frame:
         scene = self.state.scene
         values = [round(value) for at in scene.positions.values() for value in at]
-        values += [round(scene.opening or 0), list(scene.positions).index(scene.held) if scene.held else -1]
+        values += [round(scene.opening or 0), list(scene.positions).index(scene.in_hand) if scene.in_hand else -1]
         return np.frombuffer(np.array(values, np.int32).tobytes(), np.uint8).reshape(1, -1, 4)[:, :, :3].copy()
 
     def encode_frame(self, frame: Frame) -> tuple[str, bytes]:

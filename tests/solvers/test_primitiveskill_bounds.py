@@ -125,10 +125,10 @@ World = tuple[Blocks, tuple[str, ...]]
 
 
 def block_moves(world: World) -> Iterator[World]:
-    piles, held = world
-    if held:
+    piles, in_hand = world
+    if in_hand:
         for spot in range(3):
-            yield tuple(pile + held if index == spot else pile for index, pile in enumerate(piles)), ()
+            yield tuple(pile + in_hand if index == spot else pile for index, pile in enumerate(piles)), ()
         return
     for spot, pile in enumerate(piles):
         for height in range(len(pile)):
@@ -152,7 +152,7 @@ def block_distances() -> dict[World, int]:
     """The fewest moves to the tower from every world, by a search from each."""
     worlds = searched(((("red",), ("green",), ("purple",)), ()))
     return {
-        world: next(moves for (piles, held), moves in searched(world).items() if not held and DONE in piles)
+        world: next(moves for (piles, in_hand), moves in searched(world).items() if not in_hand and DONE in piles)
         for world in worlds
     }
 
@@ -163,15 +163,15 @@ DONE = ("green", "red", "purple")
 def test_no_play_with_blocks_beats_the_bound() -> None:
     found = block_distances()
     tight = 0
-    for (piles, held), moves in found.items():
+    for (piles, in_hand), moves in found.items():
         places = {
             cube: (*SPOTS[spot], 20 + 40 * level) for spot, pile in enumerate(piles) for level, cube in enumerate(pile)
         }
-        places |= {cube: (*HOME, 350 + 40 * level) for level, cube in enumerate(held)}
+        places |= {cube: (*HOME, 350 + 40 * level) for level, cube in enumerate(in_hand)}
         bound = fewest_turns("stack", observation("stack", *(places[cube] for cube in ("red", "green", "purple"))))
-        assert bound <= max(1, -(-moves // 2)), (piles, held)
+        assert bound <= max(1, -(-moves // 2)), (piles, in_hand)
         tight += bound == -(-moves // 2)
-        if not held and all(len(pile) == 1 for pile in piles):
+        if not in_hand and all(len(pile) == 1 for pile in piles):
             assert bound == -(-moves // 2) == 2
     # Pushes, knocks and lucky releases save what a world of blocks has to do, so most of its distances are longer.
     assert len(found) > 100

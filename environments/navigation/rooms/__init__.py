@@ -1,1 +1,1 @@
-"""Seeded furnished rooms, and the things in them."""
+"""Generator of furnished rooms and the objects in them."""

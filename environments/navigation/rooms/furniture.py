@@ -1,6 +1,7 @@
-"""Furniture: functions from a random stream and a palette to an item in its own frame (see ``parts.py``).
+"""Furniture: functions that take a random generator and a palette and return an item in local coordinates.
 
-An item's width, depth and parts say where it is; its slots say where something small may stand.
+An item has a width, a depth, parts, and slots where small objects can be placed (see ``parts.py``). Coordinates are
+millimetres.
 """
 
 import random
@@ -11,14 +12,14 @@ from .parts import Item, between, choice, shade
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of one room."""
+    """Colours of a room."""
 
     wood: str
     dark: str
     cloth: str
     accent: str
     front: str
-    """Of kitchen fronts and painted furniture."""
+    """Colour of kitchen fronts and painted furniture."""
     metal: str = "#b4b8bc"
     white: str = "#eceae4"
 
@@ -27,7 +28,7 @@ BLACK, STEEL, GREEN, SOIL = "#26262a", "#9aa0a6", "#4f8f46", "#5a4030"
 
 
 def counter(rng: random.Random, palette: Palette) -> Item:
-    """A row of kitchen cupboards with a worktop."""
+    """Return a row of kitchen cupboards with a worktop."""
     item = Item("CounterTop", between(rng, 1200, 2200, 100), 620)
     item.add((0, 80, 0), (item.width, 860, 600), palette.front, "cupboard")
     item.add((30, 0, 30), (item.width - 30, 80, 540), BLACK)
@@ -39,7 +40,7 @@ def counter(rng: random.Random, palette: Palette) -> Item:
 
 
 def sink(rng: random.Random, palette: Palette) -> Item:
-    """A counter with a basin and a tap."""
+    """Return a counter with a basin and a tap."""
     item = Item("Sink", 900, 620)
     item.add((0, 80, 0), (900, 860, 600), palette.front, "cupboard").add((30, 0, 30), (870, 80, 540), BLACK)
     top = choice(rng, ("#d8d4cc", "#6a6660"))
@@ -52,7 +53,7 @@ def sink(rng: random.Random, palette: Palette) -> Item:
 
 
 def stove(rng: random.Random, palette: Palette) -> Item:
-    """A cooker with an oven and a hob."""
+    """Return a cooker with an oven and a hob."""
     body = choice(rng, ("#e8e8e8", "#c4c8cc", "#3a3c40"))
     item = Item("StoveBurner", 620, 640)
     item.add((0, 0, 0), (620, 880, 620), body, "oven").add((0, 880, 0), (620, 905, 620), BLACK, "hob")
@@ -63,7 +64,7 @@ def stove(rng: random.Random, palette: Palette) -> Item:
 
 
 def hood(rng: random.Random, palette: Palette) -> Item:
-    """An extractor that hangs above a cooker."""
+    """Return an extractor hood that hangs above a cooker."""
     item = Item("Hood", 620, 420)
     item.add((0, 1850, 0), (620, 1930, 420), palette.metal, "metal")
     item.add((200, 1930, 0), (420, 2600, 260), palette.metal, "metal")
@@ -72,7 +73,7 @@ def hood(rng: random.Random, palette: Palette) -> Item:
 
 
 def fridge(rng: random.Random, palette: Palette) -> Item:
-    """A tall fridge with a freezer door."""
+    """Return a tall fridge with a freezer door."""
     body = choice(rng, ("#e6e8ea", "#b8bec4", "#a83c34", "#7fb0a8"))
     item = Item("Fridge", 720, 700)
     item.add((0, 20, 0), (720, 620, 660), body).add((0, 635, 0), (720, 1780, 660), body)
@@ -83,7 +84,7 @@ def fridge(rng: random.Random, palette: Palette) -> Item:
 
 
 def table(rng: random.Random, palette: Palette) -> Item:
-    """A dining table."""
+    """Return a dining table."""
     item = Item("DiningTable", between(rng, 1300, 1900, 100), between(rng, 800, 1000, 50))
     item.add((0, 710, 0), (item.width, 750, item.depth), palette.wood, "wood")
     item.legs(710, 70, 40, shade(palette.wood, 80))
@@ -96,7 +97,7 @@ def table(rng: random.Random, palette: Palette) -> Item:
 
 
 def round_table(rng: random.Random, palette: Palette) -> Item:
-    """A small round table on one foot."""
+    """Return a small round table on one foot."""
     side = between(rng, 700, 1000, 50)
     item = Item("SideTable", side, side)
     middle = side // 2
@@ -108,7 +109,7 @@ def round_table(rng: random.Random, palette: Palette) -> Item:
 
 
 def coffee_table(rng: random.Random, palette: Palette) -> Item:
-    """A low table."""
+    """Return a low table."""
     item = Item("CoffeeTable", between(rng, 900, 1200, 50), 560)
     item.add((0, 380, 0), (item.width, 420, 560), palette.wood, "wood")
     item.add((60, 130, 60), (item.width - 60, 155, 500), palette.wood, "wood")
@@ -119,7 +120,7 @@ def coffee_table(rng: random.Random, palette: Palette) -> Item:
 
 
 def chair(rng: random.Random, palette: Palette) -> Item:
-    """A chair; it faces away from its back."""
+    """Return a chair; it faces away from its backrest."""
     item = Item("Chair", 440, 460)
     seat = choice(rng, (palette.cloth, palette.wood, palette.accent))
     item.add((0, 430, 0), (440, 480, 460), seat, "fabric")
@@ -131,7 +132,7 @@ def chair(rng: random.Random, palette: Palette) -> Item:
 
 
 def sofa(rng: random.Random, palette: Palette) -> Item:
-    """A sofa with cushions."""
+    """Return a sofa with cushions."""
     item = Item("Sofa", between(rng, 1700, 2200, 100), 900)
     cloth, width = palette.cloth, item.width
     item.add((0, 60, 0), (width, 300, 880), shade(cloth, 85), "fabric")
@@ -149,7 +150,7 @@ def sofa(rng: random.Random, palette: Palette) -> Item:
 
 
 def armchair(rng: random.Random, palette: Palette) -> Item:
-    """An armchair."""
+    """Return an armchair."""
     item = Item("ArmChair", 860, 840)
     cloth = choice(rng, (palette.cloth, palette.accent))
     item.add((0, 80, 0), (860, 300, 820), shade(cloth, 85), "fabric").add((0, 300, 0), (860, 900, 200), cloth, "fabric")
@@ -162,7 +163,7 @@ def armchair(rng: random.Random, palette: Palette) -> Item:
 
 
 def tv_bench(rng: random.Random, palette: Palette) -> Item:
-    """A low cabinet with a television on it."""
+    """Return a low cabinet with a television on it."""
     item = Item("TVStand", between(rng, 1400, 1800, 100), 450)
     item.add((0, 60, 0), (item.width, 480, 430), palette.wood, "drawers").add(
         (40, 0, 40), (item.width - 40, 60, 400), BLACK
@@ -178,7 +179,7 @@ def tv_bench(rng: random.Random, palette: Palette) -> Item:
 
 
 def bookcase(rng: random.Random, palette: Palette) -> Item:
-    """Shelves full of books, with a free one in the middle."""
+    """Return shelves full of books; the middle shelf is free."""
     item = Item("ShelvingUnit", between(rng, 800, 1200, 100), 340)
     width, wood, boards = item.width, palette.wood, (60, 420, 790, 1150, 1520, 1880)
     for x in (0, width - 30):
@@ -197,14 +198,14 @@ def bookcase(rng: random.Random, palette: Palette) -> Item:
 
 
 def wall_cupboard(rng: random.Random, palette: Palette) -> Item:
-    """Cupboards high on the wall."""
+    """Return cupboards high on the wall."""
     item = Item("Cabinet", between(rng, 900, 1800, 100), 350)
     item.add((0, 1450, 0), (item.width, 2100, 350), palette.front, "cupboard")
     return item
 
 
 def dresser(rng: random.Random, palette: Palette) -> Item:
-    """A chest of drawers, sometimes with a mirror above it."""
+    """Return a chest of drawers, sometimes with a mirror above it."""
     item = Item("Dresser", between(rng, 900, 1300, 100), 480)
     item.add((0, 60, 0), (item.width, 820, 460), palette.wood, "drawers")
     item.add((0, 820, 0), (item.width, 850, 480), shade(palette.wood, 85), "wood")
@@ -217,7 +218,7 @@ def dresser(rng: random.Random, palette: Palette) -> Item:
 
 
 def wardrobe(rng: random.Random, palette: Palette) -> Item:
-    """A tall wardrobe."""
+    """Return a tall wardrobe."""
     item = Item("Wardrobe", between(rng, 1000, 1600, 200), 600)
     item.add((0, 60, 0), (item.width, 2050, 580), choice(rng, (palette.wood, palette.white)), "cupboard")
     item.add((0, 2050, 0), (item.width, 2090, 600), palette.dark, "wood").add(
@@ -227,7 +228,7 @@ def wardrobe(rng: random.Random, palette: Palette) -> Item:
 
 
 def bed(rng: random.Random, palette: Palette) -> Item:
-    """A bed; its head is at the back."""
+    """Return a bed; its headboard is at the back."""
     wide = rng.random() < 0.6
     item = Item("Bed", 1600 if wide else 1000, 2050)
     width = item.width
@@ -247,7 +248,7 @@ def bed(rng: random.Random, palette: Palette) -> Item:
 
 
 def night_table(rng: random.Random, palette: Palette) -> Item:
-    """A bedside table."""
+    """Return a bedside table."""
     item = Item("SideTable", 460, 420)
     item.add((0, 120, 0), (460, 540, 400), palette.wood, "drawers").add(
         (0, 540, 0), (460, 565, 420), palette.dark, "wood"
@@ -259,7 +260,7 @@ def night_table(rng: random.Random, palette: Palette) -> Item:
 
 
 def desk(rng: random.Random, palette: Palette) -> Item:
-    """A writing desk with drawers on one side."""
+    """Return a writing desk with drawers on one side."""
     item = Item("Desk", between(rng, 1200, 1600, 100), 650)
     item.add((0, 710, 0), (item.width, 745, 650), palette.wood, "wood")
     item.add((item.width - 420, 60, 30), (item.width - 20, 710, 610), palette.front, "drawers")
@@ -272,7 +273,7 @@ def desk(rng: random.Random, palette: Palette) -> Item:
 
 
 def washbasin(rng: random.Random, palette: Palette) -> Item:
-    """A bathroom basin on a cupboard, with a mirror."""
+    """Return a bathroom basin on a cupboard, with a mirror."""
     item = Item("Washbasin", between(rng, 900, 1300, 100), 520)
     middle = item.width // 2
     item.add((0, 60, 0), (item.width, 780, 480), palette.front, "cupboard").add(
@@ -290,7 +291,7 @@ def washbasin(rng: random.Random, palette: Palette) -> Item:
 
 
 def bathtub(rng: random.Random, palette: Palette) -> Item:
-    """A bathtub with water in it."""
+    """Return a bathtub with water in it."""
     item = Item("Bathtub", 1700, 780)
     rim, water = palette.white, choice(rng, ("#9cc8d8", "#b8dce0"))
     for low, high in (((0, 0), (1700, 90)), ((0, 690), (1700, 780)), ((0, 90), (90, 690)), ((1610, 90), (1700, 690))):
@@ -302,7 +303,7 @@ def bathtub(rng: random.Random, palette: Palette) -> Item:
 
 
 def toilet(rng: random.Random, palette: Palette) -> Item:
-    """A toilet."""
+    """Return a toilet."""
     item = Item("Toilet", 420, 680)
     item.add((20, 380, 0), (400, 820, 190), palette.white).add((0, 820, 0), (420, 850, 200), "#fafaf6")
     item.add((110, 0, 120), (310, 360, 520), palette.white)
@@ -314,7 +315,7 @@ def toilet(rng: random.Random, palette: Palette) -> Item:
 
 
 def shower(rng: random.Random, palette: Palette) -> Item:
-    """A shower with a curtain on one side."""
+    """Return a shower with a curtain on one side."""
     item = Item("Shower", 900, 900)
     item.add((0, 0, 0), (900, 140, 900), palette.white)
     item.add((860, 140, 0), (900, 2050, 900), palette.accent, "stripes")
@@ -325,7 +326,7 @@ def shower(rng: random.Random, palette: Palette) -> Item:
 
 
 def washing_machine(rng: random.Random, palette: Palette) -> Item:
-    """A washing machine."""
+    """Return a washing machine."""
     item = Item("WashingMachine", 600, 600)
     item.add((0, 10, 0), (600, 850, 580), palette.white).add((60, 740, 578), (540, 830, 590), "#c4c8cc")
     item.add((130, 200, 572), (470, 620, 600), "#50606c", "plain", "ellipsoid")
@@ -335,7 +336,7 @@ def washing_machine(rng: random.Random, palette: Palette) -> Item:
 
 
 def basket(rng: random.Random, palette: Palette) -> Item:
-    """A woven basket on the floor."""
+    """Return a woven basket on the floor."""
     item = Item("LaundryHamper", 420, 420)
     item.add((0, 0, 0), (420, 520, 420), "#b48c58", "weave", "bowl").add(
         (30, 500, 30), (390, 535, 390), palette.cloth, "fabric", "ellipsoid"
@@ -345,7 +346,7 @@ def basket(rng: random.Random, palette: Palette) -> Item:
 
 
 def plant(rng: random.Random, palette: Palette) -> Item:
-    """A tall plant in a pot."""
+    """Return a tall plant in a pot."""
     item = Item("PottedPlant", 520, 520)
     item.add((110, 0, 110), (410, 360, 410), palette.accent, "plain", "bowl")
     item.add((130, 340, 130), (390, 365, 390), SOIL, "carpet", "cylinder")
@@ -359,7 +360,7 @@ def plant(rng: random.Random, palette: Palette) -> Item:
 
 
 def floor_lamp(rng: random.Random, palette: Palette) -> Item:
-    """A standing lamp."""
+    """Return a floor lamp."""
     item = Item("StandingLamp", 420, 420)
     item.add((60, 0, 60), (360, 30, 360), BLACK, "plain", "cylinder").add(
         (198, 30, 198), (222, 1350, 222), BLACK, "metal"
@@ -369,7 +370,7 @@ def floor_lamp(rng: random.Random, palette: Palette) -> Item:
 
 
 def stool(rng: random.Random, palette: Palette) -> Item:
-    """A footstool."""
+    """Return a footstool."""
     item = Item("Ottoman", 520, 520)
     item.add((0, 80, 0), (520, 420, 520), choice(rng, (palette.accent, palette.cloth)), "fabric")
     item.legs(80, 50, 30, palette.dark)
@@ -378,7 +379,7 @@ def stool(rng: random.Random, palette: Palette) -> Item:
 
 
 def island(rng: random.Random, palette: Palette) -> Item:
-    """A free-standing kitchen block."""
+    """Return a kitchen island."""
     item = Item("KitchenIsland", between(rng, 1400, 2000, 100), 800)
     item.add((40, 0, 40), (item.width - 40, 880, 760), palette.front, "cupboard")
     item.add((0, 880, 0), (item.width, 930, 800), palette.wood, "wood")
@@ -389,7 +390,7 @@ def island(rng: random.Random, palette: Palette) -> Item:
 
 
 def divider(rng: random.Random, palette: Palette) -> Item:
-    """An open shelf that stands across the room, books to both sides."""
+    """Return an open bookshelf that divides the room, with books on both sides."""
     item = Item("RoomDivider", between(rng, 1500, 2300, 100), 360)
     width, wood = item.width, palette.wood
     for x in (0, width // 2 - 15, width - 30):

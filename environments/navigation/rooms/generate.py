@@ -1,7 +1,7 @@
-"""Seeded furnished rooms: kitchens, living rooms, bedrooms, bathrooms and studies, each with small things in them.
+"""Generator of furnished kitchens, living rooms, bedrooms, bathrooms and studies with small objects in them.
 
-The furniture of a kind is a short program over a layout: what leans on walls, what stands in the open, what belongs
-beside what. Everything is drawn with ``rng.random()`` alone, so a seed gives the same room on every machine.
+Each kind of room is a short program over a layout that places furniture along walls, in the open, or next to other
+furniture. Only ``rng.random()`` is used, so a seed gives the same room on every machine.
 """
 
 import random
@@ -56,7 +56,7 @@ _SIZES = {
 
 
 def furnish(rng: random.Random, kind: str) -> tuple[Room, list[RoomObject]]:
-    """Return a room of a kind, and those of its objects that can be targets (each the only one of its type)."""
+    """Return a room of a kind, and the objects in it that can be targets (each the only one of its type)."""
     low, high = _SIZES[kind]
     layout = Layout(rng, between(rng, low, high, 100), between(rng, low, high, 100))
     wood, dark = _WOODS[pick(rng, len(_WOODS))]
@@ -79,12 +79,12 @@ def furnish(rng: random.Random, kind: str) -> tuple[Room, list[RoomObject]]:
 
 
 def scene_name(kind: str, room_json: str) -> str:
-    """Return the name of a room: its kind, and a digest of all that is in it."""
+    """Return the name of a room: its kind and a digest of its contents."""
     return f"{kind.replace(' ', '-')}-{digest(room_json, length=8)}"
 
 
 def _with_distinct_ids(objects: Sequence[RoomObject]) -> list[RoomObject]:
-    """Number the ids that occur twice."""
+    """Append numbers to ids that occur more than once."""
     seen: dict[str, int] = {}
     distinct: list[RoomObject] = []
     for item in objects:
@@ -98,7 +98,7 @@ def _with_distinct_ids(objects: Sequence[RoomObject]) -> list[RoomObject]:
 
 
 def _openings(layout: Layout, palette: Palette) -> None:
-    """Give the room a door that one could walk through, and one or two windows."""
+    """Add a door with free floor in front of it, and one or two windows."""
     rng = layout.rng
     walls = shuffled(rng, range(4))
     door = Item("Doorway", 960, 40)
@@ -173,7 +173,7 @@ def _kitchen(layout: Layout, palette: Palette) -> None:
 
 
 def _lowered(item: Item, bottom: int) -> Item:
-    """Return an item whose parts were drawn at the height at which it hangs, moved down to its own floor."""
+    """Return an item moved down so that its lowest part is at height 0; ``bottom`` is the height at which it hangs."""
     lowered = Item(item.type, item.width, item.depth)
     for part in item.parts:
         (x0, y0, z0), (x1, y1, z1) = part.low, part.high
@@ -285,11 +285,11 @@ _PROGRAMS: dict[str, Callable[[Layout, Palette], None]] = {
 }
 
 
-# --- small things ----------------------------------------------------------------------------------------------------
+# --- small objects ---------------------------------------------------------------------------------------------------
 
 
 def _things(layout: Layout, kind: str) -> list[Placed]:
-    """Put small things on free places and on the floor; each class at most once."""
+    """Place small objects in free slots and on the floor, each class at most once."""
     rng = layout.rng
     at_home = [thing for thing in THINGS if kind in thing.kinds]
     order = [at_home[index] for index in shuffled(rng, range(len(at_home)))]

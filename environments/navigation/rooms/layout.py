@@ -1,7 +1,7 @@
-"""Placing furniture in an empty room: along walls, in the open, or beside something that stands already.
+"""Placement of furniture in an empty room: along walls, in the open, or next to other furniture.
 
-A layout knows the rectangles that are taken and what hangs on the walls. Nothing is forced: a piece that finds no place
-within a few tries is left out, and the generator looks at what came of it.
+A layout records the occupied rectangles and the objects on the walls. An item for which no free position is found
+within a few attempts is left out.
 """
 
 import random
@@ -11,7 +11,7 @@ from ...grid import pick
 from .parts import Item, Placed, Rectangle, between, overlap, shuffled
 
 HEIGHT = 2600
-"""Of all rooms, millimetres."""
+"""Height of all rooms, millimetres."""
 _TRIES = 14
 _GRID = 50
 
@@ -20,7 +20,7 @@ class Layout:
     """A room while it is being furnished; lengths in millimetres."""
 
     def __init__(self, rng: random.Random, width: int, depth: int) -> None:
-        """Start with bare walls."""
+        """Create an empty room."""
         self.rng = rng
         self.width, self.depth = width, depth
         self.placed: list[Placed] = []
@@ -28,11 +28,11 @@ class Layout:
         self._hangings: list[list[tuple[int, int, int]]] = [[], [], [], []]
 
     def wall_length(self, wall: int) -> int:
-        """Return how long a wall is; furniture on wall ``n`` is turned ``n`` quarters."""
+        """Return the length of a wall; furniture on wall ``n`` is turned by ``n`` quarter turns."""
         return self.width if wall in (0, 2) else self.depth
 
     def against(self, item: Item, wall: int, offset: int, y: int = 0) -> Placed:
-        """Return the item with its back to a wall, ``offset`` along it."""
+        """Return the item with its back to a wall, at distance ``offset`` from the wall's start."""
         if wall == 0:
             return Placed(item, offset, 0, y, 0)
         if wall == 1:
@@ -42,7 +42,7 @@ class Layout:
         return Placed(item, self.width - item.depth, offset, y, 3)
 
     def is_free(self, rectangle: Rectangle, walls: int = 0) -> bool:
-        """Return whether a rectangle is inside, ``walls`` away from every wall, and not taken."""
+        """Return whether a rectangle is in the room, at least ``walls`` away from every wall, and not occupied."""
         inside = (
             rectangle[0] >= walls
             and rectangle[1] >= walls
@@ -52,13 +52,13 @@ class Layout:
         return inside and not any(overlap(rectangle, other) for other in self.taken)
 
     def put(self, placed: Placed, margin: int = 0) -> Placed:
-        """Keep an item where it is."""
+        """Add an item at its position."""
         self.placed.append(placed)
         self.taken.append(placed.footprint(margin))
         return placed
 
     def on_wall(self, item: Item, walls: Sequence[int] | None = None, gap: int = 40) -> Placed | None:
-        """Put an item with its back to some wall; None when no place was found."""
+        """Place an item with its back to a random wall; return None if no free position was found."""
         top = max(part.high[1] for part in item.parts)
         for wall in shuffled(self.rng, walls if walls is not None else range(4)):
             room = self.wall_length(wall) - item.width
@@ -77,7 +77,7 @@ class Layout:
         return None
 
     def in_the_open(self, item: Item, margin: int = 620, turns: Sequence[int] = range(4)) -> Placed | None:
-        """Put an item away from everything else, so that one can walk around it; None when no place was found."""
+        """Place an item with space to walk around it; return None if no free position was found."""
         for _ in range(3 * _TRIES):
             turn = turns[pick(self.rng, len(turns))]
             across, along = (item.width, item.depth) if turn in (0, 2) else (item.depth, item.width)
@@ -93,9 +93,9 @@ class Layout:
     def beside(
         self, leader: Placed, item: Item, x: int, z: int, turn: int = 0, *, tucked: bool = False
     ) -> Placed | None:
-        """Put an item at a place in another's own frame, turned against it; None when that place is taken.
+        """Place an item at a position in the local coordinates of another; return None if that position is occupied.
 
-        A ``tucked`` item may stand partly under its leader.
+        The item is turned relative to the other one, its leader; a ``tucked`` item may be partly under its leader.
         """
         placed = attached(leader, item, x, z, turn)
         rectangle = placed.footprint()
@@ -106,19 +106,19 @@ class Layout:
         return self.put(placed)
 
     def lay(self, placed: Placed) -> None:
-        """Add something flat that takes no room, if it lies inside."""
+        """Add a flat object that does not occupy floor, such as a rug, if it is inside the room."""
         rectangle = placed.footprint()
         if min(rectangle) >= 0 and rectangle[2] <= self.width and rectangle[3] <= self.depth:
             self.placed.append(placed)
 
     def hang(self, wall: int, start: int, end: int, bottom: int) -> None:
-        """Note that a stretch of a wall is used from ``bottom`` upwards."""
+        """Record that a section of a wall is occupied from height ``bottom`` upwards."""
         self._hangings[wall].append((start, end, bottom))
 
     def on_bare_wall(
         self, item: Item, bottom: int, walls: Sequence[int] | None = None, ends: int = 250
     ) -> Placed | None:
-        """Hang an item where nothing hangs yet and nothing tall stands; None when no place was found."""
+        """Hang an item on a free section of a wall, not behind tall furniture; return None if none was found."""
         for wall in shuffled(self.rng, walls if walls is not None else range(4)):
             room = self.wall_length(wall) - item.width - ends
             for _ in range(_TRIES if room >= ends else 0):
@@ -135,7 +135,7 @@ class Layout:
         return None
 
     def _hides(self, hanging: Placed) -> bool:
-        """Return whether furniture would stand in front of something that hangs."""
+        """Return whether furniture would hide an object on the wall."""
         rectangle = hanging.footprint(40)
         return any(
             overlap(rectangle, other.footprint()) and max(part.high[1] for part in other.item.parts) > hanging.y
@@ -144,7 +144,7 @@ class Layout:
 
 
 def attached(leader: Placed, item: Item, x: int, z: int, turn: int = 0) -> Placed:
-    """Return the item with the low corner of its footprint at (x, z) of the leader's own frame."""
+    """Return the item with the low corner of its footprint at (x, z) in the leader's local coordinates."""
     across, along = (item.width, item.depth) if turn in (0, 2) else (item.depth, item.width)
     one, other = leader.point(x, z), leader.point(x + across, z + along)
     return Placed(item, min(one[0], other[0]), min(one[1], other[1]), leader.y, (leader.turn + turn) % 4)

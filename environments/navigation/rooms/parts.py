@@ -1,7 +1,7 @@
-"""How furniture is described: parts in a frame of its own, which is then turned and set into a room.
+"""Furniture and small objects as parts in local coordinates, which are turned and moved into a room.
 
-The own frame of an item has its back at z = 0 and faces +z; x runs along its width, y up, all in millimetres. Turning
-goes in quarters, so boxes stay boxes along the axes. A slot is a free place on an item where something small may stand.
+In local coordinates, an item has its back at z = 0 and faces +z; x is its width, y is up; lengths are millimetres.
+Items are turned by quarter turns, so boxes stay axis-aligned. A slot is a surface of an item for a small object.
 """
 
 import random
@@ -17,7 +17,7 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A free place: the middle and height of a level surface, and how wide and deep it is; the item's own frame."""
+    """Centre, height, width and depth of a horizontal surface for a small object, in the item's local coordinates."""
 
     x: int
     y: int
@@ -28,7 +28,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Item:
-    """A piece of furniture or a small thing in its own frame."""
+    """A piece of furniture or a small object in local coordinates."""
 
     type: str
     width: int
@@ -42,11 +42,11 @@ class Item:
         return self
 
     def slot(self, x: int, y: int, z: int, width: int, depth: int) -> None:
-        """Add a free place."""
+        """Add a slot."""
         self.slots.append(Slot(x, y, z, width, depth))
 
     def legs(self, height: int, thick: int, inset: int, colour: str, surface: str = "wood", shape: str = "box") -> None:
-        """Add four legs below ``height``."""
+        """Add four legs of a height."""
         for x in (inset, self.width - inset - thick):
             for z in (inset, self.depth - inset - thick):
                 self.add((x, 0, z), (x + thick, height, z + thick), colour, surface, shape)
@@ -54,7 +54,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An item in the room: where its own origin went, and how many quarters it was turned clockwise from above."""
+    """An item in the room: position of its local origin, and number of clockwise quarter turns seen from above."""
 
     item: Item
     x: int
@@ -63,7 +63,7 @@ class Placed:
     turn: int
 
     def point(self, x: int, z: int) -> tuple[int, int]:
-        """Return a point of the item's own frame as room coordinates x, z."""
+        """Return the room coordinates x, z of a point in local coordinates."""
         width, depth = self.item.width, self.item.depth
         if self.turn == 0:  # faces +z
             return self.x + x, self.z + z
@@ -74,7 +74,7 @@ class Placed:
         return self.x + depth - z, self.z + x  # faces -x
 
     def box(self, low: Point, high: Point) -> tuple[Point, Point]:
-        """Return a box of the item's own frame in room coordinates."""
+        """Return the room coordinates of a box in local coordinates."""
         one, other = self.point(low[0], low[2]), self.point(high[0], high[2])
         return (
             (min(one[0], other[0]), self.y + low[1], min(one[1], other[1])),
@@ -93,7 +93,7 @@ class Placed:
         return low[0] - margin, low[2] - margin, high[0] + margin, high[2] + margin
 
     def as_object(self) -> RoomObject:
-        """Return the item as an object of a room, its id made of type and middle as AI2-THOR does."""
+        """Return the item as an object of a room; its id consists of type and centre, as in AI2-THOR."""
         parts = self.parts()
         middle = middle_of(parts)
         places = "|".join(f"{value / 1000:+07.3f}" for value in middle)
@@ -109,27 +109,27 @@ def middle_of(parts: Sequence[Part]) -> Point:
 
 
 def overlap(one: Rectangle, other: Rectangle) -> bool:
-    """Return whether two rectangles share more than an edge."""
+    """Return whether two rectangles overlap by more than an edge."""
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def between(rng: random.Random, low: int, high: int, step: int = 10) -> int:
-    """Return a multiple of ``step`` in [low, high], counted from ``low``."""
+    """Return a random number in [low, high] that is ``low`` plus a multiple of ``step``."""
     return low + step * pick(rng, (high - low) // step + 1)
 
 
 def choice(rng: random.Random, options: Sequence[str]) -> str:
-    """Return one of ``options``."""
+    """Return a random element of ``options``."""
     return options[pick(rng, len(options))]
 
 
 def shade(colour: str, percent: int) -> str:
-    """Return a colour at ``percent`` of its brightness, integers throughout."""
+    """Return a colour at ``percent`` of its brightness, with integer arithmetic."""
     channels = (min(255, int(colour[at : at + 2], 16) * percent // 100) for at in (1, 3, 5))
     return "#" + "".join(f"{value:02x}" for value in channels)
 
 
 def shuffled(rng: random.Random, values: Sequence[int]) -> list[int]:
-    """Return ``values`` in a random order, by ``rng.random()`` alone."""
+    """Return ``values`` in a random order, using only ``rng.random()``."""
     left = list(values)
     return [left.pop(pick(rng, len(left))) for _ in range(len(left))]

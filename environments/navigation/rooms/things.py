@@ -1,7 +1,7 @@
-"""The small things of a room: what they look like, and what they are for in words.
+"""Small objects of a room, each of which can be the target: shape, and a description of its use.
 
-Any of them can be the target. They are drawn somewhat larger than life, as a picture of 255 pixels asks for. The second
-text of each is how the split ``common_sense`` names it: by use, never by name.
+They are somewhat larger than in reality, to be recognisable in a picture of 255 pixels. The split ``common_sense``
+describes the target by its use instead of its name.
 """
 
 import random
@@ -17,21 +17,21 @@ Build = Callable[[Item, random.Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A class of small things."""
+    """A class of small objects."""
 
     type: str
     use: str
-    """Completes "Find ...": what one would say who does not know its name."""
+    """Completion of "Find ..." that does not name the object."""
     width: int
     depth: int
     height: int
     kinds: tuple[str, ...]
-    """Kinds of rooms in which it is at home."""
+    """Kinds of rooms that contain it."""
     build: Build
     on_floor: bool = False
 
     def make(self, rng: random.Random) -> Item:
-        """Return one in its own frame."""
+        """Return an object of the class in local coordinates."""
         item = Item(self.type, self.width, self.depth)
         self.build(item, rng)
         return item

@@ -1,1 +1,1 @@
-"""The AI2-THOR backend: a Unity simulator under guard."""
+"""AI2-THOR backend: a Unity simulator in a supervised child process."""

@@ -1,7 +1,7 @@
-"""AI2-THOR in a process of its own: every call has a deadline, and a process that misses one is ended with its Unity.
+"""AI2-THOR in a child process: every call has a deadline; a process that misses it is terminated with its Unity.
 
-AI2-THOR is known to hang without a display, also where its own time-outs do not reach (opening a pipe to a program that
-never came up); nothing of it is waited for longer than allowed. See ``worker.py``.
+AI2-THOR can hang without a display, also where its own time-outs do not apply (opening a pipe to a program that never
+started). No call waits for it longer than its deadline. See ``worker.py``.
 """
 
 import logging
@@ -19,15 +19,15 @@ from .worker import EXECUTABLE
 
 START_SECONDS, STEP_SECONDS = "PIVOT_THOR_START_SECONDS", "PIVOT_THOR_STEP_SECONDS"
 DOWNLOAD_SECONDS = "PIVOT_THOR_DOWNLOAD_SECONDS"
-"""Environment variables of the deadlines."""
+"""Environment variables that set the deadlines."""
 SCENE = 10
-"""Steps that a change of the scene may take as long as."""
+"""Deadline of a scene change, as a multiple of the deadline of a step."""
 
 _log = logging.getLogger(__name__)
 
 
 class Reading(NamedTuple):
-    """What AI2-THOR tells after an action; the message says why it failed."""
+    """AI2-THOR's answer to an action; the message says why it failed."""
 
     success: bool
     pose: Pose
@@ -36,14 +36,14 @@ class Reading(NamedTuple):
 
 
 class ThorProcess(SimulatorProcess):
-    """One controller with its Unity process."""
+    """An AI2-THOR controller with its Unity process."""
 
     name = "AI2-THOR"
     backend = "thor"
     advice = {  # noqa: RUF012
         "download": (
-            "AI2-THOR takes its Unity build from the network at its first start: connect this machine, or name a build "
-            f"that lies here with {EXECUTABLE}=/path/to/executable"
+            "AI2-THOR downloads its Unity build at its first start: connect this machine to the network, or set "
+            f"{EXECUTABLE}=/path/to/executable to use a local build"
         ),
         "start": "AI2-THOR needs a GPU with Vulkan and its Unity build, see the page on running PIVOT",
     }
@@ -53,14 +53,14 @@ class ThorProcess(SimulatorProcess):
 
         Raises:
             ConfigError: a deadline is not a number.
-            SimulatorError: ``ai2thor`` is not installed, or it did not start, or not in time.
+            SimulatorError: ``ai2thor`` is not installed, or it did not start before the deadline.
         """
         self._step_seconds = seconds(STEP_SECONDS, 60)
         start_seconds, download_seconds = seconds(START_SECONDS, 600), seconds(DOWNLOAD_SECONDS, 7200)
         super().__init__(f"{__package__}.worker", command=command)
         build, _ = self._request({"do": "find"}, start_seconds)
         if not build["present"]:
-            # At the level of what a user has to see: nothing else happens for minutes.
+            # A warning, so that users see it: the download takes minutes without other output.
             _log.warning(
                 "downloading AI2-THOR's Unity build (about 800 MB, once) from %s; given up after %g s (%s)",
                 build["url"],
@@ -71,11 +71,11 @@ class ThorProcess(SimulatorProcess):
         self._request({"do": "start"}, start_seconds)
 
     def reset(self, scene: str) -> Reading:
-        """Load a scene. It takes as long as ten steps may.
+        """Load a scene.
 
         Raises:
-            SimulatorError: no event came back; the process is then ended.
-            LevelError: there is no such scene.
+            SimulatorError: AI2-THOR returned no event; the process is terminated.
+            LevelError: the scene does not exist.
         """
         answer, pixels = self._request({"do": "reset", "scene": scene}, SCENE * self._step_seconds)
         if "refused" in answer:
@@ -86,7 +86,7 @@ class ThorProcess(SimulatorProcess):
         """Execute an action of AI2-THOR, which may succeed or fail.
 
         Raises:
-            SimulatorError: no event came back; the process is then ended.
+            SimulatorError: AI2-THOR returned no event; the process is terminated.
         """
         return _reading(*self._request({"do": "step", "action": action, "arguments": arguments}, self._step_seconds))
 
@@ -96,7 +96,7 @@ def _reading(answer: Answer, pixels: bytes) -> Reading:
         frame = np.frombuffer(pixels, np.uint8).reshape(answer["picture"])
         return Reading(answer["success"], Pose(*answer["pose"]), one_line(answer["message"]), frame)
     except (KeyError, TypeError, ValueError) as error:
-        raise SimulatorError(f"AI2-THOR's answer {str(answer)[:200]} is none: {error}") from error
+        raise SimulatorError(f"AI2-THOR's answer {str(answer)[:200]} is malformed: {error}") from error
 
 
 __all__ = ["DOWNLOAD_SECONDS", "START_SECONDS", "STEP_SECONDS", "Reading", "ThorProcess"]

@@ -1,8 +1,8 @@
-"""The child process that holds AI2-THOR: the one place that talks to its Unity program.
+"""Child process that runs AI2-THOR; the only module that communicates with its Unity program.
 
-Started by :mod:`~pivot.environments.navigation.thor.process` as ``python -m``. A controller is made with the settings
-of the published navigation tasks, rendering on a GPU without a display. AI2-THOR waits here as long as it likes: the
-parent keeps the time, and ends this process together with Unity.
+:mod:`~pivot.environments.navigation.thor.process` starts it with ``python -m``. The controller has the settings of the
+published navigation tasks and renders on a GPU without a display. AI2-THOR may block here without limit: the parent
+enforces the deadlines and terminates this process together with Unity.
 """
 
 import math
@@ -26,23 +26,23 @@ SETTINGS = {
     "renderDepthImage": False,
     "renderInstanceSegmentation": False,
 }
-"""What Unity is told; metres and degrees."""
+"""Settings of the controller; metres and degrees."""
 EXECUTABLE, GPU = "PIVOT_THOR_EXECUTABLE", "PIVOT_THOR_GPU"
-"""Environment variables: a Unity build to start in place of the downloaded one, and which GPU draws."""
+"""Environment variables: path of a Unity build to start instead of the downloaded one, and number of the GPU."""
 FOREVER = 1e6
-"""Seconds, where AI2-THOR asks for a number."""
-_LOOK, _LAST_WORDS = 0.1, 0.5  # seconds: between two looks at Unity, and for AI2-THOR to say itself that it ended
+"""Time-out for AI2-THOR, seconds: practically infinite, because the parent enforces deadlines."""
+_LOOK, _LAST_WORDS = 0.1, 0.5  # seconds: between checks of Unity, and for AI2-THOR to report its end itself
 
 
 class Thor:
-    """Answers requests with the help of one controller."""
+    """Server of the parent's requests, with one controller."""
 
     def __init__(self, controller: Any = None) -> None:
-        """Start nothing yet; tests give a controller."""
+        """Create the server without starting a controller; tests pass one."""
         self._controller = controller
 
     def answer(self, request: Answer) -> tuple[Answer, bytes]:
-        """Answer a request of the parent; what AI2-THOR raises is its answer, too."""
+        """Answer a request of the parent; exceptions of AI2-THOR become answers."""
         what = request["do"]
         if what == "find":
             return _find_build(), b""
@@ -57,12 +57,12 @@ class Thor:
             return read_event(controller.step(action=request["action"], **request["arguments"]))
         scene, scenes = request["scene"], controller.scenes_in_build
         if scenes and controller.normalize_scene(scene) not in scenes:
-            return {"refused": "there is no such scene in this build"}, b""
+            return {"refused": "the scene does not exist in this build"}, b""
         return read_event(controller.reset(scene=scene))
 
 
 def _release() -> Any:
-    """Return AI2-THOR's description of the Unity build that belongs to the installed package."""
+    """Return AI2-THOR's description of the Unity build of the installed package."""
     from ai2thor.build import COMMIT_ID, Build  # noqa: PLC0415 - a missing AI2-THOR is an answer, not a crash
     from ai2thor.controller import Controller  # noqa: PLC0415
     from ai2thor.platform import CloudRendering  # noqa: PLC0415
@@ -71,17 +71,17 @@ def _release() -> Any:
 
 
 def _find_build() -> Answer:
-    """Say whether there is a Unity build on this machine, and where else one comes from."""
+    """Return whether a Unity build is on this machine, and the address to download it from otherwise."""
     release = _release()
     if not (executable := os.environ.get(EXECUTABLE)):
         return {"present": Path(release.base_dir).is_dir(), "url": release.url}
     if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
-        raise FileNotFoundError(f"{EXECUTABLE} names {executable!r}, which is no file that can be run")
+        raise FileNotFoundError(f"{EXECUTABLE} is {executable!r}, expected an executable file")
     return {"present": True}
 
 
 def _start() -> Any:
-    """Return a controller whose Unity has started."""
+    """Start Unity and return its controller."""
     import shlex  # noqa: PLC0415
 
     from ai2thor.controller import Controller  # noqa: PLC0415
@@ -90,21 +90,21 @@ def _start() -> Any:
     class Headless(Controller):
         def start(self, *arguments: Any, **settings: Any) -> Any:
             if self.last_event is not None:
-                raise RuntimeError("Unity crashed; starting another one is the parent's business")
+                raise RuntimeError("Unity crashed; the parent restarts it")
             build: Any = self._build
-            build.platform = CloudRendering  # of an external build AI2-THOR believes that it needs a display
+            build.platform = CloudRendering  # AI2-THOR assumes that an external build needs a display
             return super().start(*arguments, **settings)
 
     extra: dict[str, Any] = {}
     if executable := os.environ.get(EXECUTABLE):
-        extra["local_executable_path"] = shlex.quote(executable)  # AI2-THOR makes a command line of it
+        extra["local_executable_path"] = shlex.quote(executable)  # AI2-THOR inserts it into a command line
     if gpu := os.environ.get(GPU):
         if not gpu.isdecimal():
             raise ValueError(f"{GPU} is {gpu!r}, expected the number of a GPU")
         extra["gpu_device"] = int(gpu)
     controller = Headless.__new__(Headless)
     threading.Thread(target=_end_with_unity, args=[controller], daemon=True).start()
-    # Without a time-out of its own AI2-THOR also notices when Unity closes its pipe.
+    # Without a time-out, AI2-THOR also notices that Unity closed its pipe.
     Headless.__init__(
         controller,
         platform=CloudRendering,
@@ -119,7 +119,7 @@ def _start() -> Any:
 
 
 def _end_with_unity(controller: Any) -> None:
-    """End this process soon after Unity: AI2-THOR may wait for a program that never came up."""
+    """End this process soon after Unity ends, because AI2-THOR may wait forever for a program that never started."""
     process: Any = None
     while process is None:
         time.sleep(_LOOK)
@@ -136,14 +136,14 @@ def read_event(event: Any) -> tuple[Answer, bytes]:
     """Return success, pose, message and frame of an event.
 
     Raises:
-        ValueError: something of it is missing or is not what it should be.
+        ValueError: a field is missing or has a wrong type or shape.
     """
     try:
         metadata = event.metadata
         agent = metadata["agent"]
         pose = [agent["position"][axis] for axis in "xyz"] + [agent["rotation"]["y"], agent["cameraHorizon"]]
         success = metadata["lastActionSuccess"]
-        # An event of several agents has no frame of its own; the active agent's is the first where there is one.
+        # A multi-agent event has no frame; its first event is that of the active agent.
         frame = event.events[metadata.get("agentId", 0)].frame
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"AI2-THOR's event lacks {error}") from error

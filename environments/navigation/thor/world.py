@@ -1,8 +1,8 @@
 """Navigation in AI2-THOR: a world whose rooms, movement and pictures come from a Unity simulator.
 
-When a simulator is lost, another one is brought to the same moment: scene, start pose, and the actions of the episode
-so far, each of which has to succeed or fail as before and lead to the same pose. Pictures of a GPU are not equal to the
-last bit, and physics may differ by less than a millimetre, so poses are compared with a tolerance and frames are not
+If a simulator is lost, a new one loads the scene and the start pose and re-executes the actions of the episode, each
+of which must succeed or fail as before and lead to the same pose. Rendering on a GPU is not bit-exact, and physics may
+differ by less than a millimetre; poses are therefore compared with a tolerance, and frames not at all
 (``NavigationConfig.repeats_exactly``).
 """
 
@@ -27,12 +27,12 @@ COMMANDS: dict[str, tuple[str, dict[str, float]]] = {
     "lookup": ("LookUp", {"degrees": TILT}),
     "lookdown": ("LookDown", {"degrees": TILT}),
 }
-"""AI2-THOR's name and arguments of each action."""
+"""AI2-THOR's name and arguments per action."""
 DRIFT = 0.01
-"""Metres, and degrees, by which a pose may differ when the same actions are executed again."""
+"""Largest difference between poses after re-execution, metres and degrees."""
 
 Outcome = tuple[bool, Pose]
-"""Success, and the pose after it."""
+"""Whether the action succeeded, and the pose after it."""
 
 
 class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], World):
@@ -55,17 +55,17 @@ class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], Worl
         return self._act(action)[0]
 
     def frame_key(self) -> None:
-        """Frames of equal states may differ."""
+        """Return None, because frames of equal states may differ."""
         return
 
     def _try_out(self) -> Frame:
         reading = self._running().step("Pass")
         if not reading.success:
-            raise SimulatorError(f"it cannot even do nothing: {reading.message}")
+            raise SimulatorError(f"it cannot execute the empty action: {reading.message}")
         return reading.frame
 
     def _enter(self, process: ThorProcess, state: NavigationState) -> Outcome:
-        """Load the scene of a state and put the agent at its pose."""
+        """Load the scene of a state and move the agent to its pose."""
         pose = state.pose
         process.reset(state.scene)
         reading = process.step(
@@ -80,7 +80,7 @@ class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], Worl
                 f"the agent cannot stand at {pose} in {state.scene}: {reading.message or 'no reason given'}"
             )
         if not _near(reading.pose, pose):
-            raise SimulatorError(f"asked for {pose} in {state.scene}, AI2-THOR put the agent at {reading.pose}")
+            raise SimulatorError(f"AI2-THOR put the agent at {reading.pose} in {state.scene}, expected {pose}")
         return self._took(reading)
 
     def _execute(self, process: ThorProcess, action: str) -> Outcome:
@@ -99,7 +99,7 @@ class ThorWorld(SimulatorWorld[ThorProcess, NavigationState, str, Outcome], Worl
 
 
 def _near(one: Pose, other: Pose) -> bool:
-    """Whether two poses are equal but for what a simulator may be off; height settles by itself."""
+    """Return whether two poses are equal within :data:`DRIFT`, except for the height, which settles by itself."""
     turned = abs((one.rotation - other.rotation + 180) % 360 - 180)
     offsets = (one.x - other.x, one.z - other.z, turned, one.horizon - other.horizon)
     return all(abs(offset) <= DRIFT for offset in offsets)

@@ -1,1 +1,1 @@
-"""What the agent sees: a compiled ray caster over the solids of a room."""
+"""Renderer of the agent's view: a compiled ray caster over the solids of a room."""

@@ -1,6 +1,6 @@
-"""The compiled code of navigation's pictures: where a ray enters the solids of a room, and what light makes of it.
+"""Compiled code of navigation's renderer: where a ray enters the solids of a room, and the light at that point.
 
-Solids stand along the axes. Patterns come from hashed integers. The rest is the ray caster's, see ``raycast.py``.
+Solids are axis-aligned. Patterns are made of hashed integers. ``raycast.py`` holds the general ray caster.
 """
 
 import numpy as np
@@ -14,20 +14,20 @@ from .surfaces import CEILING, FLOOR, WALL, surface_colour
 forget_stale(__file__, raycast, surfaces_module)
 
 NEAR = 0.02
-"""Nothing closer to the eye is drawn, metres along the view."""
+"""Depth of the near plane, metres; nothing closer is drawn."""
 HALF_VIEW = 1.1917535925942098
 """Tangent of 50 degrees: half the field of view (spec section 2)."""
 BOX, ELLIPSOID, ROUND = 0, 1, 2
-"""Kinds of solids; a round one is a vertical cylinder whose radius goes evenly from bottom to top."""
+"""Kinds of solids; a round one is a vertical cone or cylinder, whose radius is linear in the height."""
 SHELL = -1
-"""The room itself: floor, ceiling and walls."""
+"""Keys of the room itself: floor, ceiling and walls."""
 KIND, LOW, HIGH, ENDS, COLOUR, CODE, COLUMNS = 0, 1, 4, 7, 9, 12, 13
-"""Columns of the array of solids: kind, lowest and highest corner, radius at either end, colour, surface. One array,
-because every array that a compiled function takes costs time at each of its many calls."""
+"""Columns of the array of solids: kind, lowest and highest corner, radius at both ends, colour, surface. One array,
+because each array argument of a compiled function costs time at every call."""
 SIZE, SHELL_COLOURS, SHELL_CODES, SHADOW_STEP, SHELL_NUMBERS = 0, 3, 12, 15, 16
-"""Places in the array of the room: size, colours and surfaces of floor, wall and ceiling, step of the shadow map."""
+"""Indices in the array of the room: size, colours and surfaces of floor, wall and ceiling, step of the shadow map."""
 
-# Samples of a pixel on an edge, from its left and from its top: a turned square, so neither rows nor columns repeat.
+# Samples of an edge pixel, from its left and from its top: a rotated square, so no two share a row or column.
 _EDGE = (0.375, 0.875, 0.125, 0.625), (0.125, 0.375, 0.625, 0.875)
 
 
@@ -94,7 +94,7 @@ def _shell(room, ray, inverse):
 
 @compiled
 def _cover(solids, solid, camera, side):
-    """Return the pixels that a solid's box can cover."""
+    """Return the rectangle of pixels that a solid's box can cover."""
     corners = np.empty((8, 3))
     for corner in range(8):
         for axis in range(3):
@@ -126,7 +126,7 @@ def _colour(solids, room, shadow, _sample, key, t, _v, ray):  # noqa: PLR0912, P
         nx, ny, nz = -nx, -ny, -nz
         if face == 2:
             which, u, v, wide, tall = FLOOR, x, z, room[SIZE], room[SIZE + 2]
-            # How much stands around here: a soft shadow, read between the four nearest points of its map.
+            # Soft shadow of nearby furniture, interpolated between the four nearest points of the shadow map.
             i, j = x / room[SHADOW_STEP], z / room[SHADOW_STEP]
             i0 = min(max(int(i), 0), shadow.shape[0] - 2)
             j0 = min(max(int(j), 0), shadow.shape[1] - 2)
@@ -198,7 +198,7 @@ def _colour(solids, room, shadow, _sample, key, t, _v, ray):  # noqa: PLR0912, P
         )
         if y < 0.25 and ny < 0.5:
             dark = 0.28 * (1.0 - y / 0.25)
-    # One light from above and behind a shoulder, one weak one from the other side, and what the room scatters.
+    # A light from above and behind the camera, a weak one from the opposite side, and ambient light.
     key = 0.36 * nx + 0.80 * ny - 0.48 * nz
     fill = -0.60 * nx + 0.28 * ny + 0.75 * nz
     light = 0.76 + 0.21 * max(0.0, key) + 0.14 * max(0.0, fill) + 0.05 * ny
@@ -213,11 +213,11 @@ def draw(solids, room, shadow, camera, frame, keys):
     Args:
         solids: float64 (n, COLUMNS), see :data:`COLUMNS`.
         room: float64 (SHELL_NUMBERS,), see :data:`SHELL_NUMBERS`.
-        shadow: float64 (i, j), how dark the floor is.
-        camera: float64 (4, 3): position in metres, and the unit vectors right, up and ahead.
-        frame: uint8 (side, side, 3), filled with RGB.
-        keys: int32 (side, side), filled with 8 times the index of the solid each pixel shows (-1 for the room itself)
-            plus the number of its face.
+        shadow: float64 (i, j), darkness of the floor.
+        camera: float64 (4, 3): position in metres, and the unit vectors right, up and forward.
+        frame: written; uint8 (side, side, 3), RGB.
+        keys: written; int32 (side, side), 8 times the index of the solid that each pixel shows (-1 for the room
+            itself) plus the number of its face.
     """
     dirty, depths = np.ones(keys.shape, np.bool_), np.empty(keys.shape)
     raycast.draw(

@@ -1,4 +1,4 @@
-"""From a room to pictures: the arrays that the kernel draws, the camera of a pose, and the frame.
+"""Renderer of a room: the arrays for the kernel, the camera of a pose, and the frame.
 
 The camera is AI2-THOR's: 0.675 m above the agent's position, a square picture with a field of view of 100 degrees.
 """
@@ -33,9 +33,9 @@ from .kernel import (
 from .surfaces import CEILING, CODES, FLOOR, WALL
 
 SIDE = 255
-"""Pixels of a frame's side (spec section 2)."""
+"""Width and height of a frame, pixels (spec section 2)."""
 EYE = 675
-"""Millimetres from the agent's position up to its camera."""
+"""Height of the camera above the agent's position, millimetres."""
 
 SHAPES = {
     "box": (BOX, 1.0, 1.0),
@@ -45,14 +45,14 @@ SHAPES = {
     "bowl": (ROUND, 0.55, 1.0),
     "cone": (ROUND, 1.0, 0.03),
 }
-"""Shapes of parts: the kernel's kind, and the radius at the bottom and at the top."""
+"""Kernel's kind, and relative radius at the bottom and at the top, per shape of a part."""
 
 _ROOT = 0.8660254037844386  # sine of 60 degrees
 _PITCH = {-30: (_ROOT, -0.5), 0: (1.0, 0.0), 30: (_ROOT, 0.5), 60: (0.5, _ROOT)}  # cosine and sine
 _YAW = {0: (1.0, 0.0), 90: (0.0, 1.0), 180: (-1.0, 0.0), 270: (0.0, -1.0)}
 _SHADOW_STEP = 0.05  # metres between the points of the shadow map
-_SHADOW_REACH = 5  # points on either side that a thing darkens; applied twice
-_SHADOW_TOP = 900  # millimetres: what hangs higher throws no shadow on the floor
+_SHADOW_REACH = 5  # half width of the blur, points; applied twice
+_SHADOW_TOP = 900  # millimetres: parts above this height cast no shadow on the floor
 
 
 @lru_cache(maxsize=32)
@@ -60,7 +60,7 @@ def scene_of(room_json: str) -> tuple[NDArray[np.float64], NDArray[np.float64], 
     """Return the kernel's arrays of a room.
 
     Raises:
-        LevelError: it is not a room, or has a shape or surface without a picture.
+        LevelError: the text is not a room, or the room has an unknown shape or surface.
     """
     room = parse_room(room_json)
     parts = [part for item in room.objects for part in item.parts]
@@ -80,10 +80,10 @@ def scene_of(room_json: str) -> tuple[NDArray[np.float64], NDArray[np.float64], 
 
 
 def draw_view(room_json: str, pose: Pose) -> tuple[Frame, NDArray[np.int32]]:
-    """Draw what the agent sees.
+    """Draw the agent's view.
 
     Returns:
-        The frame, and for each pixel the index of the part it shows, counted over all objects of the room in order;
+        The frame, and the index of the part that each pixel shows, counted over all objects of the room in order;
         -1 for floor, walls and ceiling.
     """
     cos_yaw, sin_yaw = _YAW[int(pose.rotation)]
@@ -108,9 +108,9 @@ def _code(surface: str) -> int:
 
 
 def _shadow(room: Room) -> NDArray[np.float64]:
-    """Return how dark the floor is, at points a step apart: footprints, spread evenly to all sides twice.
+    """Return the darkness of the floor on a grid: the footprints of the parts, box-blurred twice.
 
-    Sums of whole numbers are divided once at the end, so the map does not depend on the order of additions.
+    Integer sums are divided once at the end, so the map does not depend on the order of additions.
     """
     across, along = (int(room.size[axis] / 1000 / _SHADOW_STEP) + 3 for axis in (0, 2))
     covered = np.zeros((across, along), np.int64)

@@ -1,7 +1,7 @@
-"""What surfaces look like: one compiled function from a place on a face to a colour, by patterns of hashed integers.
+"""Surface patterns: a compiled function from a point on a face to a colour, based on hashed integers.
 
-Places are metres from the lower corner of a face. Upright patterns (doors, books, screens) show on upright faces only.
-Fine patterns fade with distance, as they would in a camera, instead of flickering.
+Points are in metres from the lower corner of a face. Patterns such as doors, books and screens appear only on vertical
+faces. Fine patterns fade with distance, as they would in a camera, instead of flickering.
 """
 
 import math
@@ -41,14 +41,14 @@ SURFACES = (
     "page",
     "herringbone",
 )
-"""Names of the surfaces in state texts; their positions are the codes of the kernel."""
+"""Names of the surfaces in state texts; their indices are the codes of the kernel."""
 CODES = {name: code for code, name in enumerate(SURFACES)}
 FLOOR, WALL, CEILING = 0, 1, 2
 
 
 @compiled
 def noise(i, j, k):
-    """Return a number in [0, 1) that depends on three integers and looks random."""
+    """Return a pseudo-random number in [0, 1) that is a hash of three integers."""
     h = (i * 374761393 + j * 668265263 + k * 2147483647 + 374761) & 0xFFFFFFFF
     h = ((h ^ (h >> 13)) * 1274126177) & 0xFFFFFFFF
     h = ((h ^ (h >> 16)) * 2246822519) & 0xFFFFFFFF
@@ -57,13 +57,13 @@ def noise(i, j, k):
 
 @compiled
 def _fade(t, size):
-    """Return how much of a pattern with parts of ``size`` metres is left at depth ``t``."""
+    """Return the strength, 0 to 1, of a pattern with details of ``size`` metres at depth ``t``."""
     return min(1.0, max(0.0, size / (0.0093 * t) - 0.35))
 
 
 @compiled
 def _grain(u, v, t):
-    """Return a brightness factor for wood whose grain runs along u."""
+    """Return the brightness factor of wood with its grain along u."""
     row = int(v / 0.012)
     wave = noise(row, int(u / 0.30 + 3.0 * noise(row, 0, 5)), 11)
     return 1.0 + (wave - 0.5) * 0.20 * _fade(t, 0.012) + (noise(int(v / 0.07), int(u / 0.9), 3) - 0.5) * 0.10
@@ -71,8 +71,8 @@ def _grain(u, v, t):
 
 @compiled
 def surface_colour(code, red, green, blue, u, v, wide, tall, face, t):  # noqa: PLR0911, PLR0912, PLR0915
-    """Return red, green, blue (0 to 255, before light) of the point (u, v) on a face of ``wide`` x ``tall`` metres."""
-    upright = not 2 <= face <= 3  # a set would be built at every call
+    """Return the unlit colour (red, green, blue, 0 to 255) at (u, v) on a face of ``wide`` x ``tall`` metres."""
+    upright = not 2 <= face <= 3  # faster than a set, which would be built at every call
     f = 1.0
     if code == 0:
         return red, green, blue

@@ -1,1 +1,1 @@
-"""The ManiSkill backend: a physics simulator in a process of its own."""
+"""ManiSkill backend: a physics simulator in a child process."""

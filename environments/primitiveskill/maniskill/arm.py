@@ -1,25 +1,25 @@
-"""The Panda's joint angles for a hand that points straight down, in closed form.
+"""Closed-form joint angles of the Panda arm for a hand that points straight down.
 
-Two of the seven joints stay at zero (the third and the fifth), so the arm moves in the vertical plane through its base
-axis and the tool centre: shoulder and elbow are a triangle, the wrist turns the hand down, the last joint turns the
-fingers. The angles are a function of the point alone, whatever the arm did before. Points that the arm cannot reach
-are drawn towards the shoulder, or away from it, onto the boundary of what it can.
+Joints three and five stay at zero, so the arm moves in the vertical plane through its base axis and the tool centre:
+shoulder and elbow form a triangle, the wrist turns the hand down, and the last joint turns the fingers. The angles
+depend only on the point. A point out of reach is moved along the ray from the shoulder to the boundary of the
+reachable set.
 
-Lengths are metres in the world frame, angles radians. The constants are those of the robot's public description.
+Lengths are metres in the world frame, angles radians. The constants come from the robot's public description.
 """
 
 import math
 
 BASE = -0.615
-"""x of the base; it stands at y = z = 0 and looks along +x."""
+"""x of the base, which is at y = z = 0 and faces +x."""
 SHOULDER = 0.333
 UPPER, FOREARM, ELBOW = 0.316, 0.384, 0.0825
 WRIST = 0.088
-"""From the axis of the sixth joint to that of the seventh."""
+"""Distance from the axis of the sixth joint to that of the seventh."""
 HAND = 0.107 + 0.1034
-"""From the axis of the sixth joint down to the middle between the fingertips."""
+"""Distance from the axis of the sixth joint down to the midpoint of the fingertips."""
 NEAREST, FARTHEST = 0.23, 0.718
-"""Distances from shoulder to wrist that the elbow allows, with a margin."""
+"""Minimum and maximum distance from shoulder to wrist, with a margin."""
 
 _A, _B = math.hypot(UPPER, ELBOW), math.hypot(FOREARM, ELBOW)
 _ALPHA, _BETA = math.atan2(ELBOW, UPPER), math.atan2(ELBOW, FOREARM)
@@ -28,7 +28,7 @@ Vector = tuple[float, float, float]
 
 
 def reachable(point: Vector) -> Vector:
-    """Return the point, or where the ray from the shoulder through it leaves what the arm reaches."""
+    """Return the point, or the nearest reachable point on the ray from the shoulder through it."""
     dx, y, z = point[0] - BASE, point[1], point[2]
     across, up = math.hypot(dx, y) - WRIST, z + HAND - SHOULDER
     distance = math.hypot(across, up)
@@ -41,24 +41,24 @@ def reachable(point: Vector) -> Vector:
 
 
 def highest(x: float, y: float) -> float:
-    """Return the greatest height that the arm reaches over a point of the table that is within its reach."""
+    """Return the greatest height that the arm reaches above a point of the table that is within its reach."""
     across = math.hypot(x - BASE, y) - WRIST
     return SHOULDER - HAND + math.sqrt(max(FARTHEST * FARTHEST - across * across, 0.0))
 
 
 def nearest_yaw(point: Vector, yaw: float) -> float:
-    """Return the yaw, give or take half turns, for which the last joint is nearest to its middle at a point.
+    """Return the yaw, modulo half turns, at which the last joint is closest to the centre of its range.
 
-    Half a turn makes no difference to two equal fingers.
+    The two fingers are equal, so half a turn makes no difference.
     """
     last = math.pi / 4 + math.atan2(point[1], point[0] - BASE) - yaw
     return yaw + math.pi * round(last / math.pi)
 
 
 def joint_angles(point: Vector, yaw: float = 0.0) -> list[float]:
-    """Return the seven angles that bring the tool centre to a point, drawn into reach.
+    """Return the seven angles that move the tool centre to a point, or to :func:`reachable` of it.
 
-    ``yaw`` turns the hand about the vertical; at 0 the fingers open along y.
+    ``yaw`` rotates the hand about the vertical axis; at 0 the fingers open along y.
     """
     x, y, z = reachable(point)
     base = math.atan2(y, x - BASE)

@@ -1,7 +1,7 @@
-"""Downloaded models that ManiSkill can show in place of the built ones, where they are present.
+"""Optional downloaded models that ManiSkill shows instead of the built-in shapes.
 
-ManiSkill's own command puts them below its asset folder (``python -m mani_skill.utils.download_asset ycb``). Only the
-looks change: what touches what stays the built shapes, so a task is the same with and without the models.
+ManiSkill's command stores them in its asset folder (``python -m mani_skill.utils.download_asset ycb``). Only the
+appearance changes: collisions use the built-in shapes, so a task is the same with and without the models.
 """
 
 import json
@@ -17,7 +17,7 @@ APPLE_MODEL = "013_apple"
 
 
 def apple_visual(builder: Any) -> bool:
-    """Add the YCB apple's looks, scaled to the built apple's size; return whether it is present."""
+    """Add the YCB apple's mesh, scaled to the size of the built-in apple; return whether it is installed."""
     folder = ASSET_DIR / YCB
     model = folder / "models" / APPLE_MODEL / "textured.obj"
     try:

@@ -1,10 +1,10 @@
-"""The primitives of the Panda: five phases, each a straight line of the tool centre with a limit of steps.
+"""Primitives of the Panda arm: five phases, each a straight line of the tool centre with a limit of steps.
 
 ``pick``: above the point, down, close, lift, home. ``place``: above, down, open, lift, home. ``push``: with closed
-fingers above the start, down, straight to the end, lift, home; the hand is turned so that its two fingers stand side
-by side across the way. The tool follows a profile without jerk at either end, and the drives are told ahead what
-damping and inertia will hold back; so the tool stays within millimetres of its line and ends within a fifth of one. A
-way down ends early where the hand or what it holds meets resistance, and so does a push that is stopped.
+fingers above the start, down, straight to the end, lift, home; the hand is turned so that both fingers are side by side
+across the direction of the push. Each line starts and ends with zero velocity and acceleration, and commands compensate
+in advance for the damping and inertia of the drives: the tool stays within millimetres of its line and ends within
+0.2 mm of its end. A downward line or a push ends early if the hand, or the object in it, meets resistance.
 """
 
 import math
@@ -15,42 +15,42 @@ from .arm import Vector, highest, joint_angles, nearest_yaw, reachable
 from .scene import CONTROL_RATE, OPEN, SHUT, Tabletop
 
 BELOW_HOME = 0.1
-"""Metres by which the hand comes lower than home before it goes straight down to a point."""
+"""Height of a downward line's start below home, metres."""
 FAST, DOWN, CAREFUL, PUSHING = 1.0, 0.6, 0.12, 0.4
-"""Top speed of the tool, metres a second: in the air, down, down among things, and along the table."""
+"""Maximum speed of the tool, metres per second: in the air, down, down near objects, and while pushing."""
 ROOM = 0.025
-"""Metres that the tool is higher than what is around where it gets careful: fingertips, a lag, and some more."""
+"""Height above surrounding objects at which the tool slows down, metres: fingertips, lag and a margin."""
 ARRIVED = 0.0002
-"""Metres from a point at which the tool has arrived."""
+"""Distance from a point at which the tool counts as arrived, metres."""
 SETTLE_STEPS = 40
-"""Control steps that the tool may take to arrive after its line has ended."""
+"""Maximum number of control steps until the tool arrives, after its line has ended."""
 STEADY = 0.00002
-"""Metres a control step below which the tool counts as standing; what is left of its way is then a tenth of one mm."""
+"""Speed below which the tool counts as stationary, metres per control step; it is then about 0.1 mm from its end."""
 RESISTED, AT_DRAWER, STOPPED = 8.0, 25.0, 40.0
-"""Newtons against the hand that end a way down, among cubes and where an apple may roll aside, and a push. A cube
-weighs 0.3, the drawer slides with a few."""
+"""Forces against the hand that end a downward line near cubes, a downward line near the apple, and a push, newtons. A
+cube weighs 0.3 N; the drawer slides with a few newtons."""
 BACK = 0.001
-"""Metres that the tool goes back along its way then."""
+"""Distance that the tool moves back after it was stopped, metres."""
 LEAD = 0.1 - 0.5 / CONTROL_RATE
-"""Seconds: damping over stiffness of the arm's drives, less half a control step, for which a command already holds."""
+"""Lead time of commands, seconds: damping divided by stiffness of the arm's drives, minus half a control step."""
 INERTIA = ((1.5, 0, 0), (0, 2.0, -1.0), (1.3, 0, 0), (0, -1.0, 1.03))
-"""Of the arm in the middle of the table over the drives' stiffness of 1000, in 1/1000 s^2: how much the first four
-joints' commands (rows) need for the acceleration of the first, second and fourth (columns)."""
+"""Inertia of the arm over the middle of the table divided by the drives' stiffness of 1000, in 1/1000 s^2: correction
+of the first four joints' commands (rows) per acceleration of the first, second and fourth joint (columns)."""
 LETTING_GO, CLOSING = (0.0, 0.001, 0.001, 0.003, 0.003), 0.0025
-"""Metres beyond what it holds to which each finger goes in the first control steps of opening, and by which each
-closes in a control step."""
+"""Distance that each finger opens beyond the object in the first control steps, and that it closes per control step,
+metres."""
 WIDE = 0.0395
-"""Metres of each finger from the middle from which the hand counts as open; it opens to 0.04."""
+"""Distance of each finger from the middle at which the hand counts as open, metres; it opens to 0.04."""
 GRIP_STEPS, REST_STEPS, HOLDING_STEPS = 40, 150, 10
-"""Control steps at most for the fingers to close or open, and for everything to come to rest; and for fingers that lie
-on a thing to press on it."""
+"""Maximum number of control steps for the fingers to open or close, for everything to come to rest, and for closed
+fingers to press on an object."""
 
 
 class Hand:
-    """Moves the arm of a table that has just been entered."""
+    """Controller of the arm, for one episode."""
 
     def __init__(self, table: Tabletop, *, holds: bool) -> None:
-        """Take over a hand at home; ``holds`` says whether its fingers have to close on something."""
+        """Start with the hand at home; ``holds`` says whether its fingers have to close on an object."""
         self._table = table
         x, y, z = table.kind.home
         self._home = (x / 1000, y / 1000, z / 1000)
@@ -58,12 +58,12 @@ class Hand:
         self._aim = self._at
         self._grip, self._held = OPEN, None
         if holds:
-            self._grip = SHUT  # at once: what is to be held would fall
+            self._grip = SHUT  # at once, or the object would fall
             self._until(lambda: False, HOLDING_STEPS)
             self._held = table.grasped()
 
     def execute(self, primitive: Primitive) -> None:
-        """Execute a primitive and go home; wait until everything is at rest."""
+        """Execute a primitive, move home, and wait until everything is at rest."""
         x, y, z, *end = (length / 1000 for length in primitive.arguments)
         point = reachable((x, y, z))
         if primitive.name == "push":
@@ -71,7 +71,7 @@ class Hand:
         else:
             self._above(point)
             self._down(point)
-            self._fingers(OPEN)  # a pick lets go of what is held where it closes
+            self._fingers(OPEN)  # a pick with an object in the hand drops it at the point first
             if primitive.name == "pick":
                 self._fingers(SHUT)
         self._above(self._at, self._yaw)
@@ -96,7 +96,7 @@ class Hand:
         self._line((x, y, max(z, min(lowest_free, highest(x, y)))), FAST, yaw=yaw, settles=False)
 
     def _down(self, point: Vector, yaw: float = 0.0) -> None:
-        """Go straight down, slowly where something could be in the way."""
+        """Move straight down, slowly near objects."""
         x, y, z = point
         limit = AT_DRAWER if self._table.kind.name == "drawer" else RESISTED
         careful_from = self._table.height_around(x, y, self._held) + self._table.depth(self._held) + ROOM
@@ -111,9 +111,9 @@ class Hand:
     def _line(
         self, end: Vector, speed: float, limit: float = math.inf, yaw: float = 0.0, *, settles: bool = True
     ) -> None:
-        """Move the tool along a straight line; stop where more than ``limit`` newtons stand against it.
+        """Move the tool along a straight line; stop if the force against it exceeds ``limit`` newtons.
 
-        Where it was not stopped it ends exactly at the end, unless ``settles`` is false.
+        Unless it was stopped or ``settles`` is false, the tool ends exactly at the end of the line.
         """
         start, first_yaw = self._at, self._yaw
         length = math.dist(start, end)
@@ -130,7 +130,7 @@ class Hand:
             self._table.command(_ahead(before, now, after), self._grip)
             force = self._table.resistance(self._held) if limit < math.inf else (0.0, 0.0, 0.0)
             if -sum(f * d for f, d in zip(force, along, strict=True)) > limit:
-                # Stay on the line, a little back: pressing bends the arm aside, and what it holds would slip.
+                # Move back a little along the line: pressing would bend the arm, and the object would slip.
                 gone = sum((t - s) * d for t, s, d in zip(self._table.tool, start, along, strict=True)) - BACK
                 self._at = _between(start, end, max(gone, 0.0) / length)
                 self._aim, self._yaw = self._at, first_yaw + (yaw - first_yaw) * _smooth(step / steps)
@@ -141,7 +141,7 @@ class Hand:
             self._settle()
 
     def _settle(self) -> None:
-        """Bring the tool to where it should be: what it holds weighs it down by tenths of a millimetre."""
+        """Correct the tool's position: the weight of an object lowers it by tenths of a millimetre."""
         before = self._table.tool
         for _ in range(SETTLE_STEPS):
             self._hold()
@@ -154,10 +154,10 @@ class Hand:
             before = here
 
     def _fingers(self, command: float) -> None:
-        """Open or close the fingers, until they stand still.
+        """Open or close the fingers until they stop.
 
-        They let go little by little, and close slowly: what is squeezed would be kicked aside otherwise, and what is
-        met by one finger first would turn.
+        They open gradually, so that the object is not kicked aside, and close slowly, so that an object which one
+        finger touches first does not rotate.
         """
         between = sum(self._table.fingers) / 2
         if command > self._grip:
@@ -178,11 +178,11 @@ class Hand:
         self._until(done, GRIP_STEPS)
 
     def _hold(self) -> None:
-        """Command the arm to stay for a control step."""
+        """Command the arm to keep its position for a control step."""
         self._table.command(joint_angles(self._aim, self._yaw), self._grip)
 
     def _until(self, done: Callable[[], bool], most: int) -> None:
-        """Hold the tool where it is until something holds, for some steps at most."""
+        """Keep the tool's position until ``done`` returns True, for at most ``most`` control steps."""
         for _ in range(most):
             if done():
                 return
@@ -190,12 +190,12 @@ class Hand:
 
 
 def _smooth(share: float) -> float:
-    """Return how much of the way is done after a share of the time: velocity and acceleration are 0 at both ends."""
+    """Return the fraction of the path after a fraction of the time; velocity and acceleration are 0 at both ends."""
     return share * share * share * (10 + share * (6 * share - 15))
 
 
 def _ahead(before: list[float], now: list[float], after: list[float]) -> list[float]:
-    """Return what to command so that the joints are at ``now``, given the angles a control step before and after."""
+    """Return the command that moves the joints to ``now``, given the angles one control step before and after."""
     command = [b + LEAD * CONTROL_RATE * (b - a) for a, b in zip(before, now, strict=True)]
     rates = [(after[j] - 2 * now[j] + before[j]) * CONTROL_RATE * CONTROL_RATE / 1000 for j in (0, 1, 3)]
     for joint, row in enumerate(INERTIA):

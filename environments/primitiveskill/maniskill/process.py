@@ -1,7 +1,7 @@
-"""ManiSkill in a process of its own: every call has a deadline, and a process that misses one is ended.
+"""ManiSkill in a child process: every call has a deadline, and a process that misses it is terminated.
 
-So a run never imports torch, a simulator that hangs or dies costs an error and not the run, and the pictures' driver
-cannot take the run along. The process is started with the interpreter of the run; see ``worker.py``.
+A run therefore never imports torch, and survives a simulator or graphics driver that hangs or crashes. The process uses
+the interpreter of the run; see ``worker.py``.
 """
 
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from ....processes import seconds
 from ...simulators import SimulatorProcess
 
 START_SECONDS, STEP_SECONDS = "PIVOT_MANISKILL_START_SECONDS", "PIVOT_MANISKILL_STEP_SECONDS"
-"""Environment variables of the two deadlines: until ManiSkill is up or has drawn its first picture, and any other."""
+"""Environment variables that set the deadlines of start-up and first picture, and of every other call."""
 
 
 class ManiSkillProcess(SimulatorProcess):
-    """One process with one table."""
+    """A ManiSkill process with one table."""
 
     name = "ManiSkill"
     backend = "maniskill"
     advice = {  # noqa: RUF012
         "start": (
-            "it draws with Vulkan, on a GPU or with Mesa's lavapipe, version 23 or newer "
+            "it renders with Vulkan, on a GPU or with Mesa's lavapipe, version 23 or newer "
             "(Debian 12: apt-get install -t bookworm-backports mesa-vulkan-drivers libvulkan1)"
         )
     }
 
     def __init__(self, physics: str, command: Sequence[str] | None = None) -> None:
-        """Start the process; ``command`` replaces the one that is started (tests give another one).
+        """Start the process; tests replace it by ``command``.
 
         Raises:
             ConfigError: a deadline is not a number.
-            SimulatorError: ManiSkill is not installed or cannot be used here, did not come up in time, or died.
+            SimulatorError: ManiSkill is not installed, does not work here, did not start in time, or died.
         """
         self._start_seconds, self._step_seconds = seconds(START_SECONDS, 300), seconds(STEP_SECONDS, 60)
         super().__init__(f"{__package__}.worker", physics, command=command)
@@ -47,7 +47,7 @@ class ManiSkillProcess(SimulatorProcess):
         return self._request({"do": "execute", "primitive": primitive}, self._step_seconds)[0]
 
     def draw(self) -> tuple[dict[str, Any], bytes]:
-        """Return what is said about the picture, and its pixels. The first picture compiles the shaders."""
+        """Return the picture's metadata and its pixels. The first picture compiles the shaders."""
         picture = self._request({"do": "draw"}, self._step_seconds if self._drawn else self._start_seconds)
         self._drawn = True
         return picture

@@ -1,11 +1,10 @@
-"""The tabletop as a ManiSkill environment: table, Panda, cubes, targets, drawer and apple, one camera.
+"""Tabletop as a ManiSkill environment: table, Panda arm, cubes, targets, drawer and apple, one camera.
 
-Only the child process of ``process.py`` imports this module; it needs ManiSkill and
-torch. One environment serves all four tasks: every :meth:`Tabletop.enter` builds the scene anew and then puts
-everything in its place, because that is the way that makes two runs of the same primitives equal bit for bit (a scene
-that has been used keeps contacts and solver state that no state dictionary holds).
+Only the child process of ``process.py`` imports this module; it needs ManiSkill and torch. One environment serves all
+four tasks. :meth:`Tabletop.enter` always rebuilds the scene before it places the objects: only then are two runs of the
+same primitives bit-identical, because a used scene keeps contacts and solver state that no state dictionary contains.
 
-Lengths are millimetres outside, metres inside.
+Lengths are millimetres in the interface, metres inside ManiSkill.
 """
 
 import math
@@ -44,13 +43,13 @@ from .arm import joint_angles
 from .assets import apple_visual
 
 OPEN, SHUT = 0.04, -0.01
-"""Commands of the gripper, metres of each finger from the middle: open, and pressing on whatever is between."""
+"""Commands of the gripper, distance of each finger from the middle in metres: open, and pressing on an object."""
 AROUND = (45.0, 110.0)
-"""Millimetres from the tool in x and y within which the hand may meet something."""
+"""Distance from the tool in x and y within which the hand may touch objects, millimetres."""
 STILL = 1e-3
-"""Metres a second below which a thing is at rest."""
+"""Speed below which an object counts as at rest, metres per second."""
 HANGING = 0.06
-"""Metres below the tool down to which what it holds may hang."""
+"""Largest distance of the held object's lower end below the tool, metres."""
 HAND_LINKS = ["panda_leftfinger", "panda_rightfinger", "panda_hand"]
 COLOURS = {
     "red cube": (0.86, 0.12, 0.10),
@@ -62,13 +61,14 @@ COLOURS = {
 }
 TRAY_COLOUR, CABINET_COLOUR = (0.80, 0.62, 0.36), (0.42, 0.28, 0.17)
 DRAWER_FRICTION = 40.0
-"""The slide brakes with so many newtons a metre a second: the tray stops where the hand leaves it."""
+"""Damping of the slide, newtons per metre per second; with it the tray stops where the hand leaves it."""
 CUBE_FRICTION, CUBE_DENSITY, CUBE_BRAKE = 0.8, 500.0, 30.0
-"""Of a cube: friction against itself, kg a cubic metre, and damping of its rotation, 1/s: it falls without a spin."""
+"""Cubes: friction coefficient, density in kg per cubic metre, and rotational damping in 1/s, so that they fall without
+rotating."""
 APPLE_BRAKE = 20.0
-"""Damping of the apple's rotation, 1/s: it rolls when pushed and lies still soon after, as on a cloth."""
+"""Rotational damping of the apple, 1/s: it rolls when pushed and stops soon, as on a tablecloth."""
 SIMULATION_RATE, CONTROL_RATE, SOLVER_ITERATIONS = 100, 50, 40
-"""Hertz, and iterations a simulation step. With ManiSkill's 15 a gripped cube is 2 mm inside the fingers."""
+"""Hertz, hertz, and solver iterations per simulation step. With ManiSkill's 15, fingers sink 2 mm into a cube."""
 
 
 class Tabletop(BaseEnv):
@@ -78,7 +78,7 @@ class Tabletop(BaseEnv):
     agent: Panda
 
     def __init__(self, sim_backend: str) -> None:
-        """Create the environment with the first scene that is entered; ``sim_backend`` is ManiSkill's, as physx_cpu."""
+        """Create the environment; ``sim_backend`` is ManiSkill's name of the physics, such as ``physx_cpu``."""
         self._entered: SkillState | None = None
         self._things: dict[str, Any] = {}
         self._cabinet: Any = None
@@ -99,11 +99,11 @@ class Tabletop(BaseEnv):
 
     @property
     def kind(self) -> TaskKind:
-        """The task that was entered."""
+        """The current task."""
         assert self._entered is not None
         return self._entered.kind
 
-    # What ManiSkill calls
+    # Methods that ManiSkill calls
 
     @property
     def _default_human_render_camera_configs(self) -> CameraConfig:
@@ -133,8 +133,8 @@ class Tabletop(BaseEnv):
         if state is None:
             return
         grip = 0.04
-        if state.scene.held is not None:
-            grip = (APPLE if state.scene.held == "apple" else CUBE) / 2000
+        if state.scene.in_hand is not None:
+            grip = (APPLE if state.scene.in_hand == "apple" else CUBE) / 2000
         home = tuple(length / 1000 for length in self.kind.home)
         angles = [*joint_angles((home[0], home[1], home[2])), grip, grip]
         self.agent.reset(np.array(angles, dtype=np.float32))
@@ -144,20 +144,20 @@ class Tabletop(BaseEnv):
         if self._cabinet is not None:
             self._cabinet.set_qpos(np.array([(state.scene.opening or 0.0) / 1000], dtype=np.float32))
 
-    # What the controller needs
+    # Methods for the controller
 
     def enter(self, state: SkillState) -> None:
-        """Build the scene of a state and put everything in its place, at rest."""
+        """Rebuild the scene of a state, with every object in its position and at rest."""
         self._entered = state
         self.reset(seed=0, options={"reconfigure": True})
 
     def command(self, angles: list[float], grip: float) -> None:
-        """Let the joints' drives aim at angles, and the fingers' at a distance from the middle, for a control step."""
+        """Set target angles of the arm and target distance of the fingers, and simulate one control step."""
         if self.gpu_sim_enabled:
             share = (2 * grip - OPEN - SHUT) / (OPEN - SHUT)
             self._step_action(torch.tensor([[*angles, share]], dtype=torch.float32, device=self.device))
             return
-        # What ManiSkill's controller does, without its tensors: those take longer than the physics.
+        # The same as ManiSkill's controller, but without tensors, which take longer than the physics.
         for joint, target in zip(self.agent.robot.active_joints, (*angles, grip, grip), strict=True):
             joint._objs[0].set_drive_target(target)
         for _ in range(SIMULATION_RATE // CONTROL_RATE):
@@ -165,30 +165,30 @@ class Tabletop(BaseEnv):
 
     @property
     def tool(self) -> tuple[float, float, float]:
-        """Middle between the fingertips, metres."""
+        """Midpoint of the fingertips, metres."""
         return _vector(self.agent.tcp.pose.p)
 
     @property
     def fingers(self) -> tuple[float, float]:
-        """How far each finger is from the middle, metres."""
+        """Distance of each finger from the middle, metres."""
         left, right = self.agent.robot.get_qpos()[0, -2:].tolist()
         return left, right
 
-    def resistance(self, held: str | None) -> tuple[float, float, float]:
-        """Return the sum of what presses on fingers, hand, and what they hold, newtons.
+    def resistance(self, in_hand: str | None) -> tuple[float, float, float]:
+        """Return the total contact force on fingers, hand and the held object, newtons.
 
-        The forces between hand and thing cancel in the sum. They do not tell of themselves what the thing meets:
-        contacts are reported without friction, and friction is what holds it.
+        Forces between hand and object cancel in the sum. The hand's contacts alone would not show what the object
+        touches: contacts are reported without friction, and friction carries the object.
         """
         force = self.agent.robot.get_net_contact_forces(HAND_LINKS).sum(dim=1)
-        if held is not None:
-            force = force + self._things[held].get_net_contact_forces()
+        if in_hand is not None:
+            force = force + self._things[in_hand].get_net_contact_forces()
         return _vector(force)
 
-    def height_around(self, x: float, y: float, held: str | None) -> float:
-        """Return the height of the highest thing that the hand may meet on its way down to a place, metres."""
+    def height_around(self, x: float, y: float, in_hand: str | None) -> float:
+        """Return the height of the highest object that the hand may touch on its way down to a point, metres."""
         scene = self.scene_now()
-        boxes = [box_around(name, at) for name, at in scene.positions.items() if name != held]
+        boxes = [box_around(name, at) for name, at in scene.positions.items() if name != in_hand]
         if scene.opening is not None:
             boxes += [*CABINET_BOXES, *(shifted(box, (0.0, scene.opening, 0.0)) for box in DRAWER_BOXES)]
         near = [
@@ -199,34 +199,34 @@ class Tabletop(BaseEnv):
         ]
         return max(near, default=0.0) / 1000
 
-    def depth(self, held: str | None) -> float:
-        """Return how far below the tool the held thing reaches, metres."""
-        if held is None:
+    def depth(self, in_hand: str | None) -> float:
+        """Return how far the held object extends below the tool, metres."""
+        if in_hand is None:
             return 0.0
-        return self.tool[2] - _vector(self._things[held].pose.p)[2] + (APPLE if held == "apple" else CUBE) / 2000
+        return self.tool[2] - _vector(self._things[in_hand].pose.p)[2] + (APPLE if in_hand == "apple" else CUBE) / 2000
 
     def moving(self) -> bool:
-        """Return whether anything still moves; what is held trembles a little and does not count."""
-        held = self.grasped()
+        """Return whether an object still moves; the held object is ignored, because it trembles a little."""
+        in_hand = self.grasped()
         for name, thing in self._things.items():
             linear, angular = (
                 float(torch.linalg.norm(velocity)) for velocity in (thing.linear_velocity, thing.angular_velocity)
             )
-            if name != held and (linear > STILL or angular > 20 * STILL):
+            if name != in_hand and (linear > STILL or angular > 20 * STILL):
                 return True
         return self._cabinet is not None and float(torch.abs(self._cabinet.get_qvel()).max()) > STILL
 
     def grasped(self) -> str | None:
-        """Return what the hand at home holds, or None: of what is as high as home the nearest; nothing rests there.
+        """Return the object in the hand at home, or None: the nearest object at that height, where nothing can rest.
 
-        Whether both fingers press on a thing is no better answer: for a round one the reported forces flicker.
+        Contact forces of the fingers are not used, because for a round object the reported forces flicker.
         """
         tool = self.tool
         high = [name for name, thing in self._things.items() if _vector(thing.pose.p)[2] > tool[2] - HANGING]
         return min(high, key=lambda name: math.dist(_vector(self._things[name].pose.p), tool), default=None)
 
     def scene_now(self) -> Scene:
-        """Return where everything is."""
+        """Return the current positions, opening of the drawer and object in the hand."""
         positions: dict[str, Point] = {}
         for name, thing in self._things.items():
             x, y, z = _vector(thing.pose.p)
@@ -237,12 +237,12 @@ class Tabletop(BaseEnv):
         return settled(Scene(positions, self.grasped(), opening))
 
     def picture(self) -> Frame:
-        """Return what the camera sees, RGB."""
+        """Return the camera's picture, RGB."""
         frame = self.render_rgb_array()
         assert isinstance(frame, torch.Tensor)
         return np.ascontiguousarray(frame[0].cpu().numpy())
 
-    # Things
+    # Objects
 
     def _cube(self, name: str, pose: sapien.Pose) -> Any:
         builder = self.scene.create_actor_builder()
@@ -295,7 +295,7 @@ class Tabletop(BaseEnv):
         tray.set_name("tray")
         tray.set_joint_name("slide")
         _add_boxes(tray.add_box_collision, tray.add_box_visual, DRAWER_BOXES, TRAY_COLOUR)
-        # A slide moves along the x-axis of its frame; a quarter turn about z makes that the world's y.
+        # A prismatic joint moves along the x-axis of its frame; a quarter turn about z maps it to the world's y.
         along_y = sapien.Pose(q=[0.7071068, 0, 0, 0.7071068])
         tray.set_joint_properties("prismatic", [[0.0, DRAWER_TRAVEL / 1000]], along_y, along_y, damping=DRAWER_FRICTION)
         builder.initial_pose = sapien.Pose()

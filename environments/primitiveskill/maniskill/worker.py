@@ -1,7 +1,7 @@
-"""The child process that holds ManiSkill.
+"""Child process that runs ManiSkill.
 
-Started by :mod:`~pivot.environments.primitiveskill.maniskill.process` as ``python -m``; its argument is the
-physics backend.
+:mod:`~pivot.environments.primitiveskill.maniskill.process` starts it with ``python -m``; its argument is the physics
+backend.
 """
 
 import sys
@@ -14,7 +14,7 @@ from ..tasks import Scene
 
 
 class _Table:
-    """Answers requests with the table and the hand of the current episode."""
+    """Server of the parent's requests, with the table and the hand of the current episode."""
 
     def __init__(self, physics: str) -> None:
         self._physics = physics
@@ -34,7 +34,7 @@ class _Table:
 
             state = parse_state(request["state"])
             self._table.enter(state)
-            self._hand = Hand(self._table, holds=state.scene.held is not None)
+            self._hand = Hand(self._table, holds=state.scene.in_hand is not None)
             return _answer(state.scene), b""
         if what == "execute":
             (primitive,), _ = read_primitives(request["primitive"])
@@ -45,9 +45,9 @@ class _Table:
 
 
 def _answer(scene: Scene) -> Answer:
-    """Return a scene as JSON can hold it."""
+    """Return a scene as JSON data."""
     objects = {name: list(at) for name, at in scene.positions.items()}
-    return {"scene": {"objects": objects, "held": scene.held, "opening": scene.opening}}
+    return {"scene": {"objects": objects, "held": scene.in_hand, "opening": scene.opening}}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""The tabletop in ManiSkill: a world whose physics and pictures come from a simulator in a process of its own.
+"""Tabletop in ManiSkill: a world whose physics and pictures come from a simulator in a child process.
 
-When a process is lost, another one is brought to the same moment: the first state is loaded and the primitives of the
-episode so far are executed again, which on the CPU ends at the same place to the last bit; anything else is an error.
+If the process is lost, a new one loads the initial state and re-executes the primitives of the episode. On the CPU the
+result is bit-identical; a different result is an error.
 
-Loading a state builds ManiSkill's scene anew, with every thing axis-aligned and at rest: a state text holds places, no
-turns and speeds. Going back to an earlier moment of an episode is therefore never loading that moment's state; it is
-loading the first one and executing the same primitives (bit-identical, pictures included: docs/internals/measured.md).
+Loading a state rebuilds ManiSkill's scene with every object axis-aligned and at rest, because a state text contains
+positions but no rotations and velocities. An earlier moment of an episode is therefore never restored from its own
+state, but by loading the initial state and re-executing the primitives (bit-identical, including pictures:
+docs/internals/measured.md).
 """
 
 import random
@@ -40,7 +41,7 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
 
     @property
     def scene(self) -> Scene:
-        """Where everything is."""
+        """The current scene."""
         return self._loaded[1]
 
     def execute(self, primitive: Primitive) -> None:
@@ -48,7 +49,7 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
         self._act(primitive)
 
     def frame_key(self) -> Hashable | None:
-        """Return all that led to the frame, on the CPU; on a GPU equal actions may look different."""
+        """Return level and actions on the CPU; None on a GPU, where pictures of equal actions may differ."""
         if self._physics != PHYSICS:
             return None
         return self._loaded[0].text(), tuple(str(primitive) for primitive, _ in self._done)
@@ -59,8 +60,8 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
         self.load(level)
         x, y, z = level.scene.positions["red cube"]
         self.execute(Primitive("pick", (round(x), round(y), round(z))))
-        if (held := self.scene.held) != "red cube":
-            raise ConfigError(f"ManiSkill runs, but its arm grasped {held or 'nothing'} where the red cube was")
+        if (in_hand := self.scene.in_hand) != "red cube":
+            raise ConfigError(f"ManiSkill runs, but its arm grasped {in_hand or 'nothing'} where the red cube was")
         return self.draw()
 
     def _enter(self, process: ManiSkillProcess, state: SkillState) -> Scene:
@@ -80,19 +81,19 @@ def _scene(answer: dict[str, Any], kind: TaskKind) -> Scene:
     """Return the scene of an answer.
 
     Raises:
-        SimulatorError: it is none of the task's.
+        SimulatorError: the answer is not a scene of the task.
     """
     try:
-        told = answer["scene"]
-        positions = {name: tuple(float(length) for length in told["objects"][name]) for name in kind.things}
-        held, opening = told["held"], told["opening"]
+        scene = answer["scene"]
+        positions = {name: tuple(float(length) for length in scene["objects"][name]) for name in kind.things}
+        in_hand, opening = scene["held"], scene["opening"]
         numbers = [length for at in positions.values() for length in at] + ([] if opening is None else [opening])
         good = all(len(at) == 3 for at in positions.values()) and bool(np.isfinite(np.array(numbers, float)).all())
     except (KeyError, TypeError, ValueError) as error:
-        raise SimulatorError(f"ManiSkill's answer {str(answer)[:200]} is no scene: {error}") from error
-    if not good or (held is not None and held not in kind.things) or (opening is None) != (kind.name != "drawer"):
-        raise SimulatorError(f"ManiSkill's answer {str(answer)[:200]} is no scene of the task {kind.name}")
-    return settled(Scene({name: (at[0], at[1], at[2]) for name, at in positions.items()}, held, opening))
+        raise SimulatorError(f"ManiSkill's answer {str(answer)[:200]} is not a scene: {error}") from error
+    if not good or (in_hand is not None and in_hand not in kind.things) or (opening is None) != (kind.name != "drawer"):
+        raise SimulatorError(f"ManiSkill's answer {str(answer)[:200]} is not a scene of the task {kind.name}")
+    return settled(Scene({name: (at[0], at[1], at[2]) for name, at in positions.items()}, in_hand, opening))
 
 
 def _frame(about: dict[str, Any], pixels: bytes) -> Frame:

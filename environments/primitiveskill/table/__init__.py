@@ -1,1 +1,1 @@
-"""The embedded tabletop: pick, place and push as rules about boxes."""
+"""Embedded tabletop: pick, place and push as rules about boxes."""

@@ -1,7 +1,7 @@
-"""Axis-aligned boxes of the embedded tabletop: what overlaps, what lies on what, and when a moving box meets another.
+"""Axis-aligned boxes of the embedded tabletop: overlap, support, and the time at which a moving box hits another.
 
-Cubes never turn here and the apple counts as the box around it, so every question has a closed answer in plain
-arithmetic. Lengths are millimetres. Boxes whose faces touch do not overlap: only what goes deeper than ``TOUCH`` does.
+Cubes never rotate here and the apple is represented by its bounding box, so closed formulas suffice. Lengths are
+millimetres. Boxes whose faces touch do not overlap; an overlap is deeper than ``TOUCH``.
 """
 
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from ..tasks import APPLE, CUBE, Box, Point
 
 TOUCH = 0.01
-"""Depth up to which boxes only touch; states are rounded to a tenth of it."""
+"""Depth up to which boxes touch without overlapping, millimetres; states are rounded to a tenth of it."""
 
 
 def half_side(thing: str) -> float:
-    """Return half the extent of a thing on every axis."""
+    """Return half the size of an object along every axis."""
     return (APPLE if thing == "apple" else CUBE) / 2
 
 
 def box_around(thing: str, at: Point) -> Box:
-    """Return the box of a thing whose centre is ``at``."""
+    """Return the box of an object whose centre is ``at``."""
     half = half_side(thing)
     return (at[0] - half, at[1] - half, at[2] - half), (at[0] + half, at[1] + half, at[2] + half)
 
@@ -40,9 +40,9 @@ def overlap(one: Box, other: Box) -> bool:
 
 
 def highest_under(boxes: Iterable[Box], column: Box) -> tuple[float, list[Box]]:
-    """Return the height at which the column, going down, comes to rest, and the boxes that it then lies on.
+    """Return the height at which a column that moves down comes to rest, and the boxes that support it.
 
-    Boxes that reach higher than the underside of the column are not under it. No boxes means the table.
+    Boxes that extend above the underside of the column are ignored. An empty list means the table.
     """
     top, supports = 0.0, []
     for box in boxes:
@@ -56,10 +56,10 @@ def highest_under(boxes: Iterable[Box], column: Box) -> tuple[float, list[Box]]:
     return top, supports
 
 
-def meeting(box: Box, velocity: Point, other: Box) -> tuple[float, int] | None:
-    """Return when a box that moves with ``velocity`` from time 0 first meets a box at rest, and on which axis.
+def collision(box: Box, velocity: Point, other: Box) -> tuple[float, int] | None:
+    """Return when a box that moves with ``velocity`` from time 0 first hits a box at rest, and along which axis.
 
-    The time is 0 where they touch or overlap already and move on into each other; None where they never meet.
+    The time is 0 if they already touch or overlap and approach each other; the result is None if they never collide.
     """
     enters, leaves, met_on = 0.0, float("inf"), -1
     earliest = float("-inf")
@@ -79,4 +79,4 @@ def meeting(box: Box, velocity: Point, other: Box) -> tuple[float, int] | None:
     return (enters, met_on) if met_on >= 0 and enters < leaves else None
 
 
-__all__ = ["TOUCH", "above_each_other", "box_around", "half_side", "highest_under", "meeting", "overlap", "shifted"]
+__all__ = ["TOUCH", "above_each_other", "box_around", "collision", "half_side", "highest_under", "overlap", "shifted"]

@@ -1,8 +1,8 @@
-"""The hand of the embedded tabletop: which boxes it takes up, and what it can grasp.
+"""Hand of the embedded tabletop: its boxes, and the objects that it can grasp.
 
-It points down, its fingers open along y. Places are relative to the tool centre, the middle between the fingertips,
-in millimetres. The numbers are those of a Panda hand, and tolerances were set so that the same primitives end alike in
-ManiSkill's physics.
+It points down and its fingers open along y. Positions are relative to the tool centre, which is the midpoint of the
+fingertips, in millimetres. The dimensions are those of a Panda hand; tolerances were chosen so that the same primitives
+have the same results as in ManiSkill's physics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,31 +11,31 @@ from ..tasks import Box, Point
 from .boxes import above_each_other, half_side, shifted
 
 OPEN = 40.0
-"""Distance of each open finger's inner face from the middle."""
+"""Distance of each open finger's inner face from the midpoint."""
 FINGER_THICK = 15.0
-"""Along y."""
+"""Thickness of a finger along y."""
 FINGER_HALF_WIDTH = 10.0
-"""Along x."""
+"""Half width of a finger along x."""
 TIP_BELOW = 10.0
-"""How far the fingers reach below the tool centre."""
+"""Length of the fingers below the tool centre."""
 PALM_ABOVE = 45.0
-"""How far above the tool centre the fingers end and the body of the hand begins."""
+"""Height above the tool centre at which the fingers end and the palm begins."""
 PALM: Box = ((-32.0, -100.0, PALM_ABOVE), (32.0, 100.0, 110.0))
 
 GRASP_X_SLACK = 5.0
-"""A finger that overlaps a thing by less than this along x does not hold it."""
+"""Minimum overlap of finger and object along x for a grasp."""
 GRASP_Y_SLACK = {"cube": 0.0, "apple": 8.0}
-"""How much further off the middle than the open fingers leave room for: a round thing slides in between them."""
+"""Extra distance off the midpoint along y at which an object is still grasped: a round one slides in between."""
 GRASP_DEPTH = 5.0
-"""Least overlap of fingers and thing along z."""
+"""Minimum overlap of fingers and object along z for a grasp."""
 
 FIRM, TURNING = 8.7, 0.022
-"""A cube whose middle is at most ``FIRM`` off the hand's along x is shoved straight by the finger that meets it first;
-beyond, it turns meanwhile and ends farther off: by ``TURNING`` times the way beyond times the way it is shoved."""
+"""The finger that hits a cube first shoves it straight if the cube's centre is at most ``FIRM`` from the hand's along
+x. Otherwise the cube rotates and slips along x by ``TURNING`` * (offset - ``FIRM``) * (shoved distance)."""
 
 
 def fingers(inner: float) -> tuple[Box, Box]:
-    """Return the two fingers when each inner face is ``inner`` from the middle: the one at -y, the one at +y."""
+    """Return the two fingers, at -y and at +y, whose inner faces are ``inner`` from the midpoint."""
     outer = inner + FINGER_THICK
     return (
         ((-FINGER_HALF_WIDTH, -outer, -TIP_BELOW), (FINGER_HALF_WIDTH, -inner, PALM_ABOVE)),
@@ -44,7 +44,7 @@ def fingers(inner: float) -> tuple[Box, Box]:
 
 
 def between_fingers(thing: str, at: Point, hand: Point) -> bool:
-    """Return whether the open hand grasps a thing at ``at`` when it closes at ``hand``."""
+    """Return whether the open hand grasps an object at ``at`` when it closes at ``hand``."""
     half = half_side(thing)
     dx, dy, dz = at[0] - hand[0], at[1] - hand[1], at[2] - hand[2]
     room = OPEN - half + GRASP_Y_SLACK["apple" if thing == "apple" else "cube"]
@@ -57,9 +57,9 @@ def between_fingers(thing: str, at: Point, hand: Point) -> bool:
 
 
 def grasped(things: Mapping[str, Point], hand: Point) -> str | None:
-    """Return what the open hand grasps when it closes at ``hand``: the nearest thing between its fingers, or None.
+    """Return the object that the open hand grasps when it closes at ``hand``: the nearest one between its fingers.
 
-    Of two that are equally near it is the lower one, which brings the other along.
+    If two are equally near, it is the lower one, which carries the other. None if nothing is between the fingers.
     """
     near: list[tuple[float, float, Point, str]] = []
     for thing, at in things.items():
@@ -69,15 +69,15 @@ def grasped(things: Mapping[str, Point], hand: Point) -> str | None:
 
 
 def slip(thing: str, dx: float, dy: float) -> float:
-    """Return how far along x a thing slips while closing fingers centre it, given how far it is off the hand."""
+    """Return how far an object slips along x while closing fingers centre it, given its offset from the hand."""
     beyond = max(0.0, abs(dx) - FIRM) if thing != "apple" else 0.0
     return TURNING * beyond * abs(dy) * (1.0 if dx > 0 else -1.0)
 
 
 def lowest_reach(parts: Iterable[Box], solids: Iterable[Box], hand: Point) -> float:
-    """Return how far down the tool centre comes above ``hand``'s x and y, no lower than its z.
+    """Return the lowest height that the tool centre reaches at ``hand``'s x and y, not below ``hand``'s z.
 
-    ``parts`` move down with the hand; the first of them that meets the table or one of ``solids`` stops it.
+    ``parts`` move down with the hand; the first of them that touches the table or one of ``solids`` stops it.
     """
     lowest, solids = hand[2], list(solids)
     for part in parts:
@@ -91,7 +91,7 @@ def lowest_reach(parts: Iterable[Box], solids: Iterable[Box], hand: Point) -> fl
 
 
 def core(thing: str, box: Box) -> Box:
-    """Return the part of a thing's box that stops a finger which comes down on it; a round thing rolls aside."""
+    """Return the part of an object's box that stops a finger from above; a round object rolls aside."""
     slack = GRASP_Y_SLACK["apple" if thing == "apple" else "cube"]
     (ax, ay, az), (bx, by, bz) = box
     return (ax, ay + slack, az), (bx, by - slack, bz)

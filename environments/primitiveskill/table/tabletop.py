@@ -1,11 +1,12 @@
-"""The embedded tabletop: pick, place and push as a few rules about boxes, in place of a physics engine.
+"""Embedded tabletop: pick, place and push as rules about boxes instead of a physics engine.
 
-Nothing has mass or speed. The hand comes down until it meets something, grasps what lies between its fingers and what
-stands on that, lets go of it where it is told to, and shoves what is in its way. What is let go falls straight down and
-stays if its centre is above what it lands on; else it topples off beside. The tray takes along what lies in it.
+Objects have no mass or velocity. The hand moves down until it touches something, grasps the object between its fingers
+together with everything stacked on it, releases it at the given point, and shoves obstacles aside. A released object
+falls straight down; it stays if its centre is above its support and topples off otherwise. The tray carries its
+contents.
 
-Plain arithmetic, results in whole micrometres: equal on every machine. How close this comes to ManiSkill's physics is
-measured (docs/internals/measured.md).
+The rules use plain arithmetic and whole micrometres, so results are equal on every machine. docs/internals/measured.md
+compares them with ManiSkill's physics.
 """
 
 from collections.abc import Hashable, Iterator
@@ -18,24 +19,24 @@ from ..state import SkillState, settled
 from ..tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind
 from ..view.picture import draw_scene
 from ..world import World
-from .boxes import TOUCH, above_each_other, box_around, half_side, highest_under, meeting, overlap, shifted
+from .boxes import TOUCH, above_each_other, box_around, collision, half_side, highest_under, overlap, shifted
 from .hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach, slip
 
 HELD_ABOVE = {"align": 250.0, "place": 250.0, "stack": 250.0, "drawer": 400.0}
-"""What is higher than this hangs in the hand at home."""
+"""Height above which an object is in the hand at home, millimetres, per task."""
 HELD_REACH = 100.0
-"""Farthest that the centre of the held thing is from the hand, on every axis."""
+"""Largest distance of the held object's centre from the hand along each axis, millimetres."""
 MOST_FALLS = 8
-"""How often a thing may topple further before it stays where it is."""
+"""Maximum number of times that an object topples before it stays."""
 ROLLS = {"cube": 18.0, "apple": 0.0}
-"""How far from what it toppled off a thing comes to lie where there is room: a cube turns over its edge."""
+"""Distance from its former support at which a toppled object comes to rest if there is room: a cube tips over."""
 EDGE = {"cube": 0.0, "apple": 12.0}
-"""How far inside the edge of what it lies on the centre of a thing must be for it to stay; right over it topples."""
+"""Minimum distance of an object's centre from the edge of its support; with less, it topples."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mover:
-    """What moves in a shove, from ``start`` on (0 to 1) with ``velocity`` (the way it would make from 0 to 1)."""
+    """Boxes that move in a shove, from time ``start`` (0 to 1) with ``velocity`` (displacement from time 0 to 1)."""
 
     boxes: list[Box]
     velocity: Point
@@ -44,23 +45,23 @@ class _Mover:
 
 
 class Table:
-    """Things on a table, with or without a drawer, and the arm above; see the module's docstring."""
+    """Objects on a table, with or without a drawer, and the arm above them; see the module docstring."""
 
     def __init__(self, kind: TaskKind, scene: Scene) -> None:
-        """Lay things out, without asking whether they can lie like that; see :meth:`problem`."""
+        """Set the positions without checking that they are stable; see :meth:`problem`."""
         self.kind = kind
-        self._at, self._held, self._opening = dict(scene.positions), scene.held, scene.opening
-        high = [name for name in self._at if name != scene.held and self._at[name][2] > HELD_ABOVE[kind.name]]
-        # The held thing first, then what stands on it.
-        self._carried = [] if scene.held is None else [scene.held, *high]
+        self._at, self._held, self._opening = dict(scene.positions), scene.in_hand, scene.opening
+        high = [name for name in self._at if name != scene.in_hand and self._at[name][2] > HELD_ABOVE[kind.name]]
+        # The object in the hand, then the objects stacked on it.
+        self._carried = [] if scene.in_hand is None else [scene.in_hand, *high]
 
     @property
     def scene(self) -> Scene:
-        """Where everything is."""
+        """The current scene."""
         return Scene(dict(self._at), self._held, self._opening)
 
     def execute(self, primitive: Primitive) -> None:
-        """Execute one primitive, and go home; positions are in whole micrometres then."""
+        """Execute a primitive and move home; positions are then rounded to whole micrometres."""
         x, y, z = (float(value) for value in primitive.arguments[:3])
         if primitive.name == "pick":
             self._pick((x, y, z))
@@ -76,7 +77,7 @@ class Table:
     # --- primitives --------------------------------------------------------------------------------------------------
 
     def _pick(self, place: Point) -> None:
-        """Go down with open fingers, or with what is held and open them there; close; bring up what is grasped."""
+        """Move down, open the fingers (which releases an object in the hand), close them, and lift what they grasp."""
         if self._held is not None:
             hand = self._release(place)
             self._settle()
@@ -95,9 +96,9 @@ class Table:
         self._held = thing
 
     def _close(self, hand: Point, thing: str, group: list[str]) -> None:
-        """Close the fingers on a thing: they centre it along y, and all that they reach of what it carries.
+        """Close the fingers on an object: they centre it along y, with the objects on it that they reach.
 
-        What else is in the way of these things or of the fingers is shoved aside.
+        Obstacles of these objects or of the fingers are shoved aside.
         """
         low, high = hand[0] - FINGER_HALF_WIDTH, hand[0] + FINGER_HALF_WIDTH
         off_x, off_y = self._at[thing][0] - hand[0], self._at[thing][1] - hand[1]
@@ -112,12 +113,12 @@ class Table:
         self._spread(hand, OPEN, half_side(thing))
 
     def _spread(self, hand: Point, before: float, after: float) -> None:
-        """Move each finger from one distance off the middle to another, and shove what is in its way."""
+        """Move both fingers from one distance to another and shove obstacles."""
         for finger, way in zip(fingers(before), (before - after, after - before), strict=True):
             self._shove([_Mover([shifted(finger, hand)], (0.0, way, 0.0), 0.0)])
 
     def _release(self, place: Point) -> Point:
-        """Go down with what is held and open the fingers there; return where the hand was. Without it, do nothing."""
+        """Move down and release the object in the hand; return the hand's position. Do nothing if the hand is empty."""
         if self._held is None:
             return place
         home = self.kind.home
@@ -132,23 +133,23 @@ class Table:
         return hand
 
     def _push(self, start: Point, end: Point) -> None:
-        """Go down with closed fingers, then straight to the end, and shove what is in the way."""
+        """Move down with closed fingers, then straight to the end, and shove obstacles."""
         parts = self._hand_parts()
         start = start[0], start[1], lowest_reach(parts, self._solids(), start)
         way = end[0] - start[0], end[1] - start[1], end[2] - start[2]
         self._shove([_Mover([shifted(part, start) for part in parts], way, 0.0)])
 
-    # --- what is where -----------------------------------------------------------------------------------------------
+    # --- positions ---------------------------------------------------------------------------------------------------
 
     def _box(self, thing: str) -> Box:
         return box_around(thing, self._at[thing])
 
     def _free(self) -> list[str]:
-        """Return the things that do not hang in the hand."""
+        """Return the objects that are not in the hand."""
         return [name for name in self._at if name not in self._carried]
 
     def _drawer(self) -> list[Box]:
-        """Return what slides, where it is now."""
+        """Return the sliding parts of the drawer at their current position."""
         if self._opening is None:
             return []
         return [shifted(box, (0.0, self._opening, 0.0)) for box in DRAWER_BOXES]
@@ -160,7 +161,7 @@ class Table:
         return [*map(self._box, self._free()), *self._furniture()]
 
     def _hand_parts(self) -> list[Box]:
-        """Return the closed hand and what hangs in it, relative to the tool centre."""
+        """Return the closed hand and the objects in it, relative to the tool centre."""
         home = self.kind.home
         hanging = [shifted(self._box(name), (-home[0], -home[1], -home[2])) for name in self._carried]
         return [*fingers(0.0 if self._held is None else half_side(self._held)), PALM, *hanging]
@@ -170,20 +171,20 @@ class Table:
         self._at[thing] = x + by[0], y + by[1], z + by[2]
 
     def _standing_on(self, thing: str) -> list[str]:
-        """Return what goes along when a thing is moved: what stands on it with its centre above it, and on that."""
-        found, queue = [], [thing]
+        """Return the objects that an object carries: those whose centre is above it, and the objects on them."""
+        group, queue = [], [thing]
         while queue:
             below = self._box(queue.pop())
             for name in self._free():
                 x, y, _ = self._at[name]
                 stands = abs(self._box(name)[0][2] - below[1][2]) <= TOUCH
-                if stands and name not in found and below[0][0] <= x <= below[1][0] and below[0][1] <= y <= below[1][1]:
-                    found.append(name)
+                if stands and name not in group and below[0][0] <= x <= below[1][0] and below[0][1] <= y <= below[1][1]:
+                    group.append(name)
                     queue.append(name)
-        return found
+        return group
 
     def _in_tray(self) -> list[str]:
-        """Return what goes along with the drawer: all that stands on a part of it."""
+        """Return the objects that the drawer carries: all that stand on a part of it."""
         drawer = self._drawer()
         return [
             name
@@ -197,10 +198,10 @@ class Table:
     # --- shoving -----------------------------------------------------------------------------------------------------
 
     def _shove(self, movers: list[_Mover]) -> None:
-        """Move things and parts of the hand together, and all that they meet on the way, until something stops them.
+        """Move objects and parts of the hand together, with everything that they hit, until something stops them.
 
-        A thing that is met moves on with what met it, as far along the table as that still goes; the drawer slides
-        along y alone. The cabinet, the end of the drawer's way, and what is met from above or below stop everything.
+        An object that is hit moves on with what hit it, horizontally; the drawer slides only along y. The cabinet, the
+        end of the drawer's slide, and a collision from above or below stop everything.
         """
         end = 1.0
         while (met := self._next_meeting(movers)) is not None and met[0] < end:
@@ -230,13 +231,13 @@ class Table:
                 self._move(mover.thing, (part * x, part * y, part * z))
 
     def _next_meeting(self, movers: list[_Mover]) -> tuple[float, int, _Mover, str] | None:
-        """Return the next time at which a mover meets something at rest, on which axis, and what it meets."""
+        """Return the next time at which a mover hits a box at rest, along which axis, and which box."""
         best: tuple[float, int, _Mover, str] | None = None
         moving = {mover.thing for mover in movers}
         for what, box in self._resting(moving):
             for mover in movers:
                 for part in mover.boxes:
-                    met = meeting(part, mover.velocity, box)
+                    met = collision(part, mover.velocity, box)
                     if met is not None and (best is None or mover.start + met[0] < best[0]):
                         best = mover.start + met[0], met[1], mover, what
         return best
@@ -253,7 +254,7 @@ class Table:
     # --- falling -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Let everything that is not held come to rest, from below to above."""
+        """Let all objects outside the hand fall until they rest, from bottom to top."""
         for name in sorted(self._free(), key=lambda name: self._at[name][2]):
             self._fall(name)
 
@@ -275,7 +276,7 @@ class Table:
             self._at[thing] = beside
 
     def problem(self) -> str | None:
-        """Return why this is no state of rest, None when it is one; what hovers has then come down."""
+        """Return why the objects are not at rest, or None; objects without support have then fallen."""
         high = HELD_ABOVE[self.kind.name]
         for name, at in self._at.items():
             if (name in self._carried) != (at[2] > high):
@@ -298,11 +299,11 @@ class Table:
 
 
 def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: list[Box]) -> Point | None:
-    """Return where a thing that lies on ``supports`` topples to, as it begins to fall; None when it stays.
+    """Return the position from which an object that topples off ``supports`` falls; None if it stays.
 
-    It stays when its centre is above the rectangle around all places where it is supported. Otherwise it goes off on
-    the side on which its centre is farthest out, ``rolls`` beyond the edge or right beside it, or, where that is taken,
-    on another.
+    It stays if its centre is above the bounding rectangle of all supported areas. Otherwise it topples to the side
+    where its centre is farthest out, ``rolls`` beyond the edge or directly next to it, or to another side if that
+    space is occupied.
     """
     centre = tuple((low + high) / 2 for low, high in zip(*box, strict=True))
     sides: list[tuple[float, int, int]] = []
@@ -326,20 +327,20 @@ def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: li
 
 
 class TabletopWorld(World):
-    """The embedded world: a :class:`Table` and its picture."""
+    """Embedded world: a :class:`Table` and its renderer."""
 
     def __init__(self) -> None:
-        """Create a world without a table; ``load`` must come before anything else."""
+        """Create a world without a table; call ``load`` before any other method."""
         self._table: Table | None = None
 
     def load(self, state: SkillState) -> None:
-        """Go to a state; see the base class."""
+        """Load a state; see the base class."""
         check_rest(state)
         self._table = Table(state.kind, state.scene)
 
     @property
     def scene(self) -> Scene:
-        """Where everything is."""
+        """The current scene."""
         return self._loaded.scene
 
     def execute(self, primitive: Primitive) -> None:
@@ -347,13 +348,13 @@ class TabletopWorld(World):
         self._loaded.execute(primitive)
 
     def draw(self) -> Frame:
-        """Return what the camera sees."""
+        """Return the camera's picture."""
         return draw_scene(self._loaded.kind, self.scene)
 
     def frame_key(self) -> Hashable:
-        """Return all that can be seen of a level."""
+        """Return everything that a frame of a level depends on."""
         scene = self.scene
-        return scene.held, scene.opening, tuple(scene.positions.values())
+        return scene.in_hand, scene.opening, tuple(scene.positions.values())
 
     @property
     def _loaded(self) -> Table:
@@ -363,10 +364,10 @@ class TabletopWorld(World):
 
 
 def check_rest(state: SkillState) -> None:
-    """Check that everything lies still where a state says.
+    """Check that all objects of a state are at rest.
 
     Raises:
-        LevelError: something hovers, overlaps, or would fall off; the message names it.
+        LevelError: an object hovers, overlaps another, or would fall; the message names it.
     """
     if problem := Table(state.kind, state.scene).problem():
         raise LevelError(problem)

@@ -1,1 +1,1 @@
-"""The picture of the embedded tabletop."""
+"""Renderer of the embedded tabletop."""

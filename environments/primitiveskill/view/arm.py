@@ -1,7 +1,7 @@
-"""The robot in the tabletop's picture: seven joints' worth of white links and grey joints, its hand pointing down.
+"""Robot in the tabletop's picture: white links, grey joints, and a hand that points down.
 
-It has the proportions of ManiSkill's Panda, not its meshes. The pose follows from the tool centre: the wrist stands
-straight above it, and the elbow is where two circles meet, above the line from shoulder to wrist.
+It has the proportions of ManiSkill's Panda, but not its meshes. The tool centre determines the pose: the wrist is
+straight above it, and the elbow is the intersection of two circles above the line from shoulder to wrist.
 """
 
 import math
@@ -11,24 +11,24 @@ from ..tasks import Point
 from .solids import Solid, ball, box, cylinder
 
 BASE: Point = (-615.0, 0.0, 0.0)
-"""Where the robot stands."""
+"""Position of the robot's base."""
 FINGERS_OPEN = 2 * OPEN
-"""Between the fingers when nothing is held, along y."""
+"""Distance between the fingers along y when the hand is empty."""
 _SHOULDER, _UPPER, _FORE = 333.0, 327.0, 393.0  # height of the shoulder; lengths of upper arm and forearm
-_WRIST, _OFFSET = 210.0, 88.0  # the wrist's height above the tool centre, and how far it is behind it
+_WRIST, _OFFSET = 210.0, 88.0  # height of the wrist above the tool centre, and its distance behind it
 _HAND = PALM[1][2]  # height of the hand's upper face above the tool centre
 _SHELL, _JOINT, _CAP, _HAND_COLOUR, _FINGER = "#eef0f2", "#b9bfc6", "#59616b", "#d5d9de", "#3a3f46"
 _GLOSS = 0.25
 
 
 def arm(tool: Point) -> list[Solid]:
-    """Return the arm and its hand without fingers, its tool centre at ``tool``."""
+    """Return the arm and its hand without fingers, for a tool centre."""
     dx, dy = tool[0] - BASE[0], tool[1] - BASE[1]
     reach = math.sqrt(dx * dx + dy * dy)
     ahead, aside = (dx / reach, dy / reach), (-dy / reach, dx / reach)
 
     def at(along: float, height: float, sideways: float = 0.0) -> Point:
-        """Return the point at a distance from the base's axis, in the plane of the arm or beside it."""
+        """Return the point at distance ``along`` from the base axis and ``sideways`` from the plane of the arm."""
         return (
             BASE[0] + along * ahead[0] + sideways * aside[0],
             BASE[1] + along * ahead[1] + sideways * aside[1],
@@ -68,7 +68,7 @@ def fingers(tool: Point, opening: float) -> list[Solid]:
 
 
 def _joint(start: Point, end: Point, radius: float) -> list[Solid]:
-    """Return a joint across the arm, with a darker cap at either end."""
+    """Return a joint across the arm, with a darker cap at both ends."""
     first = _between(start, end, 0.1)
     last = _between(start, end, 0.9)
     return [
@@ -83,7 +83,7 @@ def _between(start: Point, end: Point, share: float) -> Point:
 
 
 def _elbow(along: float, height: float) -> tuple[float, float]:
-    """Return the upper meeting point of the circles around (0, 0) and (along, height); on the line if too far apart."""
+    """Return the upper intersection of the circles around (0, 0) and (along, height); on the line if they miss."""
     square = along * along + height * height
     distance = math.sqrt(square)
     foot = (square + _UPPER * _UPPER - _FORE * _FORE) / (2 * distance)

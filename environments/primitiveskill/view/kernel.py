@@ -1,8 +1,8 @@
-"""The compiled code of the tabletop's pictures: boxes, ellipsoids and cylinders turned any way, with soft shadows.
+"""Compiled code of the tabletop's renderer: boxes, ellipsoids and cylinders in any orientation, with soft shadows.
 
-A solid is a centre and three half axes at right angles; a ray is cast in the solid's own coordinates, where every solid
-has size one. Only pixels that are asked for are drawn, so what never moves is drawn once. A shadow asks sixteen places
-of a round lamp. The rest is the ray caster's, see ``raycast.py``.
+A solid is a centre and three perpendicular half axes; rays are cast in the solid's local coordinates, where every solid
+has size one. Only pixels marked as dirty are drawn, so static objects are drawn once. Shadows sample sixteen points of
+a round lamp. ``raycast.py`` holds the general ray caster.
 """
 
 import numpy as np
@@ -14,23 +14,23 @@ from ...raycast import FAR, between_planes, into_ball, ray_of, safe, uniform, vi
 forget_stale(__file__, raycast)
 
 NEAR = 10.0
-"""Nothing closer to the eye is drawn, millimetres."""
+"""Depth of the near plane, millimetres; nothing closer is drawn."""
 HALF_VIEW = 0.5463024898437905
 """Tangent of half a radian: half the field of view (spec section 2)."""
 BOX, ELLIPSOID, CYLINDER = 0, 1, 2
-"""Kinds of solids; a cylinder stands along its third axis."""
+"""Kinds of solids; the third axis of a cylinder is its axis of symmetry."""
 KIND, CENTRE, AXES, COLOUR, GLOSS, COLUMNS = 0, 1, 4, 13, 16, 17
 """Columns of the array of solids: kind, centre, three half axes, red green blue (0 to 255), strength of highlights."""
 TABLE, WALL = -1, -2
-"""What a pixel shows where it shows no solid; the faces of the table are its painted zones."""
+"""Indices of the surfaces behind the solids; the faces of the table are its painted zones."""
 TABLE_X, TABLE_Y = (-735.0, 475.0), (-1210.0, 1210.0)
-"""The table top at z = 0."""
+"""Limits of the table top, which is at z = 0, millimetres."""
 
 _LIGHT = (4.0 / 13.0, -3.0 / 13.0, 12.0 / 13.0)
-"""Towards the lamp: high, so that a shadow lies nearly below what throws it."""
+"""Direction to the lamp; it is high, so that shadows are almost directly below objects."""
 _ACROSS, _BESIDE = (0.6, 0.8, 0.0), (-48.0 / 65.0, 36.0 / 65.0, 25.0 / 65.0)
 _LAMP_RADIUS = 0.07
-"""Of the lamp, seen from the table, radians."""
+"""Angular radius of the lamp seen from the table, radians."""
 _LAMP = (
     (0.177, 0.0),
     (-0.226, 0.207),
@@ -50,23 +50,23 @@ _LAMP = (
     (-0.127, -0.976),
 )
 _PLACES = len(_LAMP)
-# Samples of a pixel on an edge, from its left and from its top.
+# Samples of an edge pixel, from its left and from its top.
 _EDGE = (
     (0.5625, 0.4375, 0.8125, 0.3125, 0.1875, 0.0625, 0.6875, 0.9375),
     (0.3125, 0.6875, 0.5625, 0.1875, 0.8125, 0.4375, 0.9375, 0.0625),
 )
-# More columns while drawing: inverse axes (world to own coordinates), eye in own coordinates, radius of a ball around
-# the solid, directions to the lamp's places in own coordinates, and one over each of these.
+# Further columns while drawing: inverse axes (world to local coordinates), eye in local coordinates, radius of the
+# bounding ball, directions to the lamp's points in local coordinates, and their reciprocals.
 _INVERSE, _EYE, _RADIUS, _LAMP_X = COLUMNS, COLUMNS + 9, COLUMNS + 12, COLUMNS + 13
 _LAMP_Y, _LAMP_Z = _LAMP_X + _PLACES, _LAMP_X + 2 * _PLACES
 _OVER_X, _OVER_Y, _OVER_Z, _WORKED = (_LAMP_X + number * _PLACES for number in (3, 4, 5, 6))
-# Working memory: which places of the lamp are hidden, then at which key a pixel last looked at it and how many it saw.
+# Working memory: hidden points of the lamp, then key and number of visible points of the pixel's last shadow test.
 _LOOKED, _SEEN = _PLACES, _PLACES + 1
 
 
 @compiled
 def _enter(kind, ox, oy, oz, dx, dy, dz, least):  # noqa: PLR0911
-    """Return (t, face) where a ray enters the solid of size one later than ``least``; (FAR, 0) when it does not.
+    """Return (t, face) where a ray enters the solid of size one at t above ``least``; (FAR, 0) if it misses.
 
     Face 6 is round.
     """
@@ -104,7 +104,7 @@ def _enter(kind, ox, oy, oz, dx, dy, dz, least):  # noqa: PLR0911
 
 @compiled
 def _own(solid, x, y, z):
-    """Return a direction in the own coordinates of a worked-out solid."""
+    """Return a direction in the local coordinates of a solid from :func:`_work_out`."""
     w = solid
     return (
         w[_INVERSE + 0] * x + w[_INVERSE + 1] * y + w[_INVERSE + 2] * z,
@@ -115,13 +115,13 @@ def _own(solid, x, y, z):
 
 @compiled
 def _own_place(solid, x, y, z):
-    """Return a place in the own coordinates of a worked-out solid."""
+    """Return a point in the local coordinates of a solid from :func:`_work_out`."""
     return _own(solid, x - solid[CENTRE], y - solid[CENTRE + 1], z - solid[CENTRE + 2])
 
 
 @compiled
 def _work_out(solids, eye):
-    """Return the solids with the columns that drawing needs."""
+    """Return the solids with the further columns for drawing."""
     worked = np.empty((len(solids), _WORKED))
     worked[:, :COLUMNS] = solids
     for solid in worked:
@@ -146,7 +146,7 @@ def _work_out(solids, eye):
 
 @compiled
 def _towards_lamp(place):
-    """Return a direction, nearly of length one, towards one of the places of the lamp."""
+    """Return a direction of almost unit length to one of the sampled points of the lamp."""
     a, b = _LAMP_RADIUS * _LAMP[place][0], _LAMP_RADIUS * _LAMP[place][1]
     return (
         _LIGHT[0] + a * _ACROSS[0] + b * _BESIDE[0],
@@ -157,7 +157,7 @@ def _towards_lamp(place):
 
 @compiled
 def _corners(solids, solid, with_shadow):
-    """Return the corners of a solid's box, with those of its shadow on the table if asked for, float64 (n, 3)."""
+    """Return the corners of a solid's box, and optionally of its shadow on the table, float64 (n, 3)."""
     points, count = np.empty((8 + 8 * _PLACES, 3)), 0
     for corner in range(8):
         x, y, z = solids[solid, CENTRE], solids[solid, CENTRE + 1], solids[solid, CENTRE + 2]
@@ -176,15 +176,15 @@ def _corners(solids, solid, with_shadow):
 
 @compiled
 def _cover(solids, solid, camera, side):
-    """Return the pixels that a solid, or an edge of it, can touch: two of margin, one for the neighbours of an edge."""
+    """Return the pixels that a solid or its edges can affect: a margin of two, one of them for an edge's neighbours."""
     return window(_corners(solids, solid, False), camera, NEAR, HALF_VIEW, 2, side)
 
 
 @compiled
 def mark(solids, first, camera, depths, keys, dirty):
-    """Set ``dirty`` where solids from ``first`` on, or their shadows, can change a pixel drawn without them.
+    """Set ``dirty`` where the solids from index ``first`` on, or their shadows, can change a picture without them.
 
-    ``depths`` and ``keys`` are those of the drawing without them.
+    ``depths`` and ``keys`` belong to the picture without them.
     """
     side = dirty.shape[0]
     pixel = 2.0 * HALF_VIEW / side
@@ -198,7 +198,7 @@ def mark(solids, first, camera, depths, keys, dirty):
             for column in range(left, right):
                 if dirty[row, column] or keys[row, column] == 8 * WALL:
                     continue
-                if not uniform(keys, row, column):  # it shows several places
+                if not uniform(keys, row, column):  # it shows several surfaces
                     dirty[row, column] = True
                     continue
                 ox, oy, oz, dx, dy, dz = ray_of(view, (column + 0.5) * pixel - HALF_VIEW, v)
@@ -208,7 +208,7 @@ def mark(solids, first, camera, depths, keys, dirty):
 
 @compiled
 def _zone(x, y, targets):
-    """Return what is painted at a point of the table: 0 nothing, 1 a white ring, 2 and on the targets around it."""
+    """Return the paint at a point of the table: 0 for none, 1 for a white ring, from 2 on for the targets."""
     for target in range(len(targets)):
         a, b = x - targets[target, 0], y - targets[target, 1]
         part = (a * a + b * b) / (targets[target, 2] * targets[target, 2])
@@ -239,7 +239,7 @@ def _behind(targets, ray, _inverse):
 
 @compiled
 def _look(solids, own, x, y, z, memory):
-    """Count in ``memory`` how many places of the lamp a point sees; the solid that it lies on hides nothing."""
+    """Count in ``memory`` the points of the lamp that are visible; ``own``, the solid of the point, casts no shadow."""
     memory[:_PLACES] = 0
     for solid in range(len(solids)):
         if solid != own and _can_shade(solids, solid, x, y, z):
@@ -251,7 +251,7 @@ def _look(solids, own, x, y, z, memory):
 
 @compiled
 def _can_shade(solids, solid, x, y, z):
-    """Return whether the ball around a solid touches the cone from a point to the lamp."""
+    """Return whether the bounding ball of a solid touches the cone from a point to the lamp."""
     a, b, c = solids[solid, CENTRE] - x, solids[solid, CENTRE + 1] - y, solids[solid, CENTRE + 2] - z
     along = a * _LIGHT[0] + b * _LIGHT[1] + c * _LIGHT[2]
     reach = solids[solid, _RADIUS]
@@ -263,7 +263,7 @@ def _can_shade(solids, solid, x, y, z):
 
 @compiled
 def _hide(solid, x, y, z, hidden):
-    """Set ``hidden`` for the places of the lamp that a solid hides from a point."""
+    """Set ``hidden`` for the points of the lamp that a solid hides from a point."""
     kind = int(solid[KIND])
     ox, oy, oz = _own_place(solid, x, y, z)
     if kind != BOX:
@@ -272,7 +272,7 @@ def _hide(solid, x, y, z, hidden):
             if hidden[place] == 0 and _enter(kind, ox, oy, oz, lx, ly, lz, 0.0)[0] < FAR:
                 hidden[place] = 1
         return
-    # Most solids are boxes: for them without branches, so that several places are asked at once.
+    # Most solids are boxes; their code has no branches, so that the compiler vectorises it.
     for place in range(_PLACES):
         ix, iy, iz = solid[_OVER_X + place], solid[_OVER_Y + place], solid[_OVER_Z + place]
         near, far, _ = between_planes(
@@ -291,7 +291,7 @@ def _hide(solid, x, y, z, hidden):
 
 @compiled
 def _paint(solids, targets, key, y):
-    """Return red, green, blue (0 to 255, before light) and the strength of highlights at a point."""
+    """Return the unlit colour (red, green, blue, 0 to 255) and the strength of highlights at a point."""
     solid = key >> 3
     if solid == TABLE:
         zone = key & 7
@@ -307,7 +307,7 @@ def _paint(solids, targets, key, y):
 
 @compiled
 def _normal(solids, key, x, y, z):
-    """Return the outward normal of length one at a point of a solid or the table."""
+    """Return the outward unit normal at a point of a solid or the table."""
     if key >> 3 == TABLE:
         return 0.0, 0.0, 1.0
     solid, face = key >> 3, key & 7
@@ -340,12 +340,12 @@ def _colour(solids, targets, memory, sample, key, t, v, ray):
     nx, ny, nz = _normal(solids, key, x, y, z)
     red, green, blue, gloss = _paint(solids, targets, key, y)
     facing = nx * _LIGHT[0] + ny * _LIGHT[1] + nz * _LIGHT[2]
-    # One look at the lamp serves all samples of a pixel on the same face.
+    # All samples of a pixel on the same face share one shadow test.
     if key != memory[_LOOKED] and facing > 0.0:
         memory[_LOOKED] = key
         _look(solids, key >> 3, x, y, z, memory)
     lit = memory[_SEEN] / _PLACES
-    # A weak light from the camera's side throws no shadow, so no face that is seen is black.
+    # A weak light from the camera's side casts no shadow, so no visible face is black.
     fill = 0.77 * nx + 0.40 * ny + 0.50 * nz
     light = 0.46 + 0.06 * nz + 0.28 * max(0.0, fill) + 0.42 * lit * max(0.0, facing)
     shine = 0.0
@@ -368,16 +368,16 @@ def _wall(v):
 
 @compiled
 def draw(solids, targets, camera, dirty, frame, depths, keys):
-    """Draw the pixels that are ``dirty``.
+    """Draw the ``dirty`` pixels.
 
     Args:
         solids: float64 (n, COLUMNS), see :data:`COLUMNS`.
-        targets: float64 (m, 6), middle, radius and colour of each target painted on the table, six at most.
-        camera: float64 (4, 3): position in millimetres, and the unit vectors right, up and ahead.
-        dirty: bool (side, side); other pixels of the arrays below stay as they are, and must be right.
-        frame: uint8 (side, side, 3), RGB.
-        depths: float64 (side, side), of each pixel's middle.
-        keys: int16 (side, side), 8 times the index of the solid that each pixel's middle shows, plus the face.
+        targets: float64 (m, 6), centre, radius and colour of each target painted on the table, at most six.
+        camera: float64 (4, 3): position in millimetres, and the unit vectors right, up and forward.
+        dirty: bool (side, side); other pixels must already be correct and stay unchanged.
+        frame: written; uint8 (side, side, 3), RGB.
+        depths: written; float64 (side, side), depth at each pixel's centre.
+        keys: written; int16 (side, side), 8 times the index of the solid at each pixel's centre, plus the face.
     """
     solids, memory = _work_out(solids, camera[0]), np.zeros(_PLACES + 2, np.int16)
     raycast.draw(

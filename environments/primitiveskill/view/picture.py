@@ -1,8 +1,8 @@
-"""The picture of the embedded tabletop: from a scene to solids, and from these to a frame.
+"""Renderer of the embedded tabletop: from a scene to solids, and from solids to a frame.
 
-The camera is that of both backends (``world.py``). What never moves (robot, cabinet, table) is drawn once
-a task and process; a frame copies that and draws anew where fingers, things, the tray, or their shadows can be seen,
-which gives the same pixels as drawing everything.
+Both backends have the same camera (``world.py``). Static objects (robot, cabinet, table) are drawn once per task and
+process; a frame starts as a copy of that picture and redraws only the pixels that fingers, objects, tray, or their
+shadows can affect. The pixels equal those of a full drawing.
 """
 
 import math
@@ -22,7 +22,7 @@ from .solids import Solid, array_of, ball, box, cylinder
 
 CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
 TARGET_COLOURS = {"left target": "#d9605c", "right target": "#5fb86a"}
-"""Paler than the cubes that belong there, which stand out from them."""
+"""Colours of the targets, paler than the cubes that belong on them."""
 APPLE_COLOUR = "#e0242e"
 _APPLE_GLOSS = 0.5
 _STALK, _LEAF = "#5a3d22", "#3f9a3a"
@@ -31,14 +31,14 @@ _HANDLE_HALF, _HANDLE_DEEP = 45.0, 12.0
 
 
 def draw_scene(kind: TaskKind, scene: Scene) -> Frame:
-    """Return what the camera sees: uint8 (SIDE, SIDE, 3), RGB."""
+    """Return the camera's picture, uint8 (SIDE, SIDE, 3), RGB."""
     return draw_parts(kind, scene)[0]
 
 
 def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
-    """Return the frame, and which solid the middle of each pixel shows.
+    """Return the frame, and the index of the solid at the centre of each pixel.
 
-    Solids are counted through :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind.
+    Indices count :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind it.
     """
     below = _background(kind.name) if scene.opening is None else _with_drawer(kind.name, scene.opening)
     layer = _drawn(kind, below, [*_things(scene), *_fingers(kind, scene)])
@@ -46,25 +46,25 @@ def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
 
 
 def draw_whole(kind: TaskKind, scene: Scene) -> Frame:
-    """Return the same frame with every pixel drawn anew: slow, and what :func:`draw_scene` is held against."""
+    """Return the frame with every pixel redrawn; slow, used to test :func:`draw_scene`."""
     return _drawn(kind, None, [*fixed_solids(kind), *moving_solids(kind, scene)]).frame
 
 
 def fixed_solids(kind: TaskKind) -> list[Solid]:
-    """Return what stands the same in every frame of the task."""
+    """Return the solids that are equal in every frame of the task."""
     cabinet = [_box(limits, _CABINET) for limits in CABINET_BOXES] if kind.name == "drawer" else []
     return [*cabinet, *arm(kind.home)]
 
 
 def moving_solids(kind: TaskKind, scene: Scene) -> list[Solid]:
-    """Return what differs between frames: tray, things, and the fingers, which touch what they hold."""
+    """Return the solids that differ between frames: tray, objects, and the fingers, which touch the held object."""
     drawer = [] if scene.opening is None else _drawer(scene.opening)
     return [*drawer, *_things(scene), *_fingers(kind, scene)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A drawing of some solids, on which others can be drawn."""
+    """A picture of some solids, onto which others can be drawn."""
 
     solids: list[Solid]
     frame: Frame
@@ -73,7 +73,7 @@ class _Layer:
 
 
 def _drawn(kind: TaskKind, below: _Layer | None, solids: list[Solid]) -> _Layer:
-    """Draw more solids on a layer, where they can change it; without one, draw every pixel."""
+    """Draw further solids onto a layer where they can affect pixels; without a layer, draw every pixel."""
     if below is None:
         frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
         layer = _Layer(solids, frame, depths, np.empty((SIDE, SIDE), np.int16))
@@ -88,13 +88,13 @@ def _drawn(kind: TaskKind, below: _Layer | None, solids: list[Solid]) -> _Layer:
 
 @cache
 def _background(name: str) -> _Layer:
-    """Draw what never moves in a task."""
+    """Draw the static objects of a task."""
     return _drawn(KINDS[name], None, fixed_solids(KINDS[name]))
 
 
 @lru_cache(maxsize=8)
 def _with_drawer(name: str, opening: float) -> _Layer:
-    """Draw the drawer on what never moves; it often stays as it is for many frames."""
+    """Draw the drawer onto the static objects; cached, because it often does not move for many frames."""
     return _drawn(KINDS[name], _background(name), _drawer(opening))
 
 
@@ -106,12 +106,12 @@ def _things(scene: Scene) -> list[Solid]:
 
 
 def _fingers(kind: TaskKind, scene: Scene) -> list[Solid]:
-    """Return the fingers, open, or around what they hold."""
-    return fingers(kind.home, FINGERS_OPEN if scene.held is None else APPLE if scene.held == "apple" else CUBE)
+    """Return the fingers, open or around the held object."""
+    return fingers(kind.home, FINGERS_OPEN if scene.in_hand is None else APPLE if scene.in_hand == "apple" else CUBE)
 
 
 def _targets(kind: TaskKind) -> NDArray[np.float64]:
-    """Return middle, radius and colour of the targets, float64 (m, 6)."""
+    """Return centre, radius and colour of the targets, float64 (m, 6)."""
     places = TARGETS.items() if kind.name == "place" else ()
     return np.array([(*at[:2], TARGET_RADIUS, *rgb(TARGET_COLOURS[name])) for name, at in places]).reshape(-1, 6)
 
@@ -131,7 +131,7 @@ def _apple(centre: Point) -> list[Solid]:
 
 
 def _drawer(opening: float) -> list[Solid]:
-    """Return tray, front and a flat handle; the handle is there to be seen, nothing touches it."""
+    """Return tray, front and a flat handle, which is only visual."""
     *tray, front = (((x0, y0 + opening, z0), (x1, y1 + opening, z1)) for (x0, y0, z0), (x1, y1, z1) in DRAWER_BOXES)
     (x0, _, z0), (x1, y1, z1) = front
     middle, height = (x0 + x1) / 2, (z0 + z1) / 2
@@ -146,9 +146,9 @@ def _box(limits: Box, colour: str) -> Solid:
 
 
 def _camera() -> NDArray[np.float64]:
-    """Return eye, right, up and ahead, float64 (4, 3).
+    """Return eye, right, up and forward, float64 (4, 3).
 
-    In plain arithmetic: a matrix product of a library may round otherwise on another machine.
+    Uses plain arithmetic, because a library's matrix product may round differently on different machines.
     """
     dx, dy, dz = (at - eye for at, eye in zip(LOOKED_AT, EYE, strict=True))
     level, length = math.sqrt(dx * dx + dy * dy), math.sqrt(dx * dx + dy * dy + dz * dz)

@@ -1,6 +1,6 @@
 """Solids of the tabletop's picture, as rows of the kernel's array: boxes, balls, and cylinders between two points.
 
-Plain arithmetic in a fixed order, so that equal scenes give equal rows on every machine. Lengths are millimetres.
+Plain arithmetic in a fixed order gives equal rows for equal scenes on every machine. Lengths are millimetres.
 """
 
 import math
@@ -17,7 +17,7 @@ Solid = tuple[float, ...]
 
 
 def box(centre: Point, half: Point, colour: str, gloss: float = 0.0) -> Solid:
-    """Return a box along the axes, given its half sides; a colour is #rrggbb, gloss the strength of highlights."""
+    """Return an axis-aligned box with its half sides; ``colour`` is #rrggbb, ``gloss`` the strength of highlights."""
     a, b, c = half
     return (BOX, *centre, a, 0.0, 0.0, 0.0, b, 0.0, 0.0, 0.0, c, *rgb(colour), gloss)
 
@@ -28,12 +28,12 @@ def ball(centre: Point, radius: float, colour: str, gloss: float = 0.0) -> Solid
 
 
 def cylinder(start: Point, end: Point, radius: float, colour: str, gloss: float = 0.0) -> Solid:
-    """Return a cylinder around the line from ``start`` to ``end``, which differ."""
+    """Return a cylinder around the line from ``start`` to ``end``, which must differ."""
     x, y, z = ((b - a) / 2 for a, b in zip(start, end, strict=True))
     centre = tuple((a + b) / 2 for a, b in zip(start, end, strict=True))
     half = math.sqrt(x * x + y * y + z * z)
     ux, uy, uz = x / half, y / half, z / half
-    # Two more axes at right angles: one lies level, or along x where the cylinder itself is upright.
+    # Two further perpendicular axes: one is horizontal, or along x if the cylinder is vertical.
     level = math.sqrt(ux * ux + uy * uy)
     ax, ay = (uy / level, -ux / level) if level > 1e-9 else (1.0, 0.0)
     bx, by, bz = -uz * ay, uz * ax, ux * ay - uy * ax

@@ -1,1 +1,1 @@
-"""Drawing untrusted documents in a process that has given its rights away (spec section 7)."""
+"""Renderer of untrusted documents in processes without privileges (spec section 7)."""

@@ -1,12 +1,14 @@
-"""What a process can give away for good, so that code which takes it over finds nothing to take (Linux, in part macOS).
+"""Irrevocable removal of a process's privileges, so that an attacker who controls it gains nothing.
 
-Four guards, each of which holds without the others. ``limits``: no new descriptor of any kind, no new process, no byte
-written to a file, a bounded address space. ``nobody``: root becomes the user 65534, for whom the kernel counts
-processes and checks permissions. ``landlock``: no file, folder or TCP port by whatever way, also by those that need no
-descriptor (unlink, rename). ``seccomp``: no system call outside of :data:`CALLS`, and no memory that can be executed.
-The last two need Linux 5.13 and a kernel that has them switched on; what is missing is left out and not claimed.
+All guards work on Linux, some on macOS.
 
-Imported by the worker alone, before it has read any document; the numbers are those of the kernel's headers.
+There are four independent guards. ``limits``: no new file descriptor, no new process, no write to files, a bounded
+address space. ``nobody``: root becomes user 65534, for whom the kernel enforces process limits and permissions.
+``landlock``: no access to files, folders and TCP ports, including operations without a descriptor (unlink, rename).
+``seccomp``: no system call outside :data:`CALLS`, and no executable memory. The last two need Linux 5.13 and a kernel
+that enables them; :func:`drop` returns the guards that are active.
+
+Only the worker imports this module, before it reads any document. Numbers come from the kernel's headers.
 """
 
 import ctypes
@@ -17,7 +19,7 @@ import struct
 import sys
 
 NOBODY = 65534
-"""User and group without rights, on every Linux."""
+"""Id of the unprivileged user and group on Linux."""
 
 CALLS = {
     "read": (0, 63),
@@ -45,8 +47,8 @@ CALLS = {
     "exit_group": (231, 94),
     "getrandom": (318, 278),
 }
-"""What drawing needs: system call and its number on x86_64 and on aarch64. All others fail with EPERM."""
-_MAPPING_CALLS = ((9, 10), (222, 226))  # mmap and mprotect of both machines: allowed unless memory becomes executable
+"""System calls that rendering needs, with their numbers on x86_64 and aarch64. All others fail with EPERM."""
+_MAPPING_CALLS = ((9, 10), (222, 226))  # mmap and mprotect per architecture: allowed unless memory becomes executable
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # audit architecture, column of the tables above
 
 _SECCOMP = (317, 277)
@@ -54,14 +56,14 @@ _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446  # the same on all machines
 _SET_NO_NEW_PRIVILEGES = 38
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # instructions of classic BPF
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # the second is the error number 1, EPERM
-_NUMBER, _ARCHITECTURE, _THIRD_ARGUMENT = 0, 4, 32  # offsets in what a filter sees
+_NUMBER, _ARCHITECTURE, _THIRD_ARGUMENT = 0, 4, 32  # offsets in the filter's input, struct seccomp_data
 _EXECUTABLE = 4
 
 
 def confine(address_space: int) -> list[str]:
-    """Give away every right that rendering does not need; return the names of the guards that hold.
+    """Drop every privilege that rendering does not need, irrevocably; return the names of the active guards.
 
-    There is no way back. Every descriptor but the first three is closed; the open pipes stay.
+    All file descriptors except the first three are closed; the open pipes stay.
     """
     os.closerange(3, 1 << 16)
     guards = ["limits"]
@@ -79,7 +81,7 @@ def confine(address_space: int) -> list[str]:
 
 
 def _become_nobody() -> bool:
-    """Let go of root where this process is it; False for other users, and where a container does not allow it."""
+    """Change from root to :data:`NOBODY`; return False if the user is not root or a container forbids it."""
     if os.geteuid() != 0:
         return False
     try:
@@ -92,7 +94,7 @@ def _become_nobody() -> bool:
 
 
 class _Linux:
-    """The two guards that only the kernel's own interface offers."""
+    """The two guards that are set by system calls."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -103,7 +105,7 @@ class _Linux:
         return self._libc.syscall(ctypes.c_long(number), *arguments)
 
     def landlock(self) -> bool:
-        """Handle every right to files and ports that this kernel knows, and grant none."""
+        """Deny all access rights to files and ports that this kernel supports."""
         version = self._call(_LANDLOCK_CREATE, ctypes.c_void_p(None), 0, 1)
         if version < 1:
             return False
@@ -113,24 +115,24 @@ class _Linux:
         ruleset = self._call(_LANDLOCK_CREATE, ctypes.cast(rules, ctypes.c_void_p), 24, 0)
         if ruleset < 0:
             return False
-        held = self._call(_LANDLOCK_RESTRICT, ruleset, 0) == 0
+        active = self._call(_LANDLOCK_RESTRICT, ruleset, 0) == 0
         os.close(ruleset)
-        return held
+        return active
 
     def seccomp(self) -> bool:
-        """Refuse every system call that drawing does not need."""
+        """Refuse every system call that rendering does not need."""
         if platform.machine() not in _MACHINES:
             return False
         architecture, column = _MACHINES[platform.machine()]
         code = _program(architecture, column)
-        held = ctypes.create_string_buffer(code)
-        program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(held)))
+        buffer = ctypes.create_string_buffer(code)
+        program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer)))
         set_filter, all_threads = 1, 1
         return self._call(_SECCOMP[column], set_filter, all_threads, ctypes.cast(program, ctypes.c_void_p)) == 0
 
 
 def _program(architecture: int, column: int) -> bytes:
-    """Return the filter in classic BPF: eight bytes an instruction, jumps counted from the next one."""
+    """Return the filter in classic BPF: eight bytes per instruction; jumps are relative to the next instruction."""
 
     def step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
         return struct.pack("=HBBI", code, then, otherwise, value)

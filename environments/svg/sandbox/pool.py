@@ -1,13 +1,13 @@
-"""Draw untrusted SVG documents: CairoSVG in worker processes that have given their rights away (spec section 7).
+"""Renderer of untrusted SVG documents: CairoSVG in worker processes without privileges (spec section 7).
 
-Every document gets an outcome, never an exception: pixels, or a typed reason. The parent looks at size and first bytes
-(``raster.py``), sends the rest to a worker over a pipe and replaces a worker that may have been harmed
-(``process.py``). The outcome is a function of the document and the installed libraries: neither the number of workers,
-nor what they drew before, nor how busy the machine is has a part in it. Only a document that needs just about
-``CPU_SECONDS`` may come to ``ok`` once and ``timeout`` another time, for processor time is no exact measure.
+Every document gets an outcome, never an exception: pixels, or a typed reason. The parent checks size and first bytes
+(``raster.py``), sends the document to a worker over a pipe, and replaces a worker that may be compromised
+(``process.py``). The outcome depends only on the document and the installed libraries, not on the number of workers,
+earlier documents or the load of the machine. The one exception is a document that needs almost exactly ``CPU_SECONDS``,
+because processor time is not an exact measure: its outcome may be ``ok`` or ``timeout``.
 
-What holds a worker, and what does not: SECURITY.md, and ``guards.py`` for how. Text is drawn in the machine's default
-sans-serif font, so pictures *with text* differ between machines; other pictures depend on the version of cairo alone.
+SECURITY.md says what a worker can still do, ``guards.py`` how it is restricted. Text uses the machine's default
+sans-serif font, so pictures *with text* differ between machines; other pictures depend only on the version of cairo.
 """
 
 import atexit
@@ -24,29 +24,29 @@ from .process import Worker
 from .raster import Outcome, Raster, document_key, refusal
 
 WORKERS_VARIABLE = "PIVOT_SVG_WORKERS"
-"""Environment variable: most worker processes of one process."""
+"""Environment variable: maximum number of worker processes per process."""
 CACHED_RASTERS = 256
-"""Rasters kept, 192 KiB each: a replay draws the same documents again."""
+"""Size of the cache of rasters, 192 KiB each; a replay renders the same documents again."""
 
-_PASSING = frozenset({Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY})  # may be different next time: never cached
+_PASSING = frozenset({Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY})  # may differ next time, so they are not cached
 
 
 class Pool:
-    """Several workers for many documents, first come first served; a worker that dies costs only its own document."""
+    """Workers that serve documents in order of arrival; a worker that dies affects only its own document."""
 
     def __init__(self, workers: int | None = None) -> None:
-        """Start nothing yet: a worker starts when a document comes and all others are busy, up to ``workers``.
+        """Create the pool without processes; a worker starts when a document arrives and all others are busy.
 
         Args:
-            workers: most processes; None for the setting, or as many as the machine's cores suggest.
+            workers: maximum number of processes; None for :data:`WORKERS_VARIABLE`, or one per core.
         """
-        self._asked = workers
+        self._limit = workers
         self._reset()
 
     @property
     def most(self) -> int:
-        """Most workers that there can be."""
-        return self._asked or _most_workers()
+        """Maximum number of workers."""
+        return self._limit or _most_workers()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Pool:
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
     def draw(self, document: str | bytes) -> Raster:
-        """Draw one document on the next idle worker; safe to call from several threads.
+        """Render a document on the next idle worker; thread-safe.
 
         Raises:
             SimulatorError: see :meth:`Worker.draw`.
@@ -72,15 +72,15 @@ class Pool:
             self._give_back(worker)
 
     def draw_all(self, documents: Iterable[str | bytes]) -> list[Raster]:
-        """Draw many documents side by side; results in their order."""
+        """Render documents concurrently; return the results in the same order."""
         with ThreadPoolExecutor(self.most, thread_name_prefix="svg") as threads:
             return list(threads.map(self.draw, documents))
 
     def check(self) -> tuple[str, ...]:
-        """Return the guards that hold a worker (``guards.py``).
+        """Return the active guards of a worker (``guards.py``).
 
         Raises:
-            SimulatorError: none can be started.
+            SimulatorError: no worker can be started.
         """
         worker = self._take()
         try:
@@ -90,12 +90,12 @@ class Pool:
             self._give_back(worker)
 
     def close(self) -> None:
-        """End all workers; later documents start others."""
+        """Terminate all workers; later documents start new ones."""
         for worker in self._workers:
             worker.close()
 
     def forget(self) -> None:
-        """After a fork, let go of the parent's processes without touching them."""
+        """Discard the parent's processes after a fork, without sending them anything."""
         for worker in self._workers:
             worker.forget()
         self._reset()
@@ -111,7 +111,7 @@ class Pool:
     def _take(self) -> Worker:
         with self._lock:
             if self._idle:
-                return self._idle.pop()  # the last used one: others may never have to start
+                return self._idle.pop()  # the most recently used one, so that fewer workers start
             if len(self._workers) < self.most:
                 self._workers.append(Worker())
                 return self._workers[-1]
@@ -128,25 +128,25 @@ class Pool:
 
 
 class RasterCache:
-    """The last rasters by document; bounded, safe to share between threads, which draw a document once together."""
+    """Bounded, thread-safe cache of rasters by document; threads that need the same document render it once."""
 
     def __init__(self, size: int = CACHED_RASTERS) -> None:
-        """Start empty."""
+        """Create an empty cache."""
         self._size = size
         self.forget()
 
     def forget(self) -> None:
-        """Start anew."""
+        """Discard all rasters."""
         self._rasters: OrderedDict[str, Raster] = OrderedDict()
         self._drawing: dict[str, Future[Raster]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Return how many are kept."""
+        """Return the number of cached rasters."""
         return len(self._rasters)
 
     def get(self, key: str, draw: Callable[[], Raster]) -> Raster:
-        """Return the kept raster, or draw it; it is kept unless the outcome may be another one next time."""
+        """Return the cached raster, or render it and cache it unless the outcome may differ next time."""
         with self._lock:
             if key in self._rasters:
                 self._rasters.move_to_end(key)
@@ -176,7 +176,7 @@ class RasterCache:
 
 
 def rasterise(document: str) -> Raster:
-    """Return the raster of a document from this process's workers, or a kept one. Equal calls give equal pixels.
+    """Return the raster of a document from the cache or this process's workers; equal documents give equal pixels.
 
     Raises:
         SimulatorError: see :meth:`Worker.draw`.
@@ -188,10 +188,10 @@ def rasterise(document: str) -> Raster:
 
 
 def check_sandbox() -> tuple[str, ...]:
-    """Start a worker if there is none; return the names of the guards that hold it.
+    """Start a worker if there is none; return the names of its active guards.
 
     Raises:
-        ConfigError: no worker can be started, or the setting for their number is none.
+        ConfigError: no worker can be started, or :data:`WORKERS_VARIABLE` is not a valid number.
     """
     try:
         return _pool.check()
@@ -200,10 +200,10 @@ def check_sandbox() -> tuple[str, ...]:
 
 
 def _most_workers() -> int:
-    """Return the setting, or a worker for each core; in one of several processes of a run, which share the cores, one.
+    """Return the number in :data:`WORKERS_VARIABLE`, or one per core; in child processes of a run the default is one.
 
     Raises:
-        ConfigError: the setting is not a number from 1 to 1000.
+        ConfigError: the variable is not a number from 1 to 1000.
     """
     text = os.environ.get(WORKERS_VARIABLE)
     if text is None:

@@ -1,11 +1,11 @@
-"""One worker process as its parent sees it: started when needed, asked, replaced (spec section 7).
+"""Parent's side of a worker process: start it on demand, send documents, replace it (spec section 7).
 
-What a document comes to is decided by the document alone. Processor time is what counts against it, and the worker's
-kernel counts it. The wall clock only tells that something is wrong with the machine: a document that gets no answer, or
-whose worker is killed from outside, is tried again in a fresh worker, and if that fails too there is no outcome but a
-:class:`~pivot.errors.SimulatorError`, which leaves the episode owed. Running out of memory or dying counts only in a
-worker that has drawn nothing else. A worker that may not be what it was is replaced; the next one starts at once, in
-the background, so that the next document finds it ready.
+The outcome of a document depends on the document only. Its limit is processor time, measured by the kernel. A time-out
+by the wall clock means that something is wrong with the machine: a document without an answer, or whose worker was
+killed from outside, is retried in a new worker; if that fails too, the result is a
+:class:`~pivot.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts only in a
+worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at once
+in the background, to be ready for the next document.
 """
 
 import mmap
@@ -25,15 +25,15 @@ from ....processes import Child
 from .raster import SIDE, Outcome, Raster, refusal, rgb
 
 MEMORY_BYTES = 768 * 1024 * 1024
-"""Address space of a worker."""
+"""Limit of a worker's address space, bytes."""
 CPU_SECONDS = 0.8
-"""Processor time of a document; what an icon takes a hundred times over. Independent of how busy the machine is."""
+"""Limit of processor time per document, a hundred times that of an icon; independent of the machine's load."""
 WALL_SECONDS = 60.0
-"""Wall clock of a document: seventy times its processor time, for a machine as overloaded as that."""
+"""Limit of wall-clock time per document, long enough for a machine that is overloaded seventy times."""
 START_SECONDS = 60.0
-"""Wall clock for a worker to get ready; normally a third of a second."""
+"""Limit of wall-clock time until a worker is ready, normally a third of a second."""
 ATTEMPTS = 2
-"""Workers that have to fall silent over a document before it is given up."""
+"""Number of workers to try per document that gets no answer."""
 
 _HEADER = struct.Struct("<BBQ")
 _LENGTH = struct.Struct("<Q")
@@ -43,17 +43,17 @@ _MAX_TEXT = 4096
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sandbox.worker import main; main()"
 _FOLDER = Path(__file__).parents[1]
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")  # no secrets
-_DOUBTFUL = frozenset({Outcome.MEMORY, Outcome.CRASHED})  # what was drawn before may have a share in it
+_DOUBTFUL = frozenset({Outcome.MEMORY, Outcome.CRASHED})  # earlier documents may have contributed to it
 _FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGQUIT})
 
 
 class Worker:
-    """One sandboxed process, started when first needed and again whenever it is gone; safe to share between threads."""
+    """Sandboxed process, started on demand and restarted after it ends; thread-safe."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Create the worker without starting its process."""
         self.guards: tuple[str, ...] = ()
-        """What holds the current process; see ``guards.py``."""
+        """Active guards of the current process; see ``guards.py``."""
         self._child: Child | None = None
         self._ready = False
         self._used = False
@@ -66,10 +66,10 @@ class Worker:
         return self._child.pid if self._child is not None else None
 
     def draw(self, document: str | bytes) -> Raster:
-        """Return the raster of a document or why there is none; never raises because of the document.
+        """Return the raster of a document, or the reason why there is none; no document causes an exception.
 
         Raises:
-            SimulatorError: no worker can be started, or none gives an answer.
+            SimulatorError: no worker can be started, or no worker answers.
         """
         refused = refusal(document)
         if refused is not None:
@@ -94,18 +94,18 @@ class Worker:
         """Wait until the process is ready.
 
         Raises:
-            SimulatorError: it cannot be started.
+            SimulatorError: the process cannot be started.
         """
         with self._lock:
             self._await_ready()
 
     def close(self) -> None:
-        """End the process; a later document starts another one."""
+        """Terminate the process; a later document starts a new one."""
         with self._lock:
             self._kill()
 
     def forget(self) -> None:
-        """After a fork, let go of the parent's process without touching it."""
+        """Discard the parent's process after a fork, without sending it anything."""
         child, self._child, self._ready = self._child, None, False
         self._lock = threading.Lock()
         if child is not None:
@@ -120,7 +120,7 @@ class Worker:
         self.close()
 
     def _drawn(self, data: bytes) -> Raster | None:
-        """Return what the document comes to; None when a worker did not say."""
+        """Return the outcome of a document; None if the worker did not answer."""
         while True:
             child = self._await_ready()
             fresh, self._used = not self._used, True
@@ -157,7 +157,7 @@ class Worker:
             return self._child
         try:
             _, _, guards = _answer(self._child, monotonic() + START_SECONDS)
-        except OSError as error:  # TimeoutError is one, too
+        except OSError as error:  # includes TimeoutError
             self._kill()
             raise SimulatorError(
                 f"the SVG worker does not start ({error}); run '{sys.executable} -c \"import cairosvg\"' to see why: "
@@ -168,9 +168,9 @@ class Worker:
         return self._child
 
     def _ask(self, child: Child, data: bytes) -> tuple[Raster | None, bool]:
-        """Return what the document comes to, None for no answer, and whether the worker can be used again."""
+        """Return the outcome of a document (None for no answer), and whether the worker can be used again."""
         deadline = monotonic() + WALL_SECONDS
-        if child.has_spoken():  # what nobody asked for: what comes next would be no answer
+        if child.has_spoken():  # unsolicited output: the next bytes would not be the answer
             return None, False
         try:
             child.write(_LENGTH.pack(len(data)) + data, deadline)
@@ -180,7 +180,7 @@ class Worker:
         except OSError:
             return _post_mortem(child), False
         if outcome is None:
-            return Raster(Outcome.CRASHED, detail="the worker's answer makes no sense"), False
+            return Raster(Outcome.CRASHED, detail="the worker's answer is malformed"), False
         return Raster(outcome, rgb(self._picture)) if outcome is Outcome.OK else Raster(outcome, detail=text), sound
 
     def _kill(self) -> None:
@@ -190,7 +190,7 @@ class Worker:
 
 
 def _answer(child: Child, deadline: float) -> tuple[Outcome | None, bool, str]:
-    """Return outcome (None for an answer that makes no sense), whether the worker is sound, and the explanation."""
+    """Return outcome (None for a malformed answer), whether the worker can be used again, and the explanation."""
     status, sound, size = _HEADER.unpack(child.read(_HEADER.size, deadline))
     if status >= len(_STATUSES) or size > _MAX_TEXT:
         return None, False, ""
@@ -198,7 +198,7 @@ def _answer(child: Child, deadline: float) -> tuple[Outcome | None, bool, str]:
 
 
 def _post_mortem(child: Child) -> Raster | None:
-    """Return what a document came to whose worker is gone; None where its end came from outside."""
+    """Return the outcome of a document whose worker ended; None if it was killed from outside."""
     code = child.status(patience=1.0)
     if code is None:
         return Raster(Outcome.CRASHED, detail="the worker closed its pipe")
@@ -210,7 +210,7 @@ def _post_mortem(child: Child) -> Raster | None:
 
 
 def _shared_memory(size: int) -> int:
-    """Return a descriptor of new memory that can be shared with another process; on macOS of an unlinked file."""
+    """Return a descriptor of new shared memory; on macOS, of an unlinked file."""
     if sys.platform == "linux":
         memory = os.memfd_create("pivot-svg")
     else:

@@ -1,17 +1,17 @@
-"""The process inside the sandbox: reads SVG documents from stdin, writes rasters to stdout.
+"""Process in the sandbox: reads SVG documents from stdin, writes rasters to shared memory and outcomes to stdout.
 
-It starts from nothing, so nothing of the parent's memory is in it; imports CairoSVG, draws one document that touches
-every lazy corner of the libraries, and then gives its rights away for good (``guards.py``). From then on nothing can be
-imported, no font be opened, and no picture decoded but in the formats of :data:`DECODERS`. Each document gets a budget
-of processor time that the kernel enforces, also inside loops of C code.
+It is a new process, without a copy of the parent's memory. It imports CairoSVG, renders a document that makes the
+libraries load everything that they load lazily, and then drops its privileges irrevocably (``guards.py``). From then on
+it cannot import modules, open fonts, or decode embedded pictures in formats other than :data:`DECODERS` and PNG. The
+kernel enforces a limit of processor time per document, also inside C code.
 
-A request is eight bytes of length and the document. An answer is one byte of :data:`STATUSES`, one that is 1 while the
-worker is sound, and eight bytes of length, then nothing or an explanation in UTF-8; pixels (BGRx, rows from the top) go
-into memory that both processes share, which spares two copies through the pipe. The memory's descriptor and the budgets
-come as arguments. The first answer comes unasked: its explanation names the guards that hold.
+A request is eight bytes of length and the document. An answer is a byte of :data:`STATUSES`, a byte that is 1 if the
+worker can be used again, eight bytes of length, and an explanation in UTF-8, which may be empty. Pixels (BGRx, rows
+from the top) are written to shared memory, which avoids two copies through the pipe. The descriptor of that memory and
+the limits are arguments. The worker sends one answer before any request; its explanation names the active guards.
 
-A worker is sound as long as no error of cairo was met (they can stick to a font face for good), and after any other
-error only if text in every face still looks as it did in the beginning.
+A worker can be used again unless cairo reported an error (such errors can persist in a font face); after any other
+error, it can be used again only if text in every face still looks the same as at the start.
 """
 
 import base64
@@ -37,16 +37,16 @@ from PIL import Image, MpoImagePlugin, TiffImagePlugin, WebPImagePlugin
 from .guards import confine
 
 STATUSES = ("ok", "not_svg", "forbidden", "memory", "render_error")
-"""Meaning of the first byte of an answer."""
+"""Meanings of the first byte of an answer."""
 HEADER = struct.Struct("<BBQ")
 LENGTH = struct.Struct("<Q")
 DECODERS = ("JPEG", "GIF", "WEBP", "BMP", "DIB", "PPM")
-"""Formats of embedded pictures that Pillow reads; PNG is read by cairo, SVG by CairoSVG."""
+"""Formats of embedded pictures that Pillow decodes; cairo decodes PNG, CairoSVG renders SVG."""
 
-_OUT_OF_MEMORY = 1  # expat's number of that error
-_EXPLANATION = 300  # characters of an error that travel back
+_OUT_OF_MEMORY = 1  # expat's error number
+_EXPLANATION = 300  # maximum length of an explanation, characters
 _TEXT_TAGS = frozenset({"text", "tspan", "textPath", "a", "tref"})
-_LOADED_EARLY = (unicodedata, MpoImagePlugin, TiffImagePlugin, WebPImagePlugin)  # what libraries import when in need
+_LOADED_EARLY = (unicodedata, MpoImagePlugin, TiffImagePlugin, WebPImagePlugin)  # modules that libraries import lazily
 _DECLARED_ENCODING = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml\s+version\s*=\s*(?:"[^"]*"|'[^']*')\s+encoding\s*=\s*(["'])([^"']*)\1"""
 )
@@ -54,7 +54,7 @@ _PRIVATE = re.compile(r"(?:/[\w.+-]+){2,}|\b0x[0-9a-fA-F]{5,}")  # paths of this
 
 
 class _OneFamily(cairosvg.surface.Surface):
-    """Draws all text in one family, whose files are open already."""
+    """Surface that renders all text in one font family, whose files are already open."""
 
     def draw(self, node: Any) -> None:
         if node.tag in _TEXT_TAGS:
@@ -63,7 +63,7 @@ class _OneFamily(cairosvg.surface.Surface):
 
 
 class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
-    """A surface that hands over its pixels as they are, without a PNG in between."""
+    """Surface that returns its raw pixels instead of a PNG."""
 
     def __init__(self, tree: Any, *arguments: Any, **options: Any) -> None:
         if tree.tag != "svg":
@@ -80,10 +80,10 @@ class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
 
 
 class _PatternSurface(_OneFamily, cairosvg.surface.SVGSurface):
-    """What CairoSVG draws patterns and masks on."""
+    """Surface for patterns and masks."""
 
 
-# CairoSVG looks both up when it needs them.
+# CairoSVG looks up both classes by these names.
 cairosvg.surface.SVGSurface = _PatternSurface
 cairosvg.image.Image = SimpleNamespace(open=partial(Image.open, formats=DECODERS))
 
@@ -93,13 +93,13 @@ class _NotSvgError(Exception):
 
 
 def render(document: bytes, side: int, picture: io.BytesIO | mmap.mmap) -> None:
-    """Write ``side * side * 4`` bytes of the document, which is UTF-8, on white to the start of ``picture``.
+    """Render a UTF-8 document on white; write ``side * side * 4`` bytes to the start of ``picture``.
 
     Raises:
-        Exception: whatever CairoSVG raises; :func:`answer` sorts it.
+        Exception: any exception of CairoSVG; :func:`answer` classifies it.
     """
     declared = _DECLARED_ENCODING.match(document)
-    if declared is not None:  # it arrived as text, in whatever bytes it was kept before
+    if declared is not None:  # the document was re-encoded as UTF-8, whatever encoding it declares
         document = document[: declared.start(2)] + b"utf-8" + document[declared.end(2) :]
     picture.seek(0)
     _RawSurface.convert(
@@ -113,7 +113,7 @@ def render(document: bytes, side: int, picture: io.BytesIO | mmap.mmap) -> None:
 
 
 def answer(document: bytes, side: int, picture: mmap.mmap) -> tuple[str, str, bool]:
-    """Draw one document; return the status, the explanation, and whether its error may stick to the process."""
+    """Render a document; return status, explanation, and whether its error may persist in this process."""
     status, text, sticks = "ok", "", False
     try:
         render(document, side, picture)
@@ -136,7 +136,7 @@ def answer(document: bytes, side: int, picture: mmap.mmap) -> tuple[str, str, bo
 
 
 def _warm_document() -> bytes:
-    """Return a document that makes the libraries load and open whatever they load late: fonts, codecs, url handlers."""
+    """Return a document that makes the libraries load everything lazy: fonts, codecs, URL handlers."""
     tile = Image.new("RGB", (2, 2), "red")
     images = []
     for kind in ("PNG", *DECODERS):
@@ -157,7 +157,7 @@ def _warm_document() -> bytes:
 
 
 def _health_document() -> bytes:
-    """Return a document with text in every face: on the picture, in a pattern and in a mask."""
+    """Return a document with text in every font face: directly, in a pattern and in a mask."""
     faces = [
         f'<text y="{8 * row + 7}" font-size="8" font-style="{slant}" font-weight="{weight}">Ag</text>'
         for row, (slant, weight) in enumerate(
@@ -176,7 +176,7 @@ _HEALTH = _health_document()
 
 
 def health() -> bytes:
-    """Return the picture of text in every face, or the name of the error where this process cannot draw it."""
+    """Return the picture of text in every face, or the name of the error if this process cannot render it."""
     picture = io.BytesIO()
     try:
         render(_HEALTH, 48, picture)
@@ -186,7 +186,7 @@ def health() -> bytes:
 
 
 def warm_up() -> list[Any]:
-    """Make the libraries load what they load late; return the fonts: cairo closes the files of those nobody holds."""
+    """Trigger all lazy loading of the libraries; return the fonts, because cairo closes files of unreferenced fonts."""
     render(_warm_document(), 8, io.BytesIO())
     context = cairocffi.Context(cairocffi.ImageSurface(cairocffi.FORMAT_ARGB32, 8, 8))
     fonts = []
@@ -207,7 +207,7 @@ def _send(answers: IO[bytes], status: str, sound: bool, text: str) -> None:
 def serve(
     requests: IO[bytes], answers: IO[bytes], picture: mmap.mmap, side: int, seconds: float, healthy: bytes
 ) -> None:
-    """Answer documents until the parent closes the pipe. The timer's default action ends the process."""
+    """Answer documents until the parent closes the pipe. The timer's default action terminates the process."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while len(head := requests.read(LENGTH.size)) == LENGTH.size:
         document = requests.read(LENGTH.unpack(head)[0])
@@ -220,17 +220,17 @@ def serve(
 
 
 def main() -> None:
-    """Start up, give the rights away, say so, and serve."""
+    """Load the libraries, drop privileges, report the active guards, and serve."""
     side, address_space, memory, seconds = *map(int, sys.argv[1:4]), float(sys.argv[4])
     picture = mmap.mmap(memory, 4 * side * side)
     fonts = warm_up()
     healthy = health()
-    gc.freeze()  # the libraries stay; only what documents leave behind is looked through
-    sys.meta_path.clear()  # a late import fails at once, by name, and looks for no file
+    gc.freeze()  # exclude the libraries from garbage collection, which then only scans objects of documents
+    sys.meta_path.clear()  # a late import fails at once, without accessing files
     guards = confine(address_space)
     if health() != healthy:
-        raise SystemExit("text cannot be drawn any more once the rights are given away")
+        raise SystemExit("text cannot be rendered after the privileges were dropped")
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     _send(answers, "ok", True, " ".join(guards))
     serve(requests, answers, picture, side, seconds, healthy)
-    del fonts  # held until here
+    del fonts  # referenced until here

@@ -1,8 +1,7 @@
-"""How alike two pictures are: scorers of SVG reconstructions, found by name.
+"""Scorers of SVG reconstructions by name; a scorer measures the similarity of two pictures.
 
-A scorer has a name and a version, which are part of the environment's settings and so of every row and id: scores of
-different scorers are different quantities. A store has one setting for each environment and refuses a second one, so no
-table of it mixes them.
+Name and version of the scorer are part of the environment's settings, and therefore of every row and id, because scores
+of different scorers are not comparable. A store has one setting per environment, so its tables never mix scorers.
 """
 
 import threading
@@ -20,7 +19,7 @@ def scorer_version(name: str) -> str:
     """Return the version of a scorer without loading any model.
 
     Raises:
-        ConfigError: there is no such scorer.
+        ConfigError: the scorer is unknown.
     """
     if name == PixelScorer.name:
         return PixelScorer.version
@@ -32,10 +31,10 @@ def scorer_version(name: str) -> str:
 
 
 def load_scorer(name: str, options: tuple[tuple[str, str], ...] = ()) -> Scorer:
-    """Return the one scorer of this process with these options; its models are loaded at the first score.
+    """Return this process's scorer with these options; it loads its models at the first score.
 
     Raises:
-        ConfigError: there is no such scorer.
+        ConfigError: the scorer is unknown.
     """
     with _LOADING:
         return _scorer(name, options)

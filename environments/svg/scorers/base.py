@@ -1,4 +1,4 @@
-"""The interface of a scorer: one target, a batch of canvases, one score each."""
+"""Interface of a scorer: a target, a batch of canvases, a score per canvas."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,35 +10,35 @@ import numpy as np
 from ...base import Frame
 
 DECIMALS = 6
-"""Scores are rounded, so that sums and logs do not depend on the last bits of a machine's arithmetic."""
+"""Decimals of scores, which are rounded so that they do not depend on the last bits of a machine's arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How alike two pictures are."""
+    """Similarity of two pictures."""
 
     average: float
-    """The score of the submission, 0 to 1."""
+    """Score of the submission, 0 to 1."""
     parts: Mapping[str, float]
-    """The scores it is made of, each 0 to 1 where 1 means alike."""
+    """Components of the score, each 0 to 1; 1 means identical."""
 
 
 class Scorer(ABC):
-    """Compares pictures; identical ones score exactly 1. Safe to share between threads."""
+    """Scorer of picture similarity; identical pictures score exactly 1. Instances are thread-safe."""
 
     name: ClassVar[str]
     version: ClassVar[str]
-    """Raised with every change of what is computed."""
+    """Version, increased with every change of the computation."""
 
     @abstractmethod
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
         """Return the score of every canvas against the target; all are RGB of one shape (height, width, 3)."""
 
     def check(self) -> None:
-        """Find out whether there will be scores.
+        """Check that the scorer works.
 
         Raises:
-            ConfigError: there will not; the message says what to do.
+            ConfigError: the scorer does not work; the message says what to do.
         """
         black = np.zeros((256, 256, 3), np.uint8)
         self.score(black, [255 - black])

@@ -1,12 +1,12 @@
-"""The paper's scorer: DINOv2 and DreamSim, both learned, averaged (spec section 2). Needs the ``perceptual`` extra.
+"""The paper's scorer: mean of DINOv2 and DreamSim, both learned (spec section 2). Needs the ``perceptual`` extra.
 
-DINO is the cosine of two pictures' features, mapped to [0, 1]; the features are the mean of all tokens of the last
-layer of a DINOv2 model of transformers, class token included, after the preprocessing that the checkpoint comes with.
-DreamSim is one minus the distance that the dreamsim package defines: one minus the cosine of its embeddings. Models are
-loaded at the first score, from a local folder or the hub, onto the GPU if there is one.
+The DINO score is the cosine of two pictures' features, mapped to [0, 1]. The features are the mean of all tokens of the
+last layer of a DINOv2 model of transformers, including the class token, after the checkpoint's preprocessing. The
+DreamSim score is one minus the distance defined by the dreamsim package, which is one minus the cosine of its
+embeddings. Models are loaded at the first score, from a local folder or the hub, onto the GPU if there is one.
 
-A picture is embedded once, targets above all, and what several threads wait for is embedded together. So the pictures
-of a batch depend on timing, and with them the last bits of a score: scores are rounded, and do not repeat exactly.
+Embeddings are cached, and pictures that several threads wait for share a batch. The composition of batches therefore
+depends on timing, and so do the last bits of a score: scores are rounded, and do not repeat exactly.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from ...base import Frame
 from .base import Score, Scorer, rounded
 
 BATCH = 32
-"""Pictures in one forward pass; with dinov2-small and the DreamSim ensemble this fits into 4 GB."""
+"""Maximum number of pictures per forward pass; with dinov2-small and the DreamSim ensemble this fits into 4 GB."""
 KEPT = 1024
-"""Embeddings kept, about 10 KB each; more than the pictures of one call."""
+"""Size of the cache of embeddings, about 10 KB each; more than the pictures of one call."""
 
 Embed = Callable[[Sequence[Frame]], NDArray[Any]]
-"""From pictures to unit vectors, float64, shape (pictures, width)."""
+"""Function from pictures to unit vectors, float64, shape (pictures, width)."""
 
 
 class PerceptualScorer(Scorer):
@@ -49,12 +49,12 @@ class PerceptualScorer(Scorer):
         dreamsim_weights: str = "",
         device: str = "",
     ) -> None:
-        """Load nothing yet.
+        """Create the scorer without loading models.
 
         Args:
             dino_model: folder or hub id of a DINOv2 checkpoint with its preprocessor settings.
             dreamsim_model: ``dreamsim_type`` of the package.
-            dreamsim_weights: folder of the package's weights, which are downloaded to it where they are missing;
+            dreamsim_weights: folder of the package's weights, which are downloaded to it if missing;
                 empty for ``~/.cache/dreamsim``.
             device: a torch device; empty for the GPU if there is one, else the CPU.
         """
@@ -64,14 +64,14 @@ class PerceptualScorer(Scorer):
         self.device = device
         self._models: tuple[Embed, Embed] | None = None
         self._computing = threading.Lock()
-        """Held by the one thread that uses the models."""
+        """Lock of the thread that uses the models."""
         self._lock = threading.Lock()
-        """Held to read and write the next two."""
+        """Lock of the next two attributes."""
         self._waiting: dict[bytes, Frame] = {}
         self._kept: OrderedDict[bytes, tuple[NDArray[Any], NDArray[Any]]] = OrderedDict()
 
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
-        """See :meth:`Scorer.score`.
+        """Return the scores; see :meth:`Scorer.score`.
 
         Raises:
             ConfigError: a package is missing, or a model cannot be loaded.
@@ -87,7 +87,7 @@ class PerceptualScorer(Scorer):
         return scores
 
     def _embedded(self, pictures: Mapping[bytes, Frame]) -> dict[bytes, tuple[NDArray[Any], NDArray[Any]]]:
-        """Return what both models make of every picture, computed with what other threads ask for meanwhile."""
+        """Return both models' embeddings of every picture, batched with requests of other threads."""
         while True:
             with self._lock:
                 missing = {key: picture for key, picture in pictures.items() if key not in self._kept}
@@ -97,7 +97,7 @@ class PerceptualScorer(Scorer):
                     return {key: self._kept[key] for key in pictures}
                 self._waiting |= missing
             with self._computing:
-                with self._lock:  # another thread may have computed ours meanwhile, or part of it
+                with self._lock:  # another thread may have computed some of these embeddings meanwhile
                     batch = {key: picture for key, picture in self._waiting.items() if key not in self._kept}
                     self._waiting = {}
                 if batch:
@@ -124,7 +124,7 @@ def _key(picture: Frame) -> bytes:
 
 
 def _score(identical: bool, cosine: float, distance: float) -> Score:
-    """Return the score from a cosine in [-1, 1] and a distance, 0 for alike; identical pictures are exactly alike."""
+    """Return the score for a cosine in [-1, 1] and a distance of 0 or more; identical pictures score exactly 1."""
     dino = 1.0 if identical else rounded((cosine + 1) / 2)
     dreamsim = 1.0 if identical else rounded(1 - distance)
     return Score(rounded((dino + dreamsim) / 2), {"dino": dino, "dreamsim": dreamsim})
@@ -182,18 +182,18 @@ def _load_dreamsim(torch: Any, kind: str, weights: str, device: str) -> Embed:
 
 
 def _unit(vectors: Any) -> NDArray[Any]:
-    """Return a tensor's rows, shape (pictures, width), with length 1."""
+    """Return the rows of a tensor, shape (pictures, width), scaled to length 1."""
     values: NDArray[Any] = vectors.cpu().numpy().astype(np.float64)
     return values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Let one process of this machine at a time load from a folder: the first downloads, the others find it done."""
+    """Let only one process of this machine load from a folder at a time, so that the first downloads for all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = (folder / ".lock").open("ab")
-    except OSError:  # nothing can be downloaded to it either, so nobody has to wait
+    except OSError:  # the folder is read-only: nothing can be downloaded to it either
         yield
         return
     with stream:

@@ -1,18 +1,18 @@
-"""The embedded scorer: structure, colour and edges from the pixels alone, with OpenCV.
+"""Embedded scorer: similarity of structure, colour and edges, computed from pixels with OpenCV.
 
-It needs no model and takes a few milliseconds, so that the whole pipeline runs anywhere. It is no substitute for a
-perceptual score. Five decisions make it fit icons on white, where most pixels are background on either side:
+It needs no model and takes a few milliseconds, so that the pipeline runs on every machine. It does not replace a
+perceptual score. Five decisions adapt it to icons on white, where most pixels are background in both pictures:
 
 - Pictures are compared at half and at quarter size, so that a shift by a pixel costs little and thin lines still count.
-- Errors are summed, not averaged, and held against the area that the *target* shows (with a margin): the error of a
+- Errors are summed, not averaged, and divided by the non-white area of the *target* (with a margin): the error of a
   missing part does not shrink because the rest of the page is white, and an error anywhere lowers the score.
-- ``exp(-2 x)`` turns the relative error x into a part of the score: 1 without error, strictly falling, never negative.
-- What anybody can draw is worth nothing: the parts' mean is stretched so that a blank canvas has 0, the best single
-  rectangle 0.08, and the target 1. So a wrong drawing is no better than none.
-- ``1 - (1 - x^2)^2.5`` makes of that the score: flat at either end, so that a copy that is off by a pixel stays above
-  0.9, and a rectangle that is better than the best one found stays below 0.2.
+- ``exp(-2 x)`` maps the relative error x to a component of the score: 1 without error, strictly decreasing, positive.
+- Trivial drawings score nothing: the components' mean is rescaled so that a blank canvas has 0, the best single
+  rectangle 0.08, and the target 1. A wrong drawing is therefore no better than none.
+- ``1 - (1 - x^2)^2.5`` maps that value to the score. It is flat at both ends, so that a copy that is off by a pixel
+  stays above 0.9, and a rectangle better than the best one found stays below 0.2.
 
-The parts are reported as they are measured, before the last two steps.
+The components are reported as measured, before the last two steps.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ from ...base import Frame
 from .base import Score, Scorer, rounded
 
 WEIGHTS = {"structure": 0.4, "colour": 0.3, "edges": 0.3}
-"""Share of each part in their mean: shape weighs more than colour, in two views that fail differently."""
+"""Weights of the components in their mean: shape has two complementary components and outweighs colour."""
 
-_STEEPNESS = 2.0  # of the exponential: an error on half of what is shown leaves 0.37
-_MARGIN = 8  # pixels of full size around what is drawn that count as shown
-_LEAST_SHOWN = 0.02  # of the picture, so that a nearly empty target does not make every error total
-_SIGMA, _WINDOW = 1.5, (11, 11)  # of the Gaussian window of structural similarity, as its authors chose
+_STEEPNESS = 2.0  # factor in the exponential: an error on half of the shown area leaves 0.37
+_MARGIN = 8  # margin around non-white pixels that counts as shown, pixels at full size
+_LEAST_SHOWN = 0.02  # minimum shown area as a fraction of the picture, for almost empty targets
+_SIGMA, _WINDOW = 1.5, (11, 11)  # Gaussian window of structural similarity, as in the original paper
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-_COLOUR_SPAN = 100.0  # distance in CIE Lab at which colours have nothing in common: that of black and white
-_ALMOST = 1 - 1e-6  # the most that pictures which are not identical can score
-_GRID = 32  # lines on which the edges of the rectangle lie
-_MOST_OF_A_RECTANGLE = 0.8  # where one is more like than this, the target is a rectangle, and drawing it no trick
+_COLOUR_SPAN = 100.0  # distance in CIE Lab that counts as total error: that of black and white
+_ALMOST = 1 - 1e-6  # maximum score of pictures that are not identical
+_GRID = 32  # number of grid lines for the edges of the rectangle
+_MOST_OF_A_RECTANGLE = 0.8  # above this, the target itself is a rectangle, and drawing one is a valid solution
 _WORTH_OF_A_RECTANGLE = 0.08
-_TARGETS = 16  # kept, 2 MB each: the rollouts of a task follow each other
+_TARGETS = 16  # size of the cache, 2 MB each; rollouts of a task are scored in succession
 
 Plane = NDArray[Any]
 """One channel, float32, shape (height, width)."""
@@ -55,12 +55,12 @@ class PixelScorer(Scorer):
     version: ClassVar[str] = "2"
 
     def __init__(self) -> None:
-        """Know no target yet."""
+        """Create the scorer with an empty cache of targets."""
         self._targets: OrderedDict[bytes, _Target] = OrderedDict()
         self._lock = threading.Lock()
 
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
-        """See :meth:`Scorer.score`."""
+        """Return the scores; see :meth:`Scorer.score`."""
         seen = self._target(target)
         return [_score(seen, canvas) for canvas in canvases]
 
@@ -79,7 +79,7 @@ class PixelScorer(Scorer):
 
 @dataclass(frozen=True)
 class _View:
-    """What a grey picture from 0 to 255 is compared by at one scale."""
+    """Features of a grey picture (0 to 255) at one scale."""
 
     grey: Plane
     mean: Plane
@@ -88,14 +88,14 @@ class _View:
 
     @classmethod
     def of(cls, grey: Plane) -> "_View":
-        """Measure a picture."""
+        """Compute the features of a picture."""
         mean = _blur(grey)
         return cls(grey, mean, _blur(grey * grey) - mean * mean, _blur(_gradient(grey)))
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What a picture is compared by: its colours at half size, its views at half and at quarter size."""
+    """Features of a picture: its colours at half size, its views at half and at quarter size."""
 
     colours: Plane
     """CIE Lab, shape (height, width, 3)."""
@@ -103,7 +103,7 @@ class _Look:
 
     @classmethod
     def of(cls, picture: Frame) -> "_Look":
-        """Look at a picture of full size."""
+        """Compute the features of a picture of full size."""
         half = cv2.pyrDown(picture.astype(np.float32) / 255)
         large, small = (cv2.cvtColor(scaled, cv2.COLOR_RGB2GRAY) * 255 for scaled in (half, cv2.pyrDown(half)))
         return cls(cv2.cvtColor(half, cv2.COLOR_RGB2LAB), (_View.of(large), _View.of(small)))
@@ -111,20 +111,20 @@ class _Look:
 
 @dataclass(frozen=True)
 class _Target:
-    """A target, and what can be known before there is a canvas."""
+    """A target, with everything that does not depend on the canvas."""
 
     picture: Frame
     look: _Look
     shown: float
-    """Share of the picture that is near something drawn on white."""
+    """Fraction of the picture that is not white or near a pixel that is not white."""
     blank: float
-    """Mean of the parts for a blank canvas."""
+    """Mean of the components for a blank canvas."""
     rectangle: float
-    """The same for the best single rectangle where it counts for nothing, at least that of the blank canvas."""
+    """Mean of the components for the best single rectangle, at least that of a blank canvas."""
 
     @classmethod
     def of(cls, picture: Frame) -> "_Target":
-        """Measure the blank canvas, and the rectangle that fits best."""
+        """Score the blank canvas and the best-fitting rectangle."""
         target = cls(picture, _Look.of(picture), _shown(picture), 0.0, 0.0)
         blank = _mean(_parts(target, np.full_like(picture, 255)))
         best = max((_mean(_parts(target, canvas)) for canvas in _best_rectangles(picture)), default=blank)
@@ -140,7 +140,7 @@ def _score(target: _Target, canvas: Frame) -> Score:
 
 
 def _stretched(mean: float, target: _Target) -> float:
-    """Return where a mean of parts stands between blank canvas, best rectangle and target."""
+    """Return a mean of components, rescaled by blank canvas, best rectangle and target."""
     if mean <= target.blank:
         return 0.0
     if mean <= target.rectangle:
@@ -149,7 +149,7 @@ def _stretched(mean: float, target: _Target) -> float:
 
 
 def _parts(target: _Target, canvas: Frame) -> dict[str, float]:
-    """Return how alike the pictures are in each way, 0 to 1."""
+    """Return the components of the similarity of two pictures, each 0 to 1."""
     look, shown = _Look.of(canvas), target.shown
     difference = target.look.colours - look.colours
     distance = np.sqrt((difference * difference).sum(axis=2)) / _COLOUR_SPAN
@@ -168,7 +168,7 @@ def _mean(parts: dict[str, float]) -> float:
 
 
 def _similarity(one: _View, other: _View) -> Plane:
-    """Return the map of structural similarity (Wang et al. 2004) of two views of one shape."""
+    """Return the map of structural similarity (Wang et al. 2004) of two views of equal shape."""
     product = one.mean * other.mean
     covariance = _blur(one.grey * other.grey) - product
     likeness = (2 * product + _C1) * (2 * covariance + _C2)
@@ -176,10 +176,10 @@ def _similarity(one: _View, other: _View) -> Plane:
 
 
 def _best_rectangles(picture: Frame) -> Iterator[Frame]:
-    """Give the canvas of the one rectangle that takes away most of the squared error of a blank one, in two colours.
+    """Return two canvases with the rectangle that reduces the squared error of a blank canvas most.
 
-    A rectangle over n pixels that differ from white by x takes away ``|sum x|^2 / n`` when it has their mean colour;
-    that is looked up for every rectangle on a grid of :data:`_GRID` lines. The other colour is their median.
+    A rectangle over n pixels that differ from white by x reduces it by ``|sum x|^2 / n`` if it has their mean colour;
+    all rectangles on a grid of :data:`_GRID` lines are compared. The second canvas uses their median colour.
     """
     height, width = picture.shape[:2]
     small = cv2.resize(picture, (_GRID, _GRID), interpolation=cv2.INTER_AREA).astype(np.float64) - 255
@@ -204,19 +204,19 @@ def _best_rectangles(picture: Frame) -> Iterator[Frame]:
 
 
 def _shown(target: Frame) -> float:
-    """Return the share of the picture that is near something drawn on white."""
+    """Return the fraction of the picture that is not white or near a pixel that is not white."""
     drawn: Plane = np.asarray((target < 255).any(axis=2), np.float32)
     near = cv2.blur(drawn, (2 * _MARGIN + 1, 2 * _MARGIN + 1)) > 0
     return max(float(near.mean()), _LEAST_SHOWN)
 
 
 def _likeness(error: Plane, shown: float) -> float:
-    """Return a score from the errors of all pixels (0 to 1 each) and the share of them that the target shows."""
+    """Return a component from the errors of all pixels (0 to 1 each) and the target's shown fraction."""
     return float(np.exp(-_STEEPNESS * float(error.mean(dtype=np.float64)) / shown))
 
 
 def _overlap(one: Plane, other: Plane) -> float:
-    """Return how much of the edges of two pictures is common, 1 for pictures without any."""
+    """Return the overlap of the edges of two pictures, 1 if neither has edges."""
     union = float(np.maximum(one, other).sum(dtype=np.float64))
     return float(np.minimum(one, other).sum(dtype=np.float64)) / union if union else 1.0
 

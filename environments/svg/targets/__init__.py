@@ -1,1 +1,1 @@
-"""Targets: icon-like pictures from a random stream."""
+"""Generator of icon-like target pictures."""

@@ -1,9 +1,9 @@
-"""Icon-like SVG targets from a random stream: a motif on an optional backdrop, in one of four drawing styles.
+"""Generator of icon-like SVG targets: a motif on an optional backdrop, in one of four drawing styles.
 
-A motif (``motifs.py``) is a recognisable thing made of a few shapes: a house, a clock, a cloud
-with rain. The style decides how shapes become elements (flat, outlined, line art, gradients); palette, sizes, details,
-tilt, backdrop and small decorations are drawn too. There is no text. Every number in a document is an integer that came
-from integer arithmetic, so a seed gives the same bytes on every machine.
+A motif is a recognisable object made of a few shapes: a house, a clock, a cloud with rain. The style determines how
+shapes become elements (flat, outlined, line art, gradients); palette, sizes, details, tilt, backdrop and small
+decorations are random, too. Documents contain no text. Every number in a document is an integer from integer
+arithmetic, so a seed gives the same bytes on every machine.
 """
 
 import random
@@ -12,18 +12,18 @@ from .motifs import MOTIFS
 from .pen import PALETTES, STYLES, VIEW, Pen
 
 GENERATOR = 1
-"""Raised with every change of what a seed draws: task ids promise that it never changes silently."""
+"""Version of the generator, increased with every change of a seed's document; task ids depend on it."""
 
 _NAMES = sorted(MOTIFS)
 
 
 def draw_target(rng: random.Random) -> str:
-    """Return one document."""
+    """Return a random document."""
     return draw_motif(Pen(rng).choose(_NAMES), rng)
 
 
 def draw_motif(name: str, rng: random.Random) -> str:
-    """Return a document of one motif (a key of ``MOTIFS``); everything else is drawn from ``rng``."""
+    """Return a document with a motif (a key of ``MOTIFS``); everything else is random."""
     pen = Pen(rng)
     pen.palette = pen.choose(PALETTES)
     pen.style = pen.choose(STYLES)
@@ -45,7 +45,7 @@ def draw_motif(name: str, rng: random.Random) -> str:
 
 
 def _backdrop(pen: Pen) -> list[str]:
-    """Return a badge behind the motif; line art on it is filled with its colour."""
+    """Return a badge behind the motif; line art on it is filled with the badge's colour."""
     colour = pen.paper = pen.choose((pen.tint, pen.light, pen.tint))
     paint = pen.gradient(colour, pen.mix(colour, "#ffffff", 60)) if pen.chance(40) else colour
     kind = pen.choose(("disc", "tile", "diamond", "ring", "hexagon", "blob", "split"))
@@ -70,7 +70,7 @@ def _backdrop(pen: Pen) -> list[str]:
 
 
 def _decoration(pen: Pen) -> list[str]:
-    """Return small marks in the corners, drawn once as a symbol and used several times."""
+    """Return small marks in the corners: one symbol, used several times."""
     colour = pen.choose((pen.accent, pen.main, pen.ink))
     name = pen.identifier("d")
     marks = {

@@ -1,7 +1,8 @@
-"""The things that targets show, each a function from a pen to elements within the view box of 96 x 96 units.
+"""Motifs of targets; each is a function from a pen to elements within the view box of 96 x 96 units.
 
-A motif draws from back to front and leaves about ten units of margin. A new one is a function in one of the modules
-below, and its name in that module's list; it changes what seeds draw, so the generator's version has to be raised.
+A motif draws from back to front and leaves a margin of about ten units. To add one, write a function in one of the
+modules below and add its name to that module's list; since seeds then give different documents, increase the
+generator's version.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Motifs from outdoors: plants, weather, animals, food; see :mod:`~pivot.environments.svg.targets.motifs`."""
+"""Motifs from nature: plants, weather, animals, food; see :mod:`~pivot.environments.svg.targets.motifs`."""
 
 from .pen import Pen
 

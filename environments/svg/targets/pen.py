@@ -1,4 +1,4 @@
-"""What the motifs draw with: a palette, a style, integers from a random stream, and elements as text."""
+"""Drawing tools of the motifs: a palette, a style, random integers, and elements as text."""
 
 import random
 from collections.abc import Sequence
@@ -31,44 +31,44 @@ _Item = TypeVar("_Item")
 
 @dataclass
 class Pen:
-    """Draws elements in one palette and style."""
+    """Writer of elements in one palette and style."""
 
     rng: random.Random
     palette: tuple[str, str, str, str, str] = PALETTES[0]
     style: str = "flat"
     width: int = 3
-    """Of outlines, user units."""
+    """Width of outlines, user units."""
     paper: str = "#ffffff"
-    """What line art is filled with: the colour behind it."""
+    """Fill colour of line art: the colour of the background."""
     definitions: list[str] = field(default_factory=list)
 
     @property
     def ink(self) -> str:
-        """The dark colour, of outlines."""
+        """Dark colour of outlines."""
         return self.palette[0]
 
     @property
     def main(self) -> str:
-        """The colour of the largest shapes."""
+        """Colour of the largest shapes."""
         return self.palette[1]
 
     @property
     def accent(self) -> str:
-        """The colour that stands out."""
+        """Accent colour."""
         return self.palette[2]
 
     @property
     def light(self) -> str:
-        """Nearly white."""
+        """Almost white colour."""
         return self.palette[3]
 
     @property
     def tint(self) -> str:
-        """A pale main colour."""
+        """Pale version of the main colour."""
         return self.palette[4]
 
     def pale(self, line: str) -> str:
-        """Return the colour of closed shapes that are nearly white, or ``line`` where only outlines have colours."""
+        """Return an almost white colour for closed shapes, or ``line`` in styles that colour only outlines."""
         return line if self.style == "line" else self.mix(self.light, self.tint, 50)
 
     # --- chance ------------------------------------------------------------------------------------------------------
@@ -82,11 +82,11 @@ class Pen:
         return low + pick(self.rng, high - low + 1)
 
     def chance(self, percent: int) -> bool:
-        """Return True in ``percent`` of a hundred cases."""
+        """Return True with a probability of ``percent`` / 100."""
         return pick(self.rng, 100) < percent
 
     def choose(self, items: Sequence[_Item]) -> _Item:
-        """Return one of the items."""
+        """Return a random item."""
         return items[pick(self.rng, len(items))]
 
     # --- elements ----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Pen:
         return self.element("circle", cx=x, cy=y, r=radius, fill=colour)
 
     def turned(self, element: str, degrees: Sequence[int], x: int = 48, y: int = 48) -> list[str]:
-        """Return copies of an element, turned around a point: defined once, used as often as there are angles."""
+        """Return copies of an element, rotated around a point: one definition, one use per angle."""
         name = self.identifier("s")
         self.definitions.append(self.group([element], id=name))
         return [
@@ -172,12 +172,12 @@ class Pen:
         return f"url(#{name})"
 
     def identifier(self, letter: str) -> str:
-        """Return an id that the document does not have yet."""
+        """Return an id that is new in the document."""
         return f"{letter}{len(self.definitions)}"
 
     @staticmethod
     def mix(one: str, other: str, percent: int) -> str:
-        """Return ``percent`` of ``other`` mixed into ``one``, both ``#rrggbb``."""
+        """Return a mixture of two colours ``#rrggbb`` with ``percent`` of ``other``."""
         channels = (
             (int(one[at : at + 2], 16) * (100 - percent) + int(other[at : at + 2], 16) * percent) // 100
             for at in (1, 3, 5)
@@ -186,5 +186,5 @@ class Pen:
 
 
 def _attributes(attributes: dict[str, str | int]) -> str:
-    # viewBox and friends have no hyphen; no attribute here has both a hyphen and an underscore.
+    # Attributes such as viewBox have no hyphen; no attribute here has both a hyphen and an underscore.
     return "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())

@@ -78,7 +78,7 @@ def line_chart(pen: Pen) -> list[str]:
 
 
 def pie_chart(pen: Pen) -> list[str]:
-    # Ends of slices on the circle of radius 36 around the middle, every 45 degrees clockwise from the top.
+    # End points of slices on the circle of radius 36 around the centre, every 45 degrees clockwise from the top.
     rim = ((48, 12), (73, 23), (84, 48), (73, 73), (48, 84), (23, 73), (12, 48), (23, 23))
     first, second = pen.between(1, 3), pen.between(4, 6)
     disc = pen.circle(48, 48, 36, pen.main)

@@ -1,4 +1,4 @@
-"""Motifs of made things: buildings, vehicles, tools, vessels; see :mod:`~pivot.environments.svg.targets.motifs`."""
+"""Motifs of artefacts: buildings, vehicles, tools, vessels; see :mod:`~pivot.environments.svg.targets.motifs`."""
 
 from .pen import Pen
 

@@ -59,4 +59,4 @@ def test_levels_without_the_setting_keep_their_ids() -> None:
 def test_task_files_have_starts_of_their_own() -> None:
     with pytest.raises(ValidationError) as raised:
         NavigationConfig.model_validate({"backend": "thor", "thor_version": "5", "starts": "published"})
-    assert "the task files say where it starts" in explain(raised.value, "setting ", NavigationConfig)
+    assert "the task files define the starts" in explain(raised.value, "setting ", NavigationConfig)

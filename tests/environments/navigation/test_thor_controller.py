@@ -140,10 +140,10 @@ def test_a_unity_that_never_comes_up_is_noticed_at_once(unity: Unity, how: str) 
 
 
 def test_without_a_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=rf"connect this machine, or name a build that lies here with {EXECUTABLE}="):
+    with pytest.raises(ConfigError, match=rf"connect this machine to the network, or set {EXECUTABLE}="):
         ThorWorld().check()
     monkeypatch.setenv(EXECUTABLE, "/no/such/file")
-    with pytest.raises(ConfigError, match=rf"{EXECUTABLE} names '/no/such/file', which is no file that can be run"):
+    with pytest.raises(ConfigError, match=rf"{EXECUTABLE} is '/no/such/file', expected an executable file"):
         ThorWorld().check()
 
 

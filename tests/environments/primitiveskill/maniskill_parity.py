@@ -120,7 +120,7 @@ def _disturbed_turn(rng: random.Random, kind: TaskKind, scene: Scene, noise: int
         one, other = rng.sample(kind.things, 2)
         places = dict(scene.positions)
         places[one], places[other] = places[other], places[one]
-        scene = Scene(places, scene.held, scene.opening)
+        scene = Scene(places, scene.in_hand, scene.opening)
     primitives = read_primitives(expert_action(kind, scene))[0]
     if hasty:
         primitives = primitives[::-1]
@@ -170,7 +170,7 @@ def described(run: Run, seed: int, ours: list[Moment], theirs: list[Moment], ind
 
 def _shown(scene: Scene) -> str:
     places = [f"{name} ({', '.join(f'{value:.1f}' for value in at)})" for name, at in scene.positions.items()]
-    places += [f"holds {scene.held}"] if scene.held else []
+    places += [f"holds {scene.in_hand}"] if scene.in_hand else []
     places += [] if scene.opening is None else [f"open by {scene.opening:.0f}"]
     return ", ".join(places)
 

@@ -85,8 +85,8 @@ def main() -> None:
             write(json.dumps({"picture": [SIDE, SIDE if at != "small" else 7, 3], "type": "uint8"}).encode())
             write(bytes([number]) * (SIDE * SIDE * 3) if flat else bytes(range(250)) * (SIDE * SIDE * 3 // 250))
         else:
-            held = next(iter(objects), None) if at in {"holds", "flat"} else None
-            write(json.dumps({"scene": {"objects": objects, "held": held, "opening": None}}).encode())
+            in_hand = next(iter(objects), None) if at in {"holds", "flat"} else None
+            write(json.dumps({"scene": {"objects": objects, "held": in_hand, "opening": None}}).encode())
 
 
 if __name__ == "__main__":

@@ -21,18 +21,18 @@ from pydantic import ValidationError
 def level(
     task: str,
     *at: Point,
-    held: str | None = None,
+    in_hand: str | None = None,
     drawer: float | None = None,
     achieved: tuple[bool, ...] | None = None,
 ) -> str:
     """Return the state text of a task whose things are at these places."""
     kind = KINDS[task]
-    scene = Scene(dict(zip(kind.things, at, strict=True)), held, drawer)
+    scene = Scene(dict(zip(kind.things, at, strict=True)), in_hand, drawer)
     return SkillState("embedded", task, scene, achieved or (False,) * len(kind.stages)).text()
 
 
 ALIGN = level("align", (120.0, -100.0, 20.0), (130.0, 120.0, 20.0))
-HELD = level("align", (-150.0, 0.0, 350.0), (130.0, 120.0, 20.0), held="red cube")
+HELD = level("align", (-150.0, 0.0, 350.0), (130.0, 120.0, 20.0), in_hand="red cube")
 PLACE = level("place", (-40.0, -60.0, 20.0), (-20.0, 60.0, 20.0))
 STACK = level("stack", (0.0, -100.0, 20.0), (100.0, 50.0, 20.0), (-60.0, 150.0, 20.0))
 DRAWER = level("drawer", (-120.0, 150.0, 35.0), drawer=180.0)
@@ -271,7 +271,7 @@ def test_success_is_exact_at_its_limits(text: str, success: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "at", "held"),
+    ("task", "at", "in_hand"),
     [
         ("place", [(80.0, -100.0, 350.0), (80.0, 100.0, 20.0)], "red cube"),
         ("place", [(80.0, -100.0, 20.0), (80.0, 100.0, 350.0)], "green cube"),
@@ -280,18 +280,18 @@ def test_success_is_exact_at_its_limits(text: str, success: bool) -> None:
         ("drawer", [(-300.0, -360.0, 115.0)], "apple"),
     ],
 )
-def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Point], held: str) -> None:
+def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Point], in_hand: str) -> None:
     kind = KINDS[task]
     places = dict(zip(kind.things, at, strict=True))
     opening = 0.0 if task == "drawer" else None
     none = (False,) * len(kind.stages)
     assert reached(kind, Scene(places, None, opening))
-    assert not reached(kind, Scene(places, held, opening))
+    assert not reached(kind, Scene(places, in_hand, opening))
     let_go = update_achieved(kind, Scene(places, None, opening), none)
-    still_held = update_achieved(kind, Scene(places, held, opening), none)
+    still_held = update_achieved(kind, Scene(places, in_hand, opening), none)
     assert let_go[1]
-    assert still_held[1] == (held not in ("red cube", "apple"))
-    assert still_held[0] == (held in ("red cube", "apple"))
+    assert still_held[1] == (in_hand not in ("red cube", "apple"))
+    assert still_held[0] == (in_hand in ("red cube", "apple"))
 
 
 def test_stages_and_success_are_seen_between_two_primitives() -> None:
@@ -309,7 +309,7 @@ def test_stages_and_success_are_seen_between_two_primitives() -> None:
     )  # fmt: skip
     assert results[0][1]
     env, results = play(
-        level("align", (0.0, -100.0, 20.0), (-150.0, 0.0, 350.0), held="green cube"),
+        level("align", (0.0, -100.0, 20.0), (-150.0, 0.0, 350.0), in_hand="green cube"),
         "place(0,100,20)|push(0,-180,20,0,180,20)",
     )  # fmt: skip
     assert results[0][1]
@@ -408,7 +408,7 @@ def test_levels_follow_the_table() -> None:
             for other in places[:index]:
                 assert abs(one[0] - other[0]) >= CLEAR[0] or abs(one[1] - other[1]) >= CLEAR[1]
         assert scene.opening == (180 if state.task == "drawer" else None)
-        assert scene.held is None
+        assert scene.in_hand is None
         assert not any(state.achieved)
 
 

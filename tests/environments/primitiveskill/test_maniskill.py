@@ -154,7 +154,7 @@ def test_the_tool_arrives_where_it_was_sent(simulator: ManiSkillWorld, dx: int, 
     pick = Primitive("pick", (round(x) + dx, round(y), round(z) + dz))
     off = pick.arguments[0] - x
     simulator.execute(pick)
-    assert simulator.scene.held == "red cube"
+    assert simulator.scene.in_hand == "red cube"
     assert simulator.scene.positions["red cube"] == pytest.approx(
         (kind.home[0] - off, kind.home[1], kind.home[2] - dz), abs=0.4
     )
@@ -165,11 +165,11 @@ def test_the_tool_arrives_where_it_was_sent(simulator: ManiSkillWorld, dx: int, 
 
 def test_a_held_state_can_be_loaded(simulator: ManiSkillWorld) -> None:
     state = parity.level("stack", 5, MANISKILL)
-    held = {**state.scene.positions, "purple cube": state.kind.home}
-    simulator.load(SkillState(MANISKILL, "stack", Scene(held, "purple cube", None), (False, False, True)))
+    in_hand = {**state.scene.positions, "purple cube": state.kind.home}
+    simulator.load(SkillState(MANISKILL, "stack", Scene(in_hand, "purple cube", None), (False, False, True)))
     there = free_spot(state)
     simulator.execute(Primitive("place", (*there, 30)))
-    assert simulator.scene.held is None
+    assert simulator.scene.in_hand is None
     assert simulator.scene.positions["purple cube"] == pytest.approx((*there, 20), abs=1)
 
 

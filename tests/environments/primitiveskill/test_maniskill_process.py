@@ -107,7 +107,7 @@ def test_misbehaving_again_and_again_is_an_error_and_leaves_no_process(
 def test_a_scene_that_cannot_be(start_as: Callable[[str], Start], how: str) -> None:
     world = ManiSkillWorld(start=start_as(f"execute-{how}"))
     world.load(level("align", 1, MANISKILL))
-    with pytest.raises(SimulatorError, match="no scene"):
+    with pytest.raises(SimulatorError, match="not a scene"):
         world.execute(PICK)
 
 
@@ -136,7 +136,7 @@ def test_a_process_that_ends_elsewhere_is_not_gone_on_with(start_as: Callable[[s
     world = ManiSkillWorld(start=start_as("drift"))
     world.load(level("align", 1, MANISKILL))
     world.execute(PICK)
-    with pytest.raises(SimulatorError, match="executed again led to"):
+    with pytest.raises(SimulatorError, match="when re-executed"):
         world.execute(PICK)
 
 
@@ -145,7 +145,7 @@ def test_what_is_missing_is_said(start_as: Callable[[str], Start]) -> None:
         ManiSkillWorld(start=start_as("start-missing")).check()
     with pytest.raises(ConfigError, match=r"Vulkan.*mesa-vulkan-drivers"):
         ManiSkillWorld(start=start_as("start-failed")).check()
-    with pytest.raises(ConfigError, match="not fit for a run"):
+    with pytest.raises(ConfigError, match="does not work"):
         ManiSkillWorld(start=start_as("execute-die")).check()
     with pytest.raises(ConfigError, match="grasped nothing"):
         ManiSkillWorld(start=start_as("well")).check()

@@ -35,11 +35,11 @@ REST = {"apple": APPLE / 2}
 
 
 def scene_of(
-    task: str, held: str | None = None, opening: float | None = None, at: Mapping[str, Point] | None = None
+    task: str, in_hand: str | None = None, opening: float | None = None, at: Mapping[str, Point] | None = None
 ) -> Scene:
     """A scene of the things that are given a place; the others stand far behind the camera."""
     places = {name: (at or {}).get(name, (4000.0, 0.0, 20.0)) for name in KINDS[task].things}
-    return Scene(places, held, opening)
+    return Scene(places, in_hand, opening)
 
 
 def random_scene(rng: random.Random, task: str) -> Scene:
@@ -50,13 +50,13 @@ def random_scene(rng: random.Random, task: str) -> Scene:
     for name in kind.things:
         x, y, _ = (float(rng.randint(*limits)) for limits in kind.workspace)
         places[name] = (x, y, rng.choice((1, 1, 3, 5)) * REST.get(name, CUBE / 2))
-    held = rng.choice((None, *kind.things))
-    if held is not None:
-        places[held] = (kind.home[0] + rng.uniform(-15, 15), kind.home[1], kind.home[2] + rng.uniform(-8, 8))
+    in_hand = rng.choice((None, *kind.things))
+    if in_hand is not None:
+        places[in_hand] = (kind.home[0] + rng.uniform(-15, 15), kind.home[1], kind.home[2] + rng.uniform(-8, 8))
     elif opening is not None and rng.random() < 0.5:
         x, y, _ = tray_centre(opening)
         places["apple"] = (x + rng.uniform(-50, 50), y + rng.uniform(-50, 50), TRAY_FLOOR + APPLE / 2)
-    return Scene(places, held, opening)
+    return Scene(places, in_hand, opening)
 
 
 def pixel_of(point: Point) -> tuple[int, int]:
@@ -177,9 +177,9 @@ def test_targets_are_painted_where_they_are_and_only_in_place() -> None:
 def test_a_held_thing_hangs_between_closed_fingers(task: str) -> None:
     kind = KINDS[task]
     opening = 180.0 if task == "drawer" else None
-    for held in kind.things:
-        at = {held: kind.home}
-        holding, empty = scene_of(task, held, opening, at), scene_of(task, None, opening)
+    for in_hand in kind.things:
+        at = {in_hand: kind.home}
+        holding, empty = scene_of(task, in_hand, opening, at), scene_of(task, None, opening)
         wide, narrow = (_finger_columns(task, scene) for scene in (empty, holding))
         assert wide[1] - wide[0] > narrow[1] - narrow[0] + 1
         row, column = pixel_of(kind.home)

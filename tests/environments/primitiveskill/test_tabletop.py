@@ -41,7 +41,7 @@ def test_what_lies_between_the_fingers_is_grasped(axis: int, limit: float, sign:
         hand = [0, 0, 20]
         hand[axis] += sign * off
         scene = do(table("align", (0.0, 0.0, 20.0), FAR), f"pick({hand[0]},{hand[1]},{hand[2]})")
-        assert (scene.held == "red cube") is grasped, (axis, off)
+        assert (scene.in_hand == "red cube") is grasped, (axis, off)
         if not grasped:
             assert scene.positions["red cube"] == (0.0, 0.0, 20.0)
 
@@ -57,8 +57,8 @@ def test_a_grasped_thing_is_centred_along_y_and_keeps_its_offset_otherwise() -> 
 
 def test_the_nearer_of_two_is_grasped() -> None:
     two = ((-21.0, 0.0, 20.0), (21.0, 0.0, 20.0))
-    assert do(table("align", *two), "pick(-3,0,20)").held == "red cube"
-    assert do(table("align", *two), "pick(3,0,20)").held == "green cube"
+    assert do(table("align", *two), "pick(-3,0,20)").in_hand == "red cube"
+    assert do(table("align", *two), "pick(3,0,20)").in_hand == "green cube"
     for tower in (((0.0, 0.0, 20.0), (0.0, 0.0, 60.0)), ((0.0, 0.0, 60.0), (0.0, 0.0, 20.0))):
         scene = do(table("align", *tower), "pick(0,0,40)")
         assert all(at[2] > 300 for at in cubes(scene))
@@ -67,17 +67,17 @@ def test_the_nearer_of_two_is_grasped() -> None:
 def test_a_neighbour_under_a_finger_stops_the_hand() -> None:
     # A finger comes down on green, 40 mm high: the tips stay above red.
     scene = do(table("align", (0.0, 0.0, 20.0), (0.0, OPEN + 5 + HALF, 20.0)), "pick(0,0,20)")
-    assert scene.held is None
+    assert scene.in_hand is None
     room = OPEN + FINGER_THICK + HALF
     scene = do(table("align", (0.0, 0.0, 20.0), (0.0, room, 20.0)), "pick(0,0,20)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
 
 
 def test_closing_the_fingers_shoves_a_neighbour_aside() -> None:
     # Red is grasped off its middle, 15 mm along y; green is beside it, out of the fingers' way.
     on = table("align", (8.0, 0.0, 20.0), (40.0, 45.0, 20.0))
     scene = do(on, "pick(0,15,20)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
     assert scene.positions["green cube"] == (40.0, 55.0, 20.0)
 
 
@@ -87,30 +87,30 @@ def test_closing_the_fingers_shoves_a_neighbour_aside() -> None:
 def test_a_cube_that_is_shoved_far_off_its_middle_slips_farther(dx: float, dy: float, slips: float) -> None:
     on = table("align", (dx, dy, 20.0), (100.0, 150.0, 20.0))
     scene = do(on, "pick(0,0,20)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
     assert scene.positions["red cube"][0] - KINDS["align"].home[0] == pytest.approx(dx + slips, abs=0.001)
 
 
 def test_an_apple_does_not_slip() -> None:
     scene = do(table("drawer", (-288.0, 110.0, 35.0)), "pick(-300,100,35)")
-    assert scene.held == "apple"
+    assert scene.in_hand == "apple"
     assert scene.positions["apple"][0] - KINDS["drawer"].home[0] == 12.0
 
 
 def test_closing_fingers_shove_what_else_they_reach() -> None:
     # Green is too far off along x to be held, but the fingers reach its corner.
     scene = do(table("align", (0.0, 0.0, 20.0), (41.0, 15.0, 20.0)), "pick(15,0,20)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
     assert scene.positions["green cube"] == (41.0, 0.0, 20.0)
 
 
-@pytest.mark.parametrize(("hand", "held"), [((-120, 150), True), ((-120, 165), False), ((-120, 135), False)])
-def test_the_apple_is_grasped_in_the_middle(hand: tuple[int, int], held: bool) -> None:
+@pytest.mark.parametrize(("hand", "in_hand"), [((-120, 150), True), ((-120, 165), False), ((-120, 135), False)])
+def test_the_apple_is_grasped_in_the_middle(hand: tuple[int, int], in_hand: bool) -> None:
     off = int(OPEN - 35 + GRASP_Y_SLACK["apple"])
-    y = 150 + (0 if held else (off + 1) * (1 if hand[1] > 150 else -1))
+    y = 150 + (0 if in_hand else (off + 1) * (1 if hand[1] > 150 else -1))
     scene = do(table("drawer", (-120.0, 150.0, 35.0), drawer=180.0), f"pick({hand[0]},{y},35)")
-    assert (scene.held == "apple") is held
-    if held:
+    assert (scene.in_hand == "apple") is in_hand
+    if in_hand:
         assert scene.positions["apple"] == DRAWER_HOME
 
 
@@ -123,7 +123,7 @@ def test_what_stands_on_a_grasped_thing_rides_along() -> None:
     on = table("stack", *TOWER)
     scene = do(on, "pick(3,-4,60)")
     x, y, _ = TABLE_HOME
-    assert scene.held == "green cube"
+    assert scene.in_hand == "green cube"
     # The hand is stopped by the cube on top and grasps green higher up; the fingers reach both.
     purple, green = scene.positions["purple cube"], scene.positions["green cube"]
     assert scene.positions["red cube"] == TOWER[0]
@@ -131,16 +131,16 @@ def test_what_stands_on_a_grasped_thing_rides_along() -> None:
     assert [a - b for a, b in zip(purple, green, strict=True)] == [-8.0, 0.0, 40.0]
     assert min(green[2], purple[2]) > HELD_ABOVE["stack"]
     scene = do(on, "place(100,-50,30)")
-    assert scene.held is None
+    assert scene.in_hand is None
     assert scene.positions["green cube"] == (100.0, -50.0, 20.0)
     assert scene.positions["purple cube"] == (92.0, -50.0, 60.0)
 
 
 def test_the_lowest_of_three_is_out_of_reach_for_the_fingers() -> None:
     # The hand comes down on the top of the tower: its fingers then end beside the middle one.
-    assert do(table("stack", *TOWER), "pick(0,0,20)").held == "green cube"
+    assert do(table("stack", *TOWER), "pick(0,0,20)").in_hand == "green cube"
     two = (TOWER[0], TOWER[1], FAR)
-    assert do(table("stack", *two), "pick(0,0,20)").held == "red cube"
+    assert do(table("stack", *two), "pick(0,0,20)").in_hand == "red cube"
 
 
 def test_a_cube_falls_straight_down_and_stays_while_its_centre_is_above_the_other() -> None:
@@ -207,14 +207,14 @@ def test_picking_twice_lets_go_where_the_hand_closes() -> None:
     start = ((0.0, -100.0, 20.0), (50.0, 100.0, 20.0))
     # Over green, what is held is set down on it, and is what the fingers close on again.
     scene = do(table("align", *start), "pick(0,-100,20)|pick(50,100,20)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
     assert scene.positions["green cube"] == start[1]
     # High above the table it falls out of reach.
     scene = do(table("align", *start), "pick(0,-100,20)|pick(-50,0,150)")
-    assert scene.held is None
+    assert scene.in_hand is None
     assert scene.positions["red cube"] == (-50.0, 0.0, 20.0)
     # Down on the table it is picked up again.
-    assert do(table("align", *start), "pick(0,-100,20)|pick(-50,0,20)").held == "red cube"
+    assert do(table("align", *start), "pick(0,-100,20)|pick(-50,0,20)").in_hand == "red cube"
 
 
 # --- pushing ---------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_hand_that_comes_down_on_a_cube_does_not_push_it() -> None:
 
 def test_a_push_keeps_what_is_held() -> None:
     scene = do(table("align", (0.0, -100.0, 20.0), (0.0, 50.0, 20.0)), "pick(0,-100,20)|push(0,-60,25,0,40,25)")
-    assert scene.held == "red cube"
+    assert scene.in_hand == "red cube"
     assert scene.positions["red cube"] == TABLE_HOME
     assert scene.positions["green cube"] == (0.0, 40 + HALF + FINGER_THICK + HALF, 20.0)
 

@@ -76,8 +76,8 @@ def test_things_never_overlap_and_never_hover(case: tuple[SkillState, list[Primi
             assert all(hardly_overlaps(box, other) for other in [*found[:index], *around]), (primitive, scene)
         high = HELD_ABOVE[state.task]
         raised = [name for name, at in scene.positions.items() if at[2] > high]
-        assert bool(raised) == (scene.held is not None)
-        assert scene.held is None or scene.held in raised
+        assert bool(raised) == (scene.in_hand is not None)
+        assert scene.in_hand is None or scene.in_hand in raised
         for name, box in zip(scene.positions, found, strict=True):
             bottoms = [other[1][2] for other in [*found, *around]] + [0.0]
             assert name in raised or min(abs(box[0][2] - bottom) for bottom in bottoms) <= 0.02, "hovers"
