@@ -5,7 +5,6 @@ writer, solver or prover gets one of its own, so that no two threads share one. 
 config.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,8 +80,8 @@ class Run:
 
     def with_stored(self, config: RunConfig) -> "Run":
         """Return the run under the config of its store, which differs in label version and licence alone."""
-        same = copy.copy(self)
-        same.config = config
+        same = object.__new__(Run)  # a copy would travel as its config, and resolve it again
+        vars(same).update(vars(self) | {"config": config})
         return same
 
     def _resolve(self, name: str) -> RunEnv:
