@@ -1,8 +1,8 @@
-"""Paste frames and label strips into one picture: the collage the Analyzer reads and the panel the Teacher sees.
+"""Composition of frames and label strips into one picture: the Analyzer's collage and the Teacher's panel.
 
-Pixels of the frames are copied, never scaled or drawn over, so every tile can be cut out and compared with its frame.
-Strips are rendered once per text and size. A picture with ``highlight`` must not enter a
-dataset: an accent on the pivot would give the answer away.
+Frames are copied pixel by pixel, never scaled or painted over, so that every tile can be cut out and compared with its
+frame. Strips are rendered once per text and size. A picture with ``highlight`` must not enter a dataset, because it
+reveals the pivot.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .layout import Box, Layout, collage_layout, make_layout, step_label
 Colour = tuple[int, int, int]
 
 PAGE = 250
-"""Grey level between the cells and of unused cells."""
+"""Grey level of the space between cells and of unused cells."""
 
 STRIP: Colour = (226, 229, 234)
 INK: Colour = (20, 22, 28)
@@ -29,17 +29,17 @@ ACCENT_INK: Colour = (255, 255, 255)
 def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, highlight: int | None = None) -> Frame:
     """Return all frames in one grid, row by row, each under its label (spec section 5).
 
-    Pass the frames *before* each action; leaving out the terminal one is the caller's duty. Frames of different sizes
-    sit, unscaled, in the middle of cells as large as the largest height and width.
+    Pass the frames *before* each action, without the terminal frame. All cells have the largest height and width of the
+    frames; smaller frames are centred, unscaled.
 
     Args:
         frames: n RGB frames.
-        labels: one text a frame out of a-z, 0-9, space and hyphen; ``step 0``, ``step 1``, ... by default.
-        highlight: draws the strip of this frame in an accent colour. For people only, never in a dataset: it leaks
-            the pivot.
+        labels: one text per frame, of a-z, 0-9, space and hyphen; ``step 0``, ``step 1``, ... by default.
+        highlight: index of a frame whose strip gets an accent colour; only for human readers, because it reveals the
+            pivot.
 
     Raises:
-        ImageError: no frames, or one that is not an RGB frame.
+        ImageError: there are no frames, or one is not an RGB frame.
         ValueError: labels do not match the frames or cannot be drawn, or ``highlight`` is not one of the frames.
     """
     tiles = _checked(frames)
@@ -52,15 +52,15 @@ def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, hig
 def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) -> Frame:
     """Return the frames [t-1, t, t+1] side by side under their labels (spec section 5).
 
-    Where there is none, left of the first and right of the last frame, the tile is black and its strip is empty.
+    A missing frame, before the first or after the last one, is a black tile with an empty strip.
 
     Args:
-        frames: the frames of the collage, in order; the terminal one is not among them.
+        frames: the frames of the collage, in order, without the terminal frame.
         t: the middle step.
-        labels: one text a frame, as in :func:`collage`.
+        labels: one text per frame, as in :func:`collage`.
 
     Raises:
-        ImageError: no frames, or one that is not an RGB frame.
+        ImageError: there are no frames, or one is not an RGB frame.
         ValueError: ``t`` is not one of the frames, or labels do not match the frames or cannot be drawn.
     """
     if len(frames) and not 0 <= t < len(frames):
@@ -77,7 +77,7 @@ def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) 
 
 @lru_cache(maxsize=2048)
 def label_strip(text: str, layout: Layout, accent: bool = False) -> Frame:
-    """Return the strip for ``text``, shape (strip_height, cell_width, 3), read-only; an empty text gives a bare strip.
+    """Return the read-only strip for ``text``, shape (strip_height, cell_width, 3); without text it is blank.
 
     Raises:
         ValueError: a character of ``text`` has no glyph.
@@ -110,7 +110,7 @@ def _places(layout: Layout) -> tuple[tuple[Box, Box], ...]:
 
 
 def _paste(picture: Frame, piece: Frame, slot: Box) -> None:
-    """Copy ``piece`` into the middle of ``slot``, which is at least as large."""
+    """Copy ``piece`` to the centre of ``slot``, which is at least as large."""
     height, width = piece.shape[:2]
     y = slot.y + (slot.height - height) // 2
     x = slot.x + (slot.width - width) // 2
@@ -131,5 +131,5 @@ def _labels(n: int, labels: Sequence[str] | None) -> list[str]:
     if labels is None:
         return [step_label(t) for t in range(n)]
     if len(labels) != n:
-        raise ValueError(f"found {len(labels)} labels for {n} frames; pass one a frame")
+        raise ValueError(f"found {len(labels)} labels for {n} frames; pass one per frame")
     return list(labels)

@@ -1,7 +1,7 @@
-"""A labelled failure as one picture for people: the collage with its pivot marked, and beside it label, proof and log.
+"""Figure of a labelled failure for human readers: the collage with its pivot marked, next to label, proof and log.
 
-Unlike collages and panels this is never training data: the marked tile would give the answer away, and its text is set
-with whatever font Pillow brings.
+Unlike collages and panels, a figure is never training data: the marked tile reveals the pivot, and the text uses
+Pillow's font.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ _TITLE, _TEXT, _LOG = 26, 17, 16
 
 @dataclass(frozen=True, slots=True)
 class FigureText:
-    """The words of the figure."""
+    """Text of the figure."""
 
     title: str
     facts: Sequence[tuple[str, str]]
-    """Name and value, one a line; long values wrap."""
+    """Names and values, one pair per line; long values wrap."""
     log: Sequence[str]
-    """The compact action log, one line a step."""
+    """Compact action log, one line per step."""
 
 
 def failure_figure(tiles: Tiles[NDArray[np.uint8]], text: FigureText, pivot_step: int | None) -> NDArray[np.uint8]:
     """Draw the figure; RGB, shape (height, width, 3).
 
     Args:
-        tiles: the tiles of the collage; those of steps are equal in number to ``text.log``.
-        text: what stands beside the collage.
+        tiles: the tiles of the collage; the number of tiles of steps equals the length of ``text.log``.
+        text: the text next to the collage.
         pivot_step: the step to mark; None for an episode without a label.
     """
     marked = None if pivot_step is None else tiles.first_step + pivot_step
@@ -84,7 +84,7 @@ def _lines(text: FigureText, pivot_step: int | None) -> list[_Line]:
 
 
 def _wrapped(words: str, size: int, width: int) -> list[str]:
-    """Break text into lines of at most ``width`` pixels, also inside a long word."""
+    """Break text into lines of at most ``width`` pixels, if necessary within a long word."""
     font = _font(size)
     lines = [""]
     for word in words.split():

@@ -1,8 +1,8 @@
-"""A small stroke font, drawn with integers only, so that a label has the same pixels on every machine.
+"""Stroke font that is rendered with integers only, so that labels have identical pixels on every machine.
 
-Font libraries change their output between versions and platforms, and collage pixels are re-checked bit by bit. A glyph
-here is a list of strokes: lines and quadratic curves, followed by a round pen. A sample is ink when its exact distance
-to a stroke is at most the pen's radius; 16 samples a pixel give the grey levels. Digits are all equally wide.
+The output of font libraries varies between versions and platforms, but collages are verified bit by bit. A glyph is a
+list of strokes (lines and quadratic curves) drawn with a round pen. A sample is ink if its exact distance to a stroke
+is at most the pen's radius; 16 samples per pixel give the grey levels. All digits have the same width.
 """
 
 from functools import lru_cache
@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 EM = 250
-"""Font units from the top of an ascender to the foot of a descender; the font size in pixels is this height."""
+"""Font units from the top of an ascender to the bottom of a descender; the font size in pixels is this height."""
 
 GREYS = 16
-"""Coverage of a pixel that is all ink."""
+"""Coverage of a pixel that is completely ink."""
 
 _PEN = 15  # radius of the pen, font units
-_TOP = 17  # from the top of the em to y = 0, where the pen's centre is on an ascender
-_SPACING = 22  # free space from one glyph's ink to the next
+_TOP = 17  # from the top of the em to y = 0, the pen's centre at the top of an ascender
+_SPACING = 22  # space between the ink of adjacent glyphs
 _SAMPLES = 4  # per pixel side
-_PIECES = 8  # straight pieces a curve is flattened into
+_PIECES = 8  # straight segments per curve
 _FLAT = _PIECES * _PIECES  # flattened points are exact in units of 1 / _FLAT
 
-# Pen positions, x to the right and y down: digits and ascenders stand on y = 170 and reach up to 0, small letters to
-# 50, descenders down to 216. "M x y" lifts the pen, "L x y" draws a line, "Q cx cy x y" a quadratic curve.
+# Pen positions, x to the right and y down: the baseline is y = 170; digits and ascenders reach up to 0, small letters
+# to 50, descenders down to 216. "M x y" lifts the pen, "L x y" draws a line, "Q cx cy x y" a quadratic curve.
 _LEFT_BOWL = "M 85 110 Q 85 50 42 50 Q 0 50 0 110 Q 0 170 42 170 Q 85 170 85 110"
 _RIGHT_BOWL = "M 0 110 Q 0 50 43 50 Q 85 50 85 110 Q 85 170 43 170 Q 0 170 0 110"
 _ARCH = "M 0 50 L 0 170 M 0 100 Q 0 50 42 50 Q 80 50 80 95 L 80 170"
@@ -75,13 +75,13 @@ _STROKES = {
 _SPACE_WIDTH, _DIGIT_WIDTH = 30, 100
 
 CHARACTERS = "".join(sorted(_STROKES))
-"""Every character a label may hold."""
+"""All characters that a label may contain."""
 
 Segment = tuple[int, int, int, int]
 
 
 def text_width(text: str, size: int) -> int:
-    """Return the width in pixels of :func:`draw_text` at ``size`` pixels an em.
+    """Return the width in pixels of :func:`draw_text` at a font size of ``size`` pixels.
 
     Raises:
         ValueError: a character has no glyph.
@@ -102,7 +102,7 @@ def draw_text(text: str, size: int) -> NDArray[np.uint8]:
 @lru_cache(maxsize=64)
 def _outline(character: str) -> tuple[Segment, ...]:
     if character not in _STROKES:
-        raise ValueError(f"no glyph for {character!r}; labels may hold: {CHARACTERS}")
+        raise ValueError(f"no glyph for {character!r}; labels may contain: {CHARACTERS}")
     return tuple(_flatten(_STROKES[character]))
 
 
@@ -131,17 +131,17 @@ def _glyph(character: str, size: int) -> NDArray[np.uint8]:
 
 
 def _near_segment(x: NDArray[np.int64], y: NDArray[np.int64], to_x: int, to_y: int, radius: int) -> NDArray[np.bool_]:
-    """Tell which points (x, y) lie within ``radius`` of the segment from the origin to (to_x, to_y); exact."""
+    """Return which points (x, y) are within ``radius`` of the segment from the origin to (to_x, to_y); exact."""
     length_squared = to_x * to_x + to_y * to_y
     near_ends = (x * x + y * y <= radius * radius) | ((x - to_x) ** 2 + (y - to_y) ** 2 <= radius * radius)
     along = x * to_x + y * to_y
     across = np.abs(x * to_y - y * to_x)
-    # across <= radius * length, with the square root rounded down: the left side is a whole number.
+    # Tests across <= radius * length with the square root rounded down, which is exact for a whole left side.
     return near_ends | ((along > 0) & (along < length_squared) & (across <= isqrt(radius * radius * length_squared)))
 
 
 def _flatten(strokes: str) -> list[Segment]:
-    """Return straight pieces (x0, y0, x1, y1) in 1 / _FLAT font units."""
+    """Return straight segments (x0, y0, x1, y1) in 1 / _FLAT font units."""
     segments: list[Segment] = []
     pen_x = pen_y = 0
     for command in strokes.replace("M", ";M").replace("L", ";L").replace("Q", ";Q").split(";")[1:]:

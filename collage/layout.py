@@ -1,7 +1,7 @@
-"""Where everything lies in a collage or panel: a grid of cells, each a label strip with its tile right below.
+"""Geometry of collages and panels: a grid of cells, each a label strip with its tile directly below.
 
-All numbers derive from the largest tile and the labels, so a reader of the picture (a viewer, a test, a
-verifier) can cut the tiles out again. Cells grow when a label is wider than its tile: text is never clipped.
+All numbers derive from the largest tile and the labels, so a viewer, a test or a verifier can cut the tiles out again.
+A cell is widened if a label is wider than its tile; text is never clipped.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from .font import text_width
 
 FONT_PERCENT = 12
-"""Font size as a share of the tile's height (spec section 5)."""
+"""Font size as a fraction of the tile's height (spec section 5)."""
 
 MIN_FONT = 14
-"""Smallest font size, pixels: digits are then 11 pixels tall, and still readable at half size."""
+"""Minimum font size, pixels: digits are then 11 pixels tall and still readable at half size."""
 
 
 class Box(NamedTuple):
-    """A rectangle in pixels from the top left corner of the picture."""
+    """Rectangle in pixels from the top left corner of the picture."""
 
     x: int
     y: int
@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The geometry of one picture; cells are numbered row by row."""
+    """Geometry of one picture; cells are numbered row by row."""
 
     cols: int
     rows: int
@@ -41,32 +41,32 @@ class Layout:
 
     @property
     def padding(self) -> int:
-        """Free pixels above and below the text on its strip."""
+        """Vertical padding of the text in its strip, pixels."""
         return max(1, (self.font_size + 8) // 16)
 
     @property
     def inset(self) -> int:
-        """Free pixels left and right of the text on its strip."""
+        """Horizontal padding of the text in its strip, pixels."""
         return self.font_size // 6
 
     @property
     def gap(self) -> int:
-        """Free pixels around every cell."""
+        """Space around every cell, pixels."""
         return max(4, (self.tile_height + 24) // 48)
 
     @property
     def strip_height(self) -> int:
-        """Height of the label strip above every tile."""
+        """Height of the label strip above every tile, pixels."""
         return self.font_size + 2 * self.padding
 
     @property
     def width(self) -> int:
-        """Width of the picture."""
+        """Width of the picture, pixels."""
         return self.gap + self.cols * (self.cell_width + self.gap)
 
     @property
     def height(self) -> int:
-        """Height of the picture."""
+        """Height of the picture, pixels."""
         return self.gap + self.rows * (self.strip_height + self.tile_height + self.gap)
 
     def strip(self, k: int) -> Box:
@@ -80,7 +80,7 @@ class Layout:
         )
 
     def tile(self, k: int) -> Box:
-        """Return the place of the tile of cell ``k``: below its strip, in the middle of its cell."""
+        """Return the rectangle of the tile of cell ``k``: below its strip, horizontally centred."""
         strip = self.strip(k)
         return Box(
             strip.x + (self.cell_width - self.tile_width) // 2,
@@ -111,7 +111,7 @@ def make_layout(cols: int, rows: int, tile_shape: tuple[int, ...], labels: Seque
     """Return the layout for tiles of ``tile_shape`` (height, width, ...) under ``labels``.
 
     Raises:
-        ValueError: a label holds a character without a glyph.
+        ValueError: a label contains a character without a glyph.
     """
     return _make_layout(cols, rows, tile_shape[0], tile_shape[1], tuple(labels))
 
@@ -128,14 +128,14 @@ def collage_layout(n: int, tile_shape: tuple[int, ...], labels: Sequence[str] | 
     """Return the layout of :func:`~pivot.collage.collage` for ``n`` frames of ``tile_shape``.
 
     Raises:
-        ValueError: no tiles, or a label holds a character without a glyph.
+        ValueError: ``n`` is not positive, or a label contains a character without a glyph.
     """
     cols, rows = grid_shape(n)
     return make_layout(cols, rows, tile_shape, [step_label(t) for t in range(n)] if labels is None else labels)
 
 
 def tile_box(n: int, k: int, tile_shape: tuple[int, ...], labels: Sequence[str] | None = None) -> Box:
-    """Return where tile ``k`` of a collage of ``n`` frames of ``tile_shape`` lies.
+    """Return the rectangle of tile ``k`` of a collage of ``n`` frames of ``tile_shape``.
 
     Raises:
         ValueError: ``k`` is not a tile of that collage.

@@ -1,7 +1,7 @@
-"""Which of an episode's frames stand in its collage and panel, and under which labels (spec section 5).
+"""Choice of an episode's frames for its collage and panel, and their labels (spec section 5).
 
-Usually a tile is what the agent saw before it acted, and the terminal frame is left out. Where every action submits a
-whole result, the first frame is the target and gets a tile of its own; the tile of step k is then the frame after it.
+Usually the tile of a step is the frame before its action, and the terminal frame is left out. If every action submits a
+whole result, the first frame is the target and gets its own tile; the tile of step k is then the frame after it.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tiles(Generic[T]):
-    """The tiles of one episode: frames, or the ids of frames."""
+    """Tiles of one episode: frames, or ids of frames."""
 
     frames: tuple[T, ...]
     """Tiles of the collage, in order."""
     labels: tuple[str, ...]
     first_step: int
-    """Index of the tile of step 0: what comes before belongs to no step."""
+    """Index of the tile of step 0; earlier tiles belong to no step."""
 
     @property
     def steps(self) -> tuple[T, ...]:
-        """The tile of each step, from which the panel is taken."""
+        """Tiles of the steps, from which the panel is taken."""
         return self.frames[self.first_step :]
 
 
@@ -37,7 +37,7 @@ def episode_tiles(kind: TileKind, frames: Sequence[T]) -> Tiles[T]:
 
     Args:
         kind: ``profile.tiles`` of the environment.
-        frames: T + 1 frames or frame ids: the one before each action, then the terminal one.
+        frames: T + 1 frames or frame ids: the frame before each action, then the terminal frame.
     """
     labels = tuple(step_label(t) for t in range(len(frames) - 1))
     if kind == "outcomes":

@@ -1,1 +1,1 @@
-"""Exact and heuristic feasibility solvers, one file each. They know plain state texts only."""
+"""Exact and heuristic feasibility solvers. They read state texts and never import an environment."""

@@ -10,14 +10,14 @@ from ..errors import CertifyError, ConfigError
 from .base import Case, Solver, Unsolved, Verdict
 
 TIME_LIMIT = 60.0
-"""Seconds. An answer takes microseconds; a search through the 20 M states of the default cap takes a minute or two."""
+"""Default time limit, seconds. Typical answers take microseconds, a search of 20 M states (the default cap) minutes."""
 CAP = "max_states"
-"""The setting of a solver that bounds its searches."""
+"""Name of the solver setting that limits its searches."""
 FARTHEST = 1e9
-"""Metres; a larger number is no distance."""
+"""Largest valid distance, metres."""
 FIRST_CAP, GROWTH = 50_000, 4
-"""States of the first search under a time limit, and how much larger the next one may be: at most a third is done
-twice."""
+"""Under a time limit: cap of states of the first search, and largest growth factor of the cap between searches, so that
+at most a third of the work is repeated."""
 
 
 def certify(
@@ -38,14 +38,14 @@ def certify(
         env: environment name, such as ``sokoban``.
         initial_state: level text in the environment's state format (XSB for Sokoban), or in the symbols of VAGEN's text
             states.
-        actions: action names, one a turn, in any case; ``invalid`` for a reply without a usable action.
-        horizon: ``T_max``, the turn budget; budgets count from it, not from the number of actions.
+        actions: action names, one per turn, case-insensitive; ``invalid`` for a reply without a usable action.
+        horizon: ``T_max``, the turn budget; remaining turns are computed from it, not from the number of actions.
         steps: the logged ``info`` of each step, for solvers that read the log; exact ones ignore it.
         observations: the text observation before each action, for solvers that read it (primitiveskill).
-        distances: metres to the target before the first action and after each one; navigation takes them in place of
-            ``initial_state``, which then is empty, and of ``steps``.
-        time_limit: seconds after which a search gives up; None for none. The answer does not depend on it.
-        settings: settings of the solver, such as ``max_states``, the most states that a search meets.
+        distances: metres to the target before the first action and after each action; for navigation only, instead of
+            ``steps`` and of ``initial_state``, which must then be empty.
+        time_limit: seconds until a search gives up; None for no limit. It does not change an answer that is found.
+        settings: settings of the solver, such as ``max_states``, the maximum number of states of a search.
 
     Returns:
         Pivot step, failure mode, certificate, witness plan and the actions that were still safe.
@@ -53,7 +53,7 @@ def certify(
     Raises:
         CertifyError: an argument is of the wrong type (the message names it), the episode succeeded or does not fit the
             level, or the search hit a limit.
-        PluginError: there is no such solver.
+        PluginError: the solver does not exist.
     """
     kind, solver_settings = _solver(env, settings)
     case = _case(kind, initial_state, actions, horizon, steps, observations, distances)
@@ -70,18 +70,18 @@ def certify_batch(
 
     Args:
         env: environment name.
-        episodes: mappings with ``initial_state``, ``actions`` and ``horizon``, and where they are needed ``steps``,
+        episodes: mappings with ``initial_state``, ``actions`` and ``horizon``, and if required ``steps``,
             ``observations`` or ``distances``, as for :func:`certify`; other keys are ignored, so rows of the table
-            ``episodes`` will do.
-        time_limit: seconds for all of them; None for none.
+            ``episodes`` are valid.
+        time_limit: seconds for all episodes; None for no limit.
         settings: settings of the solver.
 
     Returns:
-        A verdict for each episode, in order, or an :class:`.Unsolved` that says why there is none.
+        A verdict per episode, in order, or an :class:`.Unsolved` with the reason why there is none.
 
     Raises:
         CertifyError: an argument or a field of an episode is missing or of the wrong type.
-        PluginError: there is no such solver.
+        PluginError: the solver does not exist.
     """
     kind, solver_settings = _solver(env, settings)
     cases: list[Case] = []
@@ -89,9 +89,9 @@ def certify_batch(
         if not isinstance(episode, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CertifyError(f"episodes[{number}]: found {_shown(episode)}, expected a mapping")
         try:
-            given = {name: episode[name] for name in ("actions", "horizon")}
-            given |= {name: episode.get(name, ()) for name in ("steps", "observations", "distances")}
-            cases.append(_case(kind, episode.get("initial_state", ""), **given))
+            fields = {name: episode[name] for name in ("actions", "horizon")}
+            fields |= {name: episode.get(name, ()) for name in ("steps", "observations", "distances")}
+            cases.append(_case(kind, episode.get("initial_state", ""), **fields))
         except KeyError as error:
             raise CertifyError(f"episodes[{number}]: found no {error.args[0]!r}, expected one") from error
         except CertifyError as error:
@@ -112,7 +112,7 @@ def _solver(env: str, settings: Mapping[str, Any]) -> tuple[type[Solver], plugin
 def _case(
     kind: type[Solver], initial_state: Any, actions: Any, horizon: Any, steps: Any, observations: Any, distances: Any
 ) -> Case:
-    """Check the types of an episode and read what is written in another notation."""
+    """Check the types of an episode and convert other notations."""
     turns = [kind.read_action(turn) for turn in _texts("actions", actions, "action names, such as ['up', 'left']")]
     infos = _listed("steps", steps, "mappings, one a step")
     for number, info in enumerate(infos):
@@ -120,12 +120,12 @@ def _case(
             raise CertifyError(f"steps[{number}]: found {_shown(info)}, expected a mapping, the info of a step")
     if not isinstance(initial_state, str):
         raise CertifyError(
-            f"initial_state: found {_shown(initial_state)}, expected a level as text (an empty one beside distances)"
+            f"initial_state: found {_shown(initial_state)}, expected a level as text (empty if distances are passed)"
         )
     metres = _metres(distances, len(turns))
     if metres:
         if initial_state or infos:
-            raise CertifyError("distances: found beside initial_state or steps, expected one of the two ways")
+            raise CertifyError("distances: found together with initial_state or steps, expected only one of them")
         initial_state, infos = kind.read_distance(metres[0]), [{"dist": each} for each in metres[1:]]
     if not initial_state:
         raise CertifyError("initial_state: found an empty text, expected a level (or, for navigation, distances)")
@@ -177,7 +177,7 @@ def _shown(value: Any) -> str:
 def _answers(
     kind: type[Solver], settings: plugins.Settings, cases: list[Case], seconds: float | None
 ) -> list[Verdict | Unsolved]:
-    """Label cases; under a time limit with searches that grow while the time allows it."""
+    """Label cases; under a time limit, raise the cap of states as long as time is left."""
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CertifyError(f"time_limit: found {_shown(seconds)}, expected seconds, more than 0, or None")
     most: int | None = getattr(settings, CAP, None)
@@ -195,7 +195,7 @@ def _answers(
         if not left or cap == most:
             return answers
         now = time.monotonic()
-        growth = min(GROWTH, (deadline - now) / max(now - began, 1e-9))  # a search takes a time that grows with its cap
+        growth = min(GROWTH, (deadline - now) / max(now - began, 1e-9))  # time is about proportional to the cap
         if growth <= 1:
             break
         cap = min(most, int(cap * growth))

@@ -1,7 +1,7 @@
-"""What a solver proves about a failed episode: the pivot step, the failure mode and the certificate behind them.
+"""Interfaces of solvers and provers, and their results: pivot step, failure mode and certificate of a failed episode.
 
-A solver knows plain state texts and has its own transition rules; it never imports an environment. The pivot step is
-the first action after which the goal cannot be reached within the remaining turns (spec section 1, paper eq. 2):
+A solver reads state texts and has its own transition rules; it never imports an environment. The pivot step is the
+first action after which the goal cannot be reached within the remaining turns (spec section 1, paper eq. 2):
 ``t* = min({t : Feas(s_{t+1}, T_max - 1 - t) = 0} or {T - 1})``.
 """
 
@@ -29,8 +29,8 @@ FAILURE_MODES = (
     "regression",
     "mismatch",
 )
-"""Every failure mode of the five environments. The order is public: it defines ``failure_mode_id`` in the dataset, and
-those of other environments follow it, sorted."""
+"""Failure modes of the five built-in environments. The order is public: it defines ``failure_mode_id`` in the dataset;
+modes of other environments follow in alphabetical order."""
 
 CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
 CertificateUnit = Literal["moves", "turns", "stages", "score"]
@@ -38,22 +38,22 @@ CertificateUnit = Literal["moves", "turns", "stages", "score"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One episode as a solver sees it: plain data, nothing of the environment."""
+    """Input of a solver: one episode as plain data."""
 
     initial_state: str
     actions: Sequence[str]
-    """Normalised action names, one a step; an unusable reply is its environment's own word, such as ``invalid``."""
+    """Normalised action names, one per step; an unusable reply has its environment's name, such as ``invalid``."""
     horizon: int
     """``T_max``, the turn budget."""
     steps: Sequence[Mapping[str, Any]] = ()
     """The logged ``info`` of each step, for solvers that read the log (navigation); exact solvers ignore it."""
     observations: Sequence[str] = ()
-    """The text observation before each action, for solvers that read it (primitiveskill); empty where none is known."""
+    """The text observation before each action, for solvers that read it (primitiveskill); may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The facts that prove ``(t*, m*)`` (spec section 3). ``None`` stands where a number makes no sense."""
+    """The facts that prove ``(t*, m*)`` (spec section 3). A number that does not apply is None."""
 
     kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.")]
     unit: Annotated[CertificateUnit, Stored("Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.")]
@@ -79,7 +79,7 @@ class Certificate:
         float | None,
         Stored("Turns needed before the pivot action by that reference; null when out of reach there."),
     ] = None
-    """In turns also where ``unit`` counts stages; None without a reference, too."""
+    """In turns, even if ``unit`` is stages; None also without a better bound."""
     reference_after: Annotated[
         float | None, Stored("Turns needed after it by that reference; null when out of reach from there.")
     ] = None
@@ -94,52 +94,52 @@ class Verdict:
     certificate: Certificate
     secondary_modes: tuple[str, ...] = ()
     fallback: bool = False
-    """True when no action of the (truncated) episode was fatal and ``t* = T - 1`` by convention."""
+    """Whether no action of the (truncated) episode was fatal, so that ``t* = T - 1`` by convention."""
     infeasible_at_start: bool = False
     witness: tuple[str, ...] | None = None
-    """The plan that still solved the task from ``s_{t*}``: shortest, then first in the order of ``actions``."""
+    """Plan that solves the task from ``s_{t*}`` in time: the shortest, then the first in the order of ``actions``."""
     feasible_actions: tuple[str, ...] = ()
-    """All actions at ``s_{t*}`` after which the goal was still reachable in time."""
+    """All actions at ``s_{t*}`` after which the goal is still reachable in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsolved:
-    """A typed 'no answer': the label is rejected with ``reason``, never guessed."""
+    """Absence of an answer: the label is rejected with ``reason``, never guessed."""
 
     reason: Literal["solver_limit", "not_a_failure", "bad_episode"]
     detail: str
 
 
 def unfit_modes(modes: Any) -> str | None:
-    """Say why failure modes cannot be stored, or None: a mode is a word of a ClassLabel, a prompt and a target."""
+    """Return why failure modes cannot be stored, or None; modes appear in a ClassLabel, in prompts and in targets."""
     if not isinstance(modes, tuple) or not modes:
         return f"its failure modes are {modes!r}, expected a tuple of at least one word"
     bad = [mode for mode in cast(tuple[Any, ...], modes) if not (isinstance(mode, str) and WORD.fullmatch(mode))]
-    return f"its failure mode {bad[0]!r} is no word; use lower-case letters, digits and underscores" if bad else None
+    return f"its failure mode {bad[0]!r} is invalid; use lower-case letters, digits and underscores" if bad else None
 
 
 class SolverSettings(Settings):
-    """Settings of a solver: they decide labels, never episodes. A value of another type is refused, not converted."""
+    """Settings of a solver, which affect labels but not episodes. Values of a wrong type are errors, not converted."""
 
     model_config = ConfigDict(strict=True)
 
 
 class Solver(Plugin, ABC):
-    """Certifies failed episodes of one environment."""
+    """Solver of one environment: labels failed episodes."""
 
     name: ClassVar[str]
     version: ClassVar[str]
     modes: ClassVar[tuple[str, ...]]
     actions: ClassVar[tuple[str, ...]]
-    """Usable action names in the public order; ties between plans are broken by it."""
+    """Usable action names; their order breaks ties between plans."""
     kind: ClassVar[CertificateKind]
-    """The kind of all its certificates."""
+    """Kind of all certificates of this solver."""
     unit: ClassVar[CertificateUnit]
-    """The unit of all its certificates."""
+    """Unit of all certificates of this solver."""
 
     @classmethod
     def misfit(cls) -> str | None:
-        """Say what of the class the dataset could not store; see the base class."""
+        """Return why the dataset cannot store labels of this class, or None; see the base class."""
         for name, allowed in (("kind", get_args(CertificateKind)), ("unit", get_args(CertificateUnit))):
             if getattr(cls, name, None) not in allowed:
                 return f"its {name} is {getattr(cls, name, None)!r}, expected one of {', '.join(allowed)}"
@@ -147,34 +147,34 @@ class Solver(Plugin, ABC):
 
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """Label ``cases``, in order. Never raises for a bad episode: it answers :class:`Unsolved`."""
+        """Label ``cases``, in order; an invalid episode gives :class:`Unsolved`, never an exception."""
 
-    # What people write: read by `pivot.certify`, never in a build.
+    # Other notations of users: used by `pivot.certify`, never in a build.
 
     @classmethod
     def read_level(cls, text: str) -> str:
-        """Return a level in our state format; a text in no other known notation stays as it is."""
+        """Return a level in PIVOT's state format; a text in an unknown notation is returned unchanged."""
         return text
 
     @classmethod
     def read_action(cls, text: str) -> str:
-        """Return an action as our logs have it, whatever its case.
+        """Return an action in the notation of logs; case-insensitive.
 
         Raises:
-            CertifyError: these are several actions of one turn, where a turn has one.
+            CertifyError: the text consists of several actions, but a turn has one.
         """
         word = "".join(text.split()).casefold()
         parts = [part for part in re.split(r"[|,;]+", word) if part]
         if len(parts) > 1 and all(part in cls.actions for part in parts):
             raise CertifyError(
                 f"actions: found {len(parts)} actions in the turn {text!r}, expected one; a turn of {cls.name} is one "
-                "action, so list each as a turn of its own, with a horizon that counts them so"
+                "action, so list each as a separate turn and count it in the horizon"
             )
         return text if text in cls.actions else word
 
     @classmethod
     def read_distance(cls, metres: float) -> str:
-        """Return a level of which only the distance to the goal is known.
+        """Return a level for which only the distance to the goal is known.
 
         Raises:
             CertifyError: the solver needs the level itself.
@@ -183,9 +183,9 @@ class Solver(Plugin, ABC):
         raise CertifyError(f"distances: the solver of {cls.name} needs the level; give initial_state")
 
     def needed(self, raw: float) -> float | None:
-        """Return what a measured amount takes, in the unit of the certificate; None where the measure decides nothing.
+        """Return the needed amount for a measured one, in the unit of the certificate; None if they are not comparable.
 
-        A rounded distance that is shown to people has to take as many turns as the certificate says.
+        Displayed distances are rounded such that they need as many turns as the certificate says.
         """
         del raw
         return None
@@ -193,24 +193,24 @@ class Solver(Plugin, ABC):
     def needs(self, case: Case) -> Sequence[float | None] | None:
         """Return the needed amount at ``s_0 .. s_T`` by the measure of the certificate, read from the log.
 
-        For people who look at an episode, a success too. An exact solver is asked for the distance of each state
-        instead; None where the measure is no amount that could be held against the turns left, or the log has none.
+        Used to display an episode, including a successful one; exact solvers return the distance of each state instead.
+        None if the measure cannot be compared with the turns left, or is not in the log.
         """
         del case
         return None
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that decide the verdicts, as stored beside every label."""
+        """Settings that affect the verdicts, as stored with every label."""
         return self.settings.model_dump(mode="json")
 
 
 class DistanceMap(ABC):
-    """The exact distances of one level, in the unit of its solver's certificates, for generators and policies."""
+    """Exact distances of one level, in the unit of its solver's certificates, for generators and scripted policies."""
 
     @abstractmethod
     def distance(self, state_text: str) -> int | None:
-        """Return the fewest actions from the state to success, or None when it is out of reach (or of the depth limit).
+        """Return the fewest actions from the state to success, or None if it is unreachable (within the depth limit).
 
         Raises:
             LevelError: the text is not a state of this level.
@@ -226,11 +226,11 @@ class DistanceMap(ABC):
 
 
 class ExactSolver(Solver):
-    """A solver whose distances are exact and can be asked for any state of a level."""
+    """Solver that gives exact distances of all states of a level."""
 
     @abstractmethod
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> DistanceMap:
-        """Search the level of ``initial_state``, only up to ``depth_limit`` actions from success when it is given.
+        """Search the level of ``initial_state``, up to ``depth_limit`` actions from success (None for no limit).
 
         Raises:
             LevelError: the text is not a well-formed level.
@@ -240,11 +240,11 @@ class ExactSolver(Solver):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The outcome of an independent re-check of a verdict (``verify``)."""
+    """Outcome of an independent re-check of a verdict (``pivot verify``)."""
 
     problems: tuple[str, ...] = field(default=())
     undecided: str | None = None
-    """Why nothing could be proved, such as a level that is too large to be searched a second time."""
+    """Why the label is neither proved nor refuted, such as a level that is too large to search again."""
 
     @property
     def holds(self) -> bool:
@@ -253,22 +253,22 @@ class Proof:
 
 
 class Prover(Plugin, ABC):
-    """Proves the labels of one environment a second time, from stored rows alone.
+    """Prover of one environment: re-proves labels from stored rows only.
 
-    A prover shares no code with the solver: what both get wrong nobody finds. Labels of an environment without one are
-    counted as unproved wherever labels are counted.
+    A prover shares no code with the solver, because an error in shared code would stay undetected. Labels of an
+    environment without a prover are counted as unproved.
     """
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
-        """Prepare for labels that were made with the solver settings ``solver_config``; its defaults without."""
+        """Create a prover for labels made with the solver settings ``solver_config``, or with the default settings."""
         super().__init__(settings)
         self.solver_config = dict(solver_config or {})
 
     @classmethod
     def quick(cls) -> Settings:
-        """Return the settings under which a label is proved while it is made; ``verify`` takes the defaults."""
+        """Return the prover settings for use while labels are made; ``pivot verify`` uses the defaults."""
         return cls.config_type()
 
     @abstractmethod
     def prove(self, case: Case, verdict: Verdict) -> Proof:
-        """Return the proof of a label, or everything that is wrong with it. Never raises for a bad row."""
+        """Return the proof of a label, or all its errors; an invalid row never raises."""

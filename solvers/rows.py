@@ -1,6 +1,6 @@
-"""What the compiled searches hand back: one row of numbers an episode, and its translation into a verdict.
+"""Results of the compiled searches: one row of numbers per episode, and its conversion into a verdict.
 
-Shared by the exact solvers, whose four actions are always up, down, left, right.
+Used by the exact solvers, whose actions are always up, down, left, right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,25 +9,25 @@ from .base import Case, Certificate, Unsolved, Verdict
 
 ACTIONS = ("up", "down", "left", "right")
 INVALID = "invalid"
-"""The word for a reply without a usable action: it costs a turn and changes nothing."""
+"""Logged name of a reply without a usable action: it costs a turn and changes nothing."""
 
 CODES = {name: code for code, name in enumerate((*ACTIONS, INVALID))}
 MAX_HORIZON = 1_000_000
 
-# Columns of a row. FEASIBLE holds one bit an action; the witness lies between the previous row's PLAN_END and its own.
+# Columns of a row. FEASIBLE has one bit per action; the witness is between the previous row's PLAN_END and its own.
 STATUS, PIVOT, BEFORE, AFTER, FALLBACK, AT_START, FEASIBLE, PLAN_END = range(8)
 
-# Statuses. SOLVED and LOST carry in PIVOT the number of actions after which that happened.
+# Statuses. For SOLVED and LOST, PIVOT is the number of actions after which that happened.
 LABELLED, SOLVED, LIMIT, LOST = range(4)
 
 INFINITE = -1
-"""The distance of a state from which there is no solution."""
+"""Distance of an unsolvable state."""
 
 _ACTION_SETS = tuple(tuple(name for bit, name in enumerate(ACTIONS) if mask >> bit & 1) for mask in range(16))
 
 
 def bad_episode(case: Case) -> Unsolved | None:
-    """Return why the actions of a case cannot be an episode, or None when they can."""
+    """Return why the actions of a case are not a valid episode, or None."""
     actions, horizon = case.actions, case.horizon
     if 0 < len(actions) <= horizon <= MAX_HORIZON and CODES.keys() >= set(actions):
         return None
@@ -44,7 +44,7 @@ def bad_episode(case: Case) -> Unsolved | None:
 
 
 def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
-    """Return a level in our symbols when all of its own are among ``symbols`` and one of them is a player's."""
+    """Return a level converted to PIVOT's symbols if it uses only ``symbols`` and has a player; else None."""
     cells = set("".join(text.split()))
     if not cells <= symbols.keys() or not cells & set(players):
         return text
@@ -53,7 +53,7 @@ def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
 
 
 def verdict(row: Sequence[int], witness: tuple[str, ...], horizon: int, unit: str) -> Verdict:
-    """Translate the row of a labelled episode."""
+    """Convert the row of a labelled episode into a verdict."""
     _, pivot, before, after, fallback, at_start, feasible, _ = row
     budget = horizon - pivot
     lost = after == INFINITE

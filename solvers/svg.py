@@ -1,11 +1,12 @@
 """Labels of failed SVG reconstructions, read from the log by convention (spec section 3).
 
-Every turn submits a whole document, so no state makes success impossible and nothing can be searched: the pivot ``t*``
-is the last submission. Its mode compares the scores of the last two submissions. An empty or invalid submission is one
-like any other, with score 0 and ``valid_svg`` false; so a valid one after it is compared with 0.
+Every turn submits a whole document, so no state makes success impossible and no search applies: the pivot ``t*`` is the
+last submission. Its mode compares the scores of the last two submissions. An empty or invalid submission counts like
+any other, with score 0 and ``valid_svg`` false, so a valid one after it is compared with 0.
 
-Scores are floats, and 0.80 - 0.79 is a little more than 0.01 in binary: the exact difference of the two stored numbers
-is rounded to nine decimals (half to even) before it is held against the limit, which belongs to stagnation.
+Scores are floats, and 0.80 - 0.79 is slightly more than 0.01 in binary. The exact difference of the two stored numbers
+is therefore rounded to nine decimals (half to even) before it is compared with the limit; a difference equal to the
+limit is a stagnation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,15 +17,15 @@ from ..plugins import Settings
 from .base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
 
 EMPTY = "empty"
-"""The word for a reply that held no document."""
+"""Logged name of a reply without a document."""
 
 LIMIT = Fraction(1, 100)
-"""A score that changes by at most this much stagnates."""
+"""Largest change of the score that counts as stagnation."""
 DECIMALS = 9
 
 
 class SvgSolver(Solver):
-    """Labels SVG episodes; see the module's docstring."""
+    """Solver of SVG episodes; see the module docstring."""
 
     name: ClassVar[str] = "svg"
     version: ClassVar[str] = "1"
@@ -35,7 +36,7 @@ class SvgSolver(Solver):
     config_type: ClassVar[type[Settings]] = SolverSettings
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """See :meth:`Solver.certify`; reads ``valid_svg`` and ``average_score`` of every logged step."""
+        """Label cases from ``valid_svg`` and ``average_score`` of every logged step; see :meth:`Solver.certify`."""
         return [_label(case) for case in cases]
 
 
@@ -68,7 +69,7 @@ def _progress(before: float, after: float) -> str:
 
 
 def _problem(case: Case) -> str | None:
-    """Return why the log cannot be an episode, or None when it can."""
+    """Return why the log is not a valid episode, or None."""
     count = len(case.actions)
     if not 0 < count <= case.horizon:
         return f"the episode has {count} actions; expected 1 to its horizon of {case.horizon}"

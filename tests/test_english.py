@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PENDING = {
     "benchmarks",
     "cli",
-    "collage",
     "datasets",
     "docs",
     "flows",
@@ -21,7 +20,6 @@ PENDING = {
     "models",
     "rollouts",
     "root",
-    "solvers",
     "storage",
     "testing",
     "tests",

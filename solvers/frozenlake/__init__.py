@@ -1,4 +1,4 @@
-"""Exact labels of FrozenLake episodes."""
+"""Solver of FrozenLake: exact labels."""
 
 from .solver import FrozenLakeSolver
 

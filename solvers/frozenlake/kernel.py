@@ -1,10 +1,10 @@
-"""The compiled core of the FrozenLake solver: maps in, distances and labels out, a whole batch in one call.
+"""Compiled core of the FrozenLake solver: distances and labels of a batch of maps in one call.
 
-A cell is ``row * width + column``. The distance of a cell is its number of moves to the nearest goal by frozen cells,
-found by one breadth-first search from the goals; holes and cells cut off have none.
+A cell is ``row * width + column``. The distance of a cell is the number of moves over frozen cells to the nearest goal,
+computed by a breadth-first search from the goals; holes and disconnected cells have none.
 """
 
-# A function that is split up costs compile time and calls here.
+# Splitting this function would cost compile time and calls.
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
@@ -28,7 +28,7 @@ from ..rows import (
 
 forget_stale(__file__, rows)
 
-# Why a text is not a map; `frozenlake.py` turns them into messages.
+# Reasons why a text is not a map; `solver.py` turns them into messages.
 OK, BAD_CHAR, RAGGED, BAD_START, NO_GOAL, OFF_MAP = range(6)
 
 
@@ -69,7 +69,7 @@ def measure(chars, row, column):
 
 @compiled
 def move(cell, direction, width, height):
-    """Return the cell after one move; at the edge of the map it stays."""
+    """Return the cell after one move; at the edge of the map it is unchanged."""
     row, column = cell // width, cell % width
     if direction == 0:
         return cell - width if row > 0 else cell
@@ -82,7 +82,7 @@ def move(cell, direction, width, height):
 
 @compiled
 def distances(chars, width, height, depths, queue):
-    """Fill ``depths`` with the distance of every cell, INFINITE where there is none."""
+    """Fill ``depths`` with the distance of every cell, INFINITE if there is none."""
     last = 0
     for cell in range(width * height):
         depths[cell] = INFINITE
@@ -117,15 +117,15 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons):
     """Label a batch of failed episodes.
 
     Args:
-        text: all maps in a row (ASCII codes), without their position lines.
-        text_ends: where each map ends.
+        text: all maps concatenated (ASCII codes), without their position lines.
+        text_ends: end index of each map.
         starts: (episodes, 2) row and column of the first state, -1 for the cell S.
-        actions: 0..3 for up, down, left, right; anything else changes nothing.
-        ends: where the actions of each episode end.
+        actions: 0..3 for up, down, left, right; other codes change nothing.
+        ends: end index of each episode's actions.
         horizons: turn budgets.
 
     Returns:
-        Problem codes of the maps; the rows of ``solvers/rows.py``; all witnesses in a row.
+        Problem codes of the maps; the rows of ``solvers/rows.py``; all witnesses concatenated.
     """
     count = ends.size
     codes = np.zeros(count, np.int64)

@@ -1,9 +1,9 @@
 """Exact pivot labels of failed FrozenLake episodes, for maps of any size.
 
-A map is the rows of gymnasium's ``desc`` joined by line ends, over ``S F H G``, all of one length, with exactly one S
-and at least one G. A state text is the map and, when the agent is not on S, a last line ``@ row column`` (from 0). The
-distance of a state is the shortest path to the nearest goal that touches no hole; holes are final, so a step into one
-is a ``deadlock`` and nothing may follow it.
+A map consists of the rows of gymnasium's ``desc`` joined by line ends, over ``S F H G``, of equal length, with exactly
+one S and at least one G. A state text is the map and, if the agent is not on S, a last line ``@ row column`` (from 0).
+The distance of a state is the length of the shortest path to a goal that avoids holes. Holes are terminal: a step into
+one is a ``deadlock`` and no action may follow.
 """
 
 import re
@@ -33,22 +33,22 @@ from ..rows import (
 from . import kernel
 
 VAGEN = {"P": "S", "_": "F", "O": "H", "G": "G"}
-"""Player, ice, hole and goal in the text states of VAGEN; the player's place is read as the start."""
+"""Player, ice, hole and goal in the text states of VAGEN; the player's position becomes the start."""
 
 _POSITION = re.compile(r"@ (\d{1,6}) (\d{1,6})")
 
 
 def state_text(map_text: str, row: int, column: int) -> str:
-    """Return the text of the state with the agent on a cell: the map alone when that is S."""
+    """Return the text of the state with the agent on a cell; only the map if that cell is S."""
     rows = map_text.split("\n")
     return map_text if rows[row][column] == "S" else f"{map_text}\n@ {row} {column}"
 
 
 def split_state(text: str) -> tuple[str, int, int]:
-    """Return the map, row and column of a state text; row and column are -1 when the agent is on S.
+    """Return the map, row and column of a state text; row and column are -1 if the agent is on S.
 
     Raises:
-        LevelError: there is a position line, but not a readable one.
+        LevelError: the position line is malformed.
     """
     if "\r" in text or text.endswith("\n"):
         text = text.replace("\r\n", "\n").rstrip("\n")
@@ -65,7 +65,7 @@ def check_state(text: str) -> None:
     """Check that a text is a FrozenLake state.
 
     Raises:
-        LevelError: it is not; the message names the place and the fix.
+        LevelError: the text is not a state; the message names the position and the fix.
     """
     map_text, row, column = split_state(text)
     rows = map_text.split("\n")
@@ -95,7 +95,7 @@ def _codes(map_text: str) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class FrozenLakeDistances(DistanceMap):
-    """The distances of all cells of one map."""
+    """Distances of all cells of one map."""
 
     map_text: str
     width: int
@@ -105,7 +105,7 @@ class FrozenLakeDistances(DistanceMap):
     def _cell(self, text: str) -> int:
         map_text, row, column = split_state(text)
         if map_text != self.map_text:
-            raise LevelError("the state belongs to another map; pass the map that the distances were computed for")
+            raise LevelError("the state belongs to a different map; pass the map that the distances were computed for")
         if row < 0:
             return self.start
         cell = row * self.width + column
@@ -114,11 +114,11 @@ class FrozenLakeDistances(DistanceMap):
         return cell
 
     def distance(self, state_text: str) -> int | None:
-        """See :meth:`DistanceMap.distance`."""
+        """Return the distance of a state; see :meth:`DistanceMap.distance`."""
         return self.depths[self._cell(state_text)]
 
     def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
-        """See :meth:`DistanceMap.after_each_action`. On a goal or in a hole nothing moves any more."""
+        """Return the distances after each action; on a goal or in a hole, actions have no effect."""
         cell = self._cell(state_text)
         if self.map_text[cell + cell // self.width] in "HG":
             return (self.depths[cell],) * 4
@@ -127,7 +127,7 @@ class FrozenLakeDistances(DistanceMap):
 
 
 class FrozenLakeSolver(ExactSolver):
-    """Labels FrozenLake episodes; see the module's docstring and spec sections 1 and 3."""
+    """Solver of FrozenLake episodes; see the module docstring and spec sections 1 and 3."""
 
     name: ClassVar[str] = "frozenlake"
     version: ClassVar[str] = "1"
@@ -139,11 +139,11 @@ class FrozenLakeSolver(ExactSolver):
 
     @classmethod
     def read_level(cls, text: str) -> str:
-        """Read the symbols of VAGEN's and RAGEN's text states, too; see the base class."""
+        """Convert the symbols of VAGEN's and RAGEN's text states; see the base class."""
         return translated(text, VAGEN, "P")
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """See :meth:`Solver.certify`."""
+        """Label cases; see :meth:`Solver.certify`."""
         answers: list[Verdict | Unsolved | None] = []
         good: list[int] = []
         states: list[tuple[str, int, int]] = []
@@ -161,15 +161,15 @@ class FrozenLakeSolver(ExactSolver):
         return [answer for answer in answers if answer is not None]
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> FrozenLakeDistances:
-        """See :meth:`ExactSolver.distance_map`."""
+        """Search a level; see :meth:`ExactSolver.distance_map`."""
         map_text, row, column = split_state(initial_state)
         code, width, _, start, depths = kernel.read_map(_codes(map_text), row, column)
         if code != kernel.OK:
             check_state(initial_state)
         limit = len(depths) if depth_limit is None else depth_limit
-        known = tuple(depth if 0 <= depth <= limit else None for depth in depths.tolist())
+        distances = tuple(depth if 0 <= depth <= limit else None for depth in depths.tolist())
         start = map_text.replace("\n", "").index("S") if row >= 0 else start
-        return FrozenLakeDistances(map_text, int(width), int(start), known)
+        return FrozenLakeDistances(map_text, int(width), int(start), distances)
 
 
 def _label(cases: list[Case], states: list[tuple[str, int, int]]) -> list[Verdict | Unsolved]:

@@ -1,4 +1,4 @@
-"""Labels of navigation episodes by the distance that is left."""
+"""Solver of navigation: labels from the distance to the target."""
 
 from .solver import NavigationSolver
 

@@ -1,10 +1,10 @@
-"""The state text ``navigation-json-1`` as the solver reads it, and the true distances of an embedded room.
+"""Parser of the state text ``navigation-json-1`` for the solver, and exact distances in an embedded room.
 
-Written apart from the environment, from the rules in the text's own description. Lengths of an embedded room are whole
-millimetres. Every yaw is a multiple of 90 degrees and the agent steps in four directions, so the reachable places are a
-lattice of one step around the start, a turn of the head never helps, and the fewest turns to the target are the fewest
-steps: one breadth-first search from all places near enough answers every state of a level. A simulator's state has no
-room: then there are only the two positions.
+It is independent of the environment's code and follows the description of the state text. Lengths of an embedded room
+are whole millimetres. Every yaw is a multiple of 90 degrees and the agent can step in four directions. Reachable
+positions therefore form a lattice around the start, turning never helps, and the fewest turns to the target are the
+fewest steps: a breadth-first search from all positions within reach of the target gives the distance of every state. A
+simulator's state has no room, only the positions of agent and target.
 """
 
 import json
@@ -20,26 +20,26 @@ from numpy.typing import NDArray
 from ...errors import LevelError
 
 STEP = 500
-"""Length of a translation, mm."""
+"""Length of a movement, mm."""
 HALF_WIDTH = 200
-"""Half the side of the square that the agent stands on, mm."""
+"""Half the side of the agent's square footprint, mm."""
 HEADROOM = 1800
 FOOTROOM = 50
-"""Parts that end below, or begin above, are not in the way, mm."""
+"""Range of heights of the agent, mm; parts outside it are not obstacles."""
 HORIZON_STEP, HORIZON_MIN, HORIZON_MAX = 30, -30, 60
 
 TURN_OF_MOVE = {"moveahead": 0, "moveright": 90, "moveback": 180, "moveleft": 270}
-"""Degrees to add to the yaw to get the direction of a translation."""
+"""Direction of each movement relative to the yaw, degrees."""
 _VECTORS = {0: (0, 1), 90: (1, 0), 180: (0, -1), 270: (-1, 0)}
-"""Steps in x and z by direction."""
+"""Steps in x and z per direction."""
 
 MAX_CELLS = 50_000
-"""Places of the largest room that is searched, a good 100 m on a side: the worst of mazes then takes a few seconds."""
+"""Maximum number of lattice positions of a room, about 100 m x 100 m; a maze of that size takes a few seconds."""
 MAX_STATE_CHARS = 1 << 22
 
 
 class Pose(NamedTuple):
-    """Where the agent is, in steps from its start; degrees."""
+    """Position of the agent in steps from its start, and its orientation in degrees."""
 
     column: int
     row: int
@@ -49,7 +49,7 @@ class Pose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What every backend's text says: two positions on the floor, in metres."""
+    """Content of a state text: positions of agent and target on the floor, in metres, and the room if there is one."""
 
     backend: str
     agent: tuple[float, float]
@@ -57,17 +57,17 @@ class State:
     start_distance: float
     """Horizontal distance from the agent to the target, metres."""
     room: "Room | None"
-    """The embedded room; None for a simulator's."""
+    """The embedded room; None for a simulator."""
 
 
 class Room:
-    """The lattice of one embedded level: which steps are free, and how many are needed from each place."""
+    """Lattice of one embedded level: the free steps, and the fewest steps to success from each position."""
 
     def __init__(self, raw: Mapping[str, Any], agent: Mapping[str, Any], target: tuple[int, int], reach: float) -> None:
-        """Search the level; ``target`` and ``reach``, the largest horizontal distance of a success, in mm.
+        """Search the level; ``target`` and ``reach``, the largest horizontal distance of a success, are in mm.
 
         Raises:
-            LevelError: a part of the text is missing or is not what it should be.
+            LevelError: a field of the text is missing or invalid.
         """
         self._x, self._z = _millimetres(agent["position"], "x"), _millimetres(agent["position"], "z")
         self._target = target
@@ -90,7 +90,7 @@ class Room:
         self._turns = _steps_to(near, self._east, self._north)
 
     def after(self, pose: Pose, action: str) -> tuple[Pose, bool]:
-        """Return the pose after an action and whether it was carried out; an unusable one changes nothing."""
+        """Return the pose after an action and whether it succeeded; an unusable action changes nothing."""
         if action in TURN_OF_MOVE:
             right, ahead = _VECTORS[(pose.yaw + TURN_OF_MOVE[action]) % 360]
             column, row = pose.column + min(right, 0), pose.row + min(ahead, 0)
@@ -106,9 +106,9 @@ class Room:
         return pose, False
 
     def turns(self, pose: Pose) -> int | None:
-        """Return the fewest turns from a pose to success, None when it cannot be reached."""
-        found = int(self._turns[pose.column + self._west, pose.row + self._south])
-        return None if found < 0 else found
+        """Return the fewest turns from a pose to success, None if success is unreachable."""
+        turns = int(self._turns[pose.column + self._west, pose.row + self._south])
+        return None if turns < 0 else turns
 
     def distance(self, pose: Pose) -> float:
         """Return the horizontal distance to the target, metres."""
@@ -124,7 +124,7 @@ class Room:
 def _free(
     xs: NDArray[np.int64], zs: NDArray[np.int64], dx: int, dz: int, width: int, depth: int, footprints: list[list[int]]
 ) -> NDArray[np.bool_]:
-    """Return for each place (column, row) whether the step by ``dx, dz`` from it, and so the one back, is free."""
+    """Return whether the step by ``dx, dz`` from each position (column, row), and so the step back, is free."""
     low_x, high_x = xs - HALF_WIDTH, xs + dx + HALF_WIDTH
     low_z, high_z = zs - HALF_WIDTH, zs + dz + HALF_WIDTH
     free = ((low_x >= 0) & (high_x <= width))[:, None] & ((low_z >= 0) & (high_z <= depth))[None, :]
@@ -136,7 +136,7 @@ def _free(
 
 
 def _steps_to(near: NDArray[np.bool_], east: NDArray[np.bool_], north: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the fewest steps from each place to one of ``near``, -1 where there is no way."""
+    """Return the fewest steps from each position to one of ``near``, -1 if there is none."""
     steps = np.where(near, 0, -1)
     front, number = near, 0
     while front.any():
@@ -153,13 +153,13 @@ def _steps_to(near: NDArray[np.bool_], east: NDArray[np.bool_], north: NDArray[n
 
 def _footprints(raw: Mapping[str, Any]) -> list[list[int]]:
     """Return ``[x_min, z_min, x_max, z_max]`` of every part at the height of the agent, mm."""
-    found = []
+    obstacles = []
     for thing in raw["objects"]:
         for part in thing["parts"]:
             low, high = ([round(1000 * float(value)) for value in part[end]] for end in ("min", "max"))
             if low[1] < HEADROOM and high[1] > FOOTROOM:
-                found.append([low[0], low[2], high[0], high[2]])
-    return found
+                obstacles.append([low[0], low[2], high[0], high[2]])
+    return obstacles
 
 
 def _number(holder: Mapping[str, Any], key: str) -> float:
@@ -177,10 +177,10 @@ def _degrees(agent: Mapping[str, Any], key: str) -> int:
     return round(_number(agent, key))
 
 
-# Eight rollouts share a level and come one after the other.
+# Cached, because rollouts of a level are labelled in succession.
 @lru_cache(maxsize=64)
 def read_state(text: str, threshold: float) -> State:
-    """Read a state text and, for an embedded one, search its room; up to ``threshold`` metres are a success.
+    """Parse a state text and, if it has one, search its room; a distance of up to ``threshold`` metres is a success.
 
     Raises:
         LevelError: the text is not ``navigation-json-1``.

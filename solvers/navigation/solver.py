@@ -1,13 +1,13 @@
-"""Pivot labels of failed navigation episodes, by a lower bound on the turns that the distance takes (spec section 3).
+"""Pivot labels of failed navigation episodes, from a lower bound on the turns to the target (spec section 3).
 
-From ``dist`` metres at least ``ceil(max(0, dist - threshold) / step - 1e-6)`` translations are needed, whatever stands
-in the way; the pivot ``t*`` is the first step after which that is more than the turns left. Distances come from the log
-and can be trusted; one that is missing is carried forward, from the start distance on. The log's flags never decide a
-pivot, they only name the mode read at ``t*``: ``format``, ``blocked``, ``stagnation``, else ``budget``.
+From ``dist`` metres, at least ``ceil(max(0, dist - threshold) / step - 1e-6)`` movements are needed, regardless of
+obstacles. The pivot ``t*`` is the first step after which the bound exceeds the turns left. Distances come from the log;
+a missing one is carried forward, starting with the initial distance. Flags of the log do not affect the pivot, only the
+mode at ``t*``: ``format``, ``blocked``, ``stagnation``, else ``budget``.
 
-In an embedded room the true number of turns is known too (``room.py``). It is stored beside the bound as
-the reference, with the pivot that it gives; where the target could still be reached from ``s_{t*}``, the shortest plan
-is the witness.
+In an embedded room, the exact number of turns is known too (``room.py``). It is stored with the bound as the better
+bound (columns ``reference_*``), with the pivot that it gives. If the target is still reachable from ``s_{t*}``, the
+shortest plan is the witness.
 """
 
 import json
@@ -24,16 +24,16 @@ from .room import TURN_OF_MOVE, Pose, Room, State, read_state
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
 UNUSABLE = ("invalid", "empty")
-"""Words for a reply without a usable action; ours is the first."""
+"""Names of a reply without a usable action; PIVOT's logs use the first."""
 
 ROUNDING = 1e-6
-"""Steps that the quotient may exceed a whole number by, so that float noise adds no turn."""
+"""Tolerance of the quotient above a whole number, so that rounding errors do not add a turn."""
 DECIMALS = 9
-"""A gain in metres is rounded to this before it is compared: 1.9 - 1.8 is a little less than 0.1 in binary."""
+"""Decimals of a gain in metres before it is compared, because 1.9 - 1.8 is slightly less than 0.1 in binary."""
 FARTHEST = 1e9
-"""Metres beyond which a number is no distance; the largest whole numbers fit in no float."""
+"""Largest valid distance, metres; larger integers may not fit into a float."""
 LOG_TOLERANCE = 0.01
-"""How far a logged distance may be from the one that an embedded room gives, metres: logs may have two decimals."""
+"""Largest difference between a logged distance and that of the embedded room, metres; logs may have two decimals."""
 
 PivotRule = Literal["budget", "earliest_event"]
 
@@ -42,21 +42,21 @@ class NavigationSettings(SolverSettings):
     """Settings of the navigation solver."""
 
     threshold: float = Field(default=1.5, ge=0)
-    """Distance from the target that counts as there, metres."""
+    """Success distance from the target, metres."""
     step: float = Field(default=0.5, gt=0)
-    """Length of a translation, metres."""
+    """Length of a movement, metres."""
     window: int = Field(default=5, gt=0)
-    """``W``: steps over which progress is asked for."""
+    """``W``: number of steps over which progress is measured."""
     eps: float = Field(default=0.1, ge=0)
-    """Less progress than this over ``window`` steps is stagnation, metres."""
+    """Progress over ``window`` steps below which the episode stagnates, metres."""
     pivot_rule: PivotRule = "budget"
-    """``budget``: the bound alone decides. ``earliest_event``, the paper's words taken literally: the first blocked
-    translation, the first end of a stagnant window, or the first of the unusable replies that an episode ends with is
-    the pivot when it comes no later than the bound's."""
+    """``budget``: only the bound determines the pivot. ``earliest_event`` (the paper's literal definition): the first
+    blocked movement, the end of the first stagnant window, or the first of the unusable replies at the end of an
+    episode is the pivot, if it is not later than the bound's pivot."""
 
 
 class NavigationSolver(Solver):
-    """Labels navigation episodes; see the module's docstring."""
+    """Solver of navigation episodes; see the module docstring."""
 
     name: ClassVar[str] = "navigation"
     version: ClassVar[str] = "1"
@@ -69,23 +69,23 @@ class NavigationSolver(Solver):
 
     @classmethod
     def read_distance(cls, metres: float) -> str:
-        """Return a state that holds two places so far apart and no room; see the base class."""
+        """Return a state without a room, with agent and target at a distance; see the base class."""
         places = {name: {"position": {"x": x, "z": 0.0}} for name, x in (("agent", 0.0), ("target", float(metres)))}
         return json.dumps({"backend": "log", **places})
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """See :meth:`Solver.certify`; reads ``dist``, ``moved`` and ``last_action_success`` of the logged steps.
+        """Label cases from ``dist``, ``moved`` and ``last_action_success`` of the log; see :meth:`Solver.certify`.
 
-        An embedded episode may come without its log: its room gives the same distances.
+        An embedded episode needs no log, because its room gives the same distances.
         """
         return [self._label(case) for case in cases]
 
     def needed(self, raw: float) -> int:
-        """Return the least number of turns that a distance of ``raw`` metres takes."""
+        """Return the smallest number of turns for a distance of ``raw`` metres."""
         return math.ceil(max(0.0, raw - self.settings.threshold) / self.settings.step - ROUNDING)
 
     def needs(self, case: Case) -> list[float | None] | None:
-        """See :meth:`Solver.needs`: the turns that the logged distances take."""
+        """Return the turns for the logged distances; see :meth:`Solver.needs`."""
         try:
             start = read_state(case.initial_state, self.settings.threshold).start_distance
             return [self.needed(distance) for distance in _distances(start, case.steps)]
@@ -159,7 +159,7 @@ class NavigationSolver(Solver):
     def _fitting(
         self, actions: Sequence[str], steps: Sequence[Mapping[str, Any]], distances: list[float], t: int
     ) -> list[str]:
-        """Return the modes that fit step ``t``, the first one first; none of them means ``budget``."""
+        """Return the matching modes of step ``t`` in order of priority; empty for ``budget``."""
         tests = {
             "format": actions[t] in UNUSABLE,
             "blocked": _rejected(actions[t], steps[t]),
@@ -168,7 +168,7 @@ class NavigationSolver(Solver):
         return [mode for mode, holds in tests.items() if holds]
 
     def _stagnates(self, distances: list[float], t: int) -> bool:
-        """Whether the ``window`` steps up to ``t`` brought less than ``eps``; ``distances[t + 1]`` is after step t."""
+        """Return whether the ``window`` steps up to ``t`` gained less than ``eps`` (``distances[t + 1]`` follows t)."""
         return (
             t >= self.settings.window
             and round(distances[t + 1 - self.settings.window] - distances[t + 1], DECIMALS) < self.settings.eps
@@ -194,7 +194,7 @@ def _in_time(needed: int | None, budget: int) -> bool:
 
 
 def _first_fatal(needed: Sequence[int | None], horizon: int) -> tuple[int, bool]:
-    """Return ``t*`` for the turns needed at ``s_0 .. s_T``, None for never, and whether it is the fallback."""
+    """Return ``t*`` for the turns needed at ``s_0 .. s_T`` (None: unreachable), and whether it is the fallback."""
     for t in range(len(needed) - 1):
         if not _in_time(needed[t + 1], horizon - 1 - t) or (t == 0 and not _in_time(needed[0], horizon)):
             return t, False
@@ -202,15 +202,15 @@ def _first_fatal(needed: Sequence[int | None], horizon: int) -> tuple[int, bool]
 
 
 def _rejected(action: str, info: Mapping[str, Any]) -> bool:
-    """Whether the flags say that a translation was not carried out."""
+    """Return whether the flags report a blocked movement."""
     return action in TURN_OF_MOVE and (info.get("last_action_success") is False or info.get("moved") is False)
 
 
 def _checked_steps(case: Case, state: State) -> Sequence[Mapping[str, Any]]:
-    """Return the log of an episode, made from the room where there is none.
+    """Return the log of an episode; without one, derive it from the room.
 
     Raises:
-        CertifyError: actions and log cannot be an episode.
+        CertifyError: actions and log are not a valid episode.
     """
     count = len(case.actions)
     if not 0 < count <= case.horizon:
@@ -243,7 +243,7 @@ def _simulated(room: Room, actions: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _compare(room: Room, poses: list[Pose], steps: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a log of another room: its reference would be about something else."""
+    """Raise CertifyError if the log contradicts the room: it would belong to a different level."""
     for t, info in enumerate(steps):
         logged, right = info.get("dist"), room.distance(poses[t + 1])
         if logged is not None and math.isfinite(logged) and abs(logged - right) > LOG_TOLERANCE:
@@ -251,7 +251,7 @@ def _compare(room: Room, poses: list[Pose], steps: Sequence[Mapping[str, Any]]) 
 
 
 def _distances(start: float, steps: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the distances at ``s_0 .. s_T``, a missing one carried forward.
+    """Return the distances at ``s_0 .. s_T``, carrying the last one forward where one is missing.
 
     Raises:
         CertifyError: a distance is not a number of metres.
@@ -269,7 +269,7 @@ def _distances(start: float, steps: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _shortest_plan(room: Room, pose: Pose) -> tuple[str, ...]:
-    """Return the shortest plan to success, among equals the first in the order of ``ACTIONS``."""
+    """Return the shortest plan to success; among equally short ones, the first in the order of ``ACTIONS``."""
     plan: list[str] = []
     left = room.turns(pose)
     while left:

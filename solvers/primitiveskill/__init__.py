@@ -1,4 +1,4 @@
-"""Labels of PrimitiveSkill episodes by the stages that are left."""
+"""Solver of PrimitiveSkill: labels from the number of remaining stages."""
 
 from .planner import HELD_ABOVE, read_observation
 from .solver import PrimitiveSkillSolver

@@ -1,19 +1,19 @@
-"""The fewest turns that any play could need on the tabletop, from what the observation text says: a sound lower bound.
+"""Provable lower bound on the turns to success on the tabletop, computed from the observation text.
 
-The planner knows nothing of hands and physics beyond what it assumes here, and it errs on the generous side, so that no
-play is ever faster than it says (a turn has up to two primitives):
+The planner makes only the following assumptions about hand and physics. They are generous, so that no episode can be
+faster than the bound (a turn has up to two primitives):
 
-- A thing rises only in the hand or on a thing in the hand; whatever is moved otherwise ends no higher than it was. One
-  primitive may move any number of things sideways, on the table or from one support to another, right to where they
-  belong: ``pick`` no further than :data:`NEAR`, ``place`` and ``push`` over any distance.
-- ``pick`` takes up one thing, with whatever stands on it; what was held before is let go there, within :data:`NEAR` of
-  what is taken up. ``place`` and ``push`` may let go of what is held, anywhere. A thing let go may land on anything but
-  what it carries.
-- Only a push moves the drawer far; it may close it, and move the apple into the tray or with it, at once. Fingers that
-  open or close may shift it by :data:`FINGER_ROOM`.
+- An object rises only in the hand or on an object in the hand; any other movement ends no higher than it started. One
+  primitive may move any number of objects sideways, on the table or from one support to another, to their goals:
+  ``pick`` by at most :data:`NEAR`, ``place`` and ``push`` by any distance.
+- ``pick`` lifts one object with everything on it; an object that was in the hand before is released within :data:`NEAR`
+  of it. ``place`` and ``push`` may release the object in the hand anywhere. A released object may land on anything
+  except what it carries.
+- Only a push moves the drawer far; a push may close it, and at once move the apple into the tray or with the tray.
+  Fingers that open or close may shift the drawer by :data:`FINGER_ROOM`.
 
-Where things are is known at the first primitive only: from the second on, nothing is too far. Positions are rounded to
-whole millimetres, and a thing lies on another when it is as high as two cubes allow, so tests are relaxed by that.
+Positions are known only for the first primitive; from the second on, every distance is possible. Positions are rounded
+to whole millimetres, and support is inferred from heights, so all tests have the corresponding tolerance.
 """
 
 import re
@@ -29,30 +29,31 @@ THINGS = {
     "stack": ("red cube", "green cube", "purple cube"),
     "drawer": ("apple",),
 }
-"""The movable things of each task, in the order of the observation text."""
+"""Movable objects of each task, in the order of the observation text."""
 FIXED = {"align": 0, "place": 2, "stack": 0, "drawer": 1}
-"""How many places follow them there: two targets, or the tray."""
+"""Number of fixed positions that follow them in the text: two targets, or the tray."""
 TURN = 2
-"""Primitives that fit in a turn."""
+"""Maximum number of primitives per turn."""
 HELD_ABOVE = {"align": 250, "place": 250, "stack": 250, "drawer": 400}
-"""What is higher than this hangs in the hand, or lies on what does, millimetres."""
+"""Height above which an object is in the hand or on an object in the hand, millimetres."""
 ONE_UP, TWO_UP = 52, 86
-"""Centres of two cubes are at least 40 mm apart; less than 20 mm aside, that leaves 34.6 mm in height. So the second
-cube of a tower is higher than 20 + 34, the third higher than 20 + 69 mm, here with some room for simulators."""
+"""Lowest heights of the second and third cube of a tower. Centres of two cubes are at least 40 mm apart; with less than
+20 mm sideways, 34.6 mm of height remain. The second cube is therefore above 20 + 34 mm, the third above 20 + 69 mm,
+less a tolerance for simulators."""
 BESIDE = 60
-"""A cube that lies on another is less than this aside, in x and in y, millimetres: further they do not touch."""
+"""Largest sideways distance of a cube that lies on another, in x and in y, millimetres."""
 NEAR = 150
-"""How far from its place a pick may move or leave a thing, millimetres: a thing may be
-off the hand by a finger's width, and so may what the hand closes on."""
+"""Largest distance by which a pick moves or displaces an object, millimetres: both the object and the one that the hand
+closes on may be off the hand's centre by a finger's width."""
 FINGER_ROOM = 40
 CLOSED = 100 + 1 + FINGER_ROOM
-"""An opening shown above this takes a push to become that of a closed drawer, 100 mm, whatever was rounded."""
+"""Displayed opening above which the drawer is not closed (100 mm, plus rounding) and needs a push."""
 IN_TRAY = 98
-"""A thing shown below this is lower than the 100 mm of a thing in the tray."""
+"""Displayed height below which an object is not in the tray (100 mm, minus rounding)."""
 
 Position = tuple[int, int, int]
 Supports = tuple[int, int, int]
-"""What each cube of the tower task stands on: an index into its things, :data:`TABLE` or :data:`HAND`."""
+"""Support of each cube of the tower task: index of a cube, :data:`TABLE` or :data:`HAND`."""
 TABLE, HAND = -1, -2
 RED, GREEN, PURPLE = 0, 1, 2
 TOWER: Supports = (GREEN, TABLE, RED)
@@ -69,16 +70,16 @@ _OPENING = re.compile(rf"the drawer is open by ({_INTEGER}) of {_INTEGER} mm")
 
 @lru_cache(maxsize=1 << 14)
 def fewest_turns(task: str, observation: str) -> int:
-    """Return a number of turns that no play from the observed state can undercut: 1 or 2.
+    """Return a lower bound on the turns to success from the observed state: 1 or 2.
 
-    The state is one in which an episode went on, so at least one turn is needed.
+    The episode continued after this state, so at least one turn is needed.
 
     Args:
         task: a key of :data:`THINGS`.
         observation: the text of spec section 4: workspace, positions, other information.
 
     Raises:
-        LevelError: the text does not say where the things are.
+        LevelError: the text does not contain the positions.
     """
     at, opening = read_observation(task, observation)
     if task == "drawer":
@@ -86,20 +87,20 @@ def fewest_turns(task: str, observation: str) -> int:
     elif task == "stack":
         primitives = _stack(at)
     else:
-        # One primitive lets go of what is held, where it belongs; one push moves everything else there.
+        # One primitive releases the object in the hand at its goal; one push moves all others to theirs.
         primitives = TURN
     return max(1, -(-primitives // TURN))
 
 
 def read_observation(task: str, observation: str) -> tuple[tuple[Position, ...], int]:
-    """Return the positions of the movable things, and the drawer's opening (0 where there is none), millimetres.
+    """Return the positions of the movable objects and the drawer's opening (0 without a drawer), millimetres.
 
     Raises:
-        LevelError: the text does not say where the things are.
+        LevelError: the text does not contain the positions.
     """
-    found = _TEXT.fullmatch(observation)
-    points = [] if found is None else [tuple(map(int, point)) for point in _POINT.findall(found[1])]
-    opening = None if found is None else _OPENING.fullmatch(found.groups()[-1])
+    match = _TEXT.fullmatch(observation)
+    points = [] if match is None else [tuple(map(int, point)) for point in _POINT.findall(match[1])]
+    opening = None if match is None else _OPENING.fullmatch(match.groups()[-1])
     count = len(THINGS[task])
     if len(points) != count + FIXED[task] or (task == "drawer") != (opening is not None):
         raise LevelError(
@@ -111,7 +112,7 @@ def read_observation(task: str, observation: str) -> tuple[tuple[Position, ...],
 
 
 def _drawer(height: int, opening: int) -> int:
-    """Return the fewest primitives: closing takes a push, lifting the apple into the tray a pick and a release."""
+    """Return the fewest primitives: closing needs a push; lifting the apple into the tray, a pick and a release."""
     pushes = 1 if opening > CLOSED else 0
     if height > HELD_ABOVE["drawer"]:
         return 1 + pushes
@@ -119,16 +120,16 @@ def _drawer(height: int, opening: int) -> int:
 
 
 def _stack(at: tuple[Position, ...]) -> int:
-    """Return the fewest primitives to the tower, over everything that the positions may mean."""
+    """Return the fewest primitives to the tower, minimised over all arrangements that fit the positions."""
     states = _readings(at)
     if not states:
-        return 1  # heights that fit no pile: nothing can be said
+        return 1  # the heights fit no arrangement, so nothing is known
     near = tuple(tuple(_apart(one, other) <= NEAR for other in at) for one in at)
     return min(0 if state == TOWER else 1 + _after_one(state, near) for state in states)
 
 
 def _readings(at: tuple[Position, ...]) -> list[Supports]:
-    """Return every way in which the cubes can stand on each other."""
+    """Return all arrangements of the cubes."""
     heights = [z for _, _, z in at]
     up = [z > HELD_ABOVE["stack"] for z in heights]
     lowest_up = min((z for z, high in zip(heights, up, strict=True) if high), default=0)
@@ -145,7 +146,7 @@ def _readings(at: tuple[Position, ...]) -> list[Supports]:
             choices.append(
                 [o for o in others if _level(heights[o]) == level - 1 and _apart(at[o], at[index]) <= BESIDE]
             )
-    return [state for state in _ALL if all(base in found for base, found in zip(state, choices, strict=True))]
+    return [state for state in _ALL if all(base in options for base, options in zip(state, choices, strict=True))]
 
 
 def _level(height: int) -> int:
@@ -157,7 +158,7 @@ def _apart(one: Position, other: Position) -> int:
 
 
 def _chain(state: Supports, index: int) -> list[int]:
-    """Return what a cube stands on, from its own support down; the last is ``TABLE`` or ``HAND``."""
+    """Return the supports below a cube, from its own downwards; the last is ``TABLE`` or ``HAND``."""
     chain = [state[index]]
     while chain[-1] >= 0:
         chain.append(state[chain[-1]])
@@ -170,7 +171,7 @@ def _is_possible(state: tuple[int, ...]) -> bool:
         while below >= 0 and steps < 3:
             below, steps = state[below], steps + 1
         if below >= 0:
-            return False  # a circle
+            return False  # circular
     return list(state).count(HAND) <= 1
 
 
@@ -185,22 +186,22 @@ def _hand_of(state: Supports) -> int | None:
 
 
 def _one_primitive(before: Supports, after: Supports, near: tuple[tuple[bool, ...], ...]) -> bool:
-    """Whether some primitive may turn one state into the other."""
+    """Return whether a primitive can change one arrangement into the other."""
     return any(
         all(_may_go(before, after, index, place, near) for index in range(3))
         for place in _places(_hand_of(before), _hand_of(after))
     )
 
 
-def _places(held: int | None, taken: int | None) -> tuple[int | None, ...]:
-    """Return where the hand may act: at the cube of that index (a pick), or anywhere (None: a place or a push)."""
-    return (None, taken) if held == taken and taken is not None else (taken,)
+def _places(in_hand: int | None, taken: int | None) -> tuple[int | None, ...]:
+    """Return where the hand can act: at the cube of that index (a pick), or anywhere (None: a place or a push)."""
+    return (None, taken) if in_hand == taken and taken is not None else (taken,)
 
 
 def _may_go(
     before: Supports, after: Supports, index: int, place: int | None, near: tuple[tuple[bool, ...], ...]
 ) -> bool:
-    """Whether cube ``index`` may get from its support before the primitive to that after it."""
+    """Return whether a primitive can move cube ``index`` from its old support to its new one."""
     was, now = _CHAINS[before][index], _CHAINS[after][index]
     carried, carries_now = was[-1] == HAND, now[-1] == HAND
     moved = was[0] != now[0]
@@ -208,32 +209,32 @@ def _may_go(
     if carried and carries_now:
         return reachable
     if carried:
-        # Let go: it may land on anything but what it carried.
+        # Released: it may land on anything except what it carried.
         return reachable and not any(base >= 0 and index in _CHAINS[before][base] for base in now)
     if carries_now:
-        # Taken up, or standing on what is; the latter may have come from no lower than it stands on now.
+        # Lifted, or on a lifted cube; in the second case, its old support was not lower than the new one.
         return index == place or (place is not None and len(was) > len(_CHAINS[before][place]) and reachable)
     return len(now) <= len(was) and reachable
 
 
 @lru_cache(maxsize=1 << 12)
 def _after_one(before: Supports, near: tuple[tuple[bool, ...], ...]) -> int:
-    """Return the fewest primitives to the tower after a first one, made where ``near`` holds."""
+    """Return the fewest primitives to the tower, where the first may move only cubes for which ``near`` holds."""
     left = _primitives_left()
     return min(left[after] for after in _ALL if _one_primitive(before, after, near))
 
 
 @lru_cache(maxsize=1)
 def _primitives_left() -> dict[Supports, int]:
-    """Return the fewest primitives to the tower from every state, where nothing is too far."""
-    found, queue = {TOWER: 0}, deque([TOWER])
+    """Return the fewest primitives to the tower from every arrangement, without limits on distance."""
+    fewest, queue = {TOWER: 0}, deque([TOWER])
     while queue:
         state = queue.popleft()
         for before in _ALL:
-            if before not in found and _one_primitive(before, state, _EVERYTHING_NEAR):
-                found[before] = found[state] + 1
+            if before not in fewest and _one_primitive(before, state, _EVERYTHING_NEAR):
+                fewest[before] = fewest[state] + 1
                 queue.append(before)
-    return found
+    return fewest
 
 
 __all__ = ["FIXED", "THINGS", "fewest_turns", "read_observation"]

@@ -1,12 +1,12 @@
-"""Pivot labels of failed PrimitiveSkill episodes, by the stages that are left (spec section 3).
+"""Pivot labels of failed PrimitiveSkill episodes, from the number of remaining stages (spec section 3).
 
-A stage is taken to need a turn: the pivot ``t*`` is the first step after which more stages are open than turns are
-left. That is the paper's heuristic and no proof, since two primitives fit in a turn and three stages may take two;
-``kind`` says so. What is open comes from the log, and so does the mode, which is read at ``t*``: ``format``,
-``order_error``, ``wrong_target``, else ``timeout``.
+Each stage is assumed to need a turn: the pivot ``t*`` is the first step after which more stages than turns remain. This
+is the paper's heuristic and not a proof, since a turn has two primitives and three stages may need two turns; ``kind``
+of the certificate is therefore ``heuristic``. The remaining stages come from the log, and so does the mode at ``t*``:
+``format``, ``order_error``, ``wrong_target``, else ``timeout``.
 
-Beside it stands a sound bound on the turns that are needed, from what the observations say about where things are
-(``planner.py``), with the pivot that it gives; without observations there is none.
+The certificate also has a provable lower bound on the turns, computed from the positions in the observations
+(``planner.py``), with the pivot that it gives; without observations it is missing.
 """
 
 import json
@@ -20,11 +20,11 @@ from ..base import Case, Certificate, CertificateKind, CertificateUnit, Solver, 
 from .planner import THINGS, fewest_turns
 
 STAGES = {"align": 2, "place": 3, "stack": 3, "drawer": 2}
-"""How many stages each task has."""
+"""Number of stages per task."""
 ARITY = {"pick": 3, "place": 3, "push": 6}
-"""The primitives and how many coordinates each takes."""
+"""Number of coordinates per primitive."""
 UNUSABLE = ("empty", "invalid")
-"""Words for a reply without a usable action; ours is the first."""
+"""Names of a reply without a usable action; PIVOT's logs use the first."""
 MOST_PRIMITIVES = 2
 MAX_STATE_BYTES = 10_000
 MAX_ACTION_CHARS = 200
@@ -34,7 +34,7 @@ _CALL = re.compile(rf"(pick|place|push)\(({_INTEGER}(?:,{_INTEGER})*)\)")
 
 
 class PrimitiveSkillSolver(Solver):
-    """Labels PrimitiveSkill episodes; see the module's docstring."""
+    """Solver of PrimitiveSkill episodes; see the module docstring."""
 
     name: ClassVar[str] = "primitiveskill"
     version: ClassVar[str] = "1"
@@ -46,15 +46,15 @@ class PrimitiveSkillSolver(Solver):
 
     @classmethod
     def read_action(cls, text: str) -> str:
-        """Return a turn without spaces, in lower case; it may hold two primitives with a | between them."""
+        """Return a turn in lower case without spaces; it may have two primitives separated by ``|``."""
         return "".join(text.split()).casefold()
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """See :meth:`Solver.certify`; reads ``legal`` and ``remaining_stages`` of every logged step."""
+        """Label cases from ``legal`` and ``remaining_stages`` of the log; see :meth:`Solver.certify`."""
         return [_label(case) for case in cases]
 
     def needs(self, case: Case) -> list[float | None] | None:
-        """See :meth:`Solver.needs`: the stages that are open."""
+        """Return the remaining stages; see :meth:`Solver.needs`."""
         try:
             start = _read_level(case.initial_state)[1]
             return [start, *_read_log(case, start)]
@@ -100,7 +100,7 @@ def _label(case: Case) -> Verdict | Unsolved:
 
 
 def _first_fatal(needed: Sequence[int], horizon: int) -> tuple[int, bool]:
-    """Return ``t*`` for what is needed at ``s_0 .. s_T``, and whether it is the fallback."""
+    """Return ``t*`` for the needed amounts at ``s_0 .. s_T``, and whether it is the fallback."""
     for t in range(len(needed) - 1):
         if needed[t + 1] > horizon - 1 - t or (t == 0 and needed[0] > horizon):
             return t, False
@@ -110,7 +110,7 @@ def _first_fatal(needed: Sequence[int], horizon: int) -> tuple[int, bool]:
 def _fitting(
     calls: Sequence[Sequence[str]], steps: Sequence[Mapping[str, Any]], stages: Sequence[int], t: int
 ) -> list[str]:
-    """Return the modes that fit step ``t``, the first one first; none of them means ``timeout``."""
+    """Return the matching modes of step ``t`` in order of priority; empty for ``timeout``."""
     turn = calls[t]
     picked = any("pick" in earlier for earlier in calls[:t])
     first_pick = turn.index("pick") if "pick" in turn else len(turn)
@@ -123,9 +123,9 @@ def _fitting(
 
 
 def _turns(task: str, case: Case) -> list[int] | None:
-    """Return a sound bound on the turns needed at ``s_0 .. s_T``; None where the observations do not tell.
+    """Return a lower bound on the turns needed at ``s_0 .. s_T``; None if the observations lack the positions.
 
-    An episode that failed is not finished after its last turn either, so that state needs one turn at least.
+    A failed episode is not solved after its last turn either, so the last state needs at least one turn.
     """
     if len(case.observations) != len(case.actions):
         return None
@@ -136,7 +136,7 @@ def _turns(task: str, case: Case) -> list[int] | None:
 
 
 def _read_level(text: str) -> tuple[str, int]:
-    """Return the task of a state text and how many of its stages are open.
+    """Return the task of a state text and the number of its remaining stages.
 
     Raises:
         LevelError: the text is not a state of a known task.
@@ -157,10 +157,10 @@ def _read_level(text: str) -> tuple[str, int]:
 
 
 def _read_actions(case: Case) -> list[list[str]]:
-    """Return the names of the primitives of every turn, none for an unusable reply.
+    """Return the names of the primitives of every turn; empty for an unusable reply.
 
     Raises:
-        CertifyError: the actions cannot be those of an episode.
+        CertifyError: the actions are not a valid episode.
     """
     count = len(case.actions)
     if not 0 < count <= case.horizon:
@@ -183,16 +183,16 @@ def _names(t: int, action: str) -> list[str]:
 
 
 def _read_log(case: Case, start: int) -> list[int]:
-    """Return the open stages after every step.
+    """Return the remaining stages after every step.
 
     Raises:
-        CertifyError: the log is not that of an episode.
+        CertifyError: the log is not a valid episode.
     """
     if len(case.steps) != len(case.actions):
         raise CertifyError(
             f"the log has {len(case.steps)} steps for {len(case.actions)} actions; pass the info of every step"
         )
-    found, most = [], start
+    open_stages, most = [], start
     for t, info in enumerate(case.steps):
         stages, legal = info.get("remaining_stages"), info.get("legal")
         if type(stages) is not int or not 0 <= stages <= most:
@@ -205,8 +205,8 @@ def _read_log(case: Case, start: int) -> list[int]:
         if legal and case.actions[t] in UNUSABLE:
             raise CertifyError(f"step {t} is logged as legal, but its action is {case.actions[t]}")
         most = stages
-        found.append(stages)
-    return found
+        open_stages.append(stages)
+    return open_stages
 
 
 __all__ = ["STAGES", "UNUSABLE", "PrimitiveSkillSolver"]

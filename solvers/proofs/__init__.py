@@ -1,6 +1,6 @@
-"""The second, independent opinion on every label: what ``pivot verify`` asks (spec section 3).
+"""Provers, which re-prove labels independently of the solvers for ``pivot verify`` (spec section 3).
 
-Each prover is a plugin of the group ``pivot.provers``, under the name of its environment.
+Each prover is a plugin of the group ``pivot.provers`` with the name of its environment.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from ..base import Case, Proof, Prover, Verdict
 
 
 def prover_of(env: str, solver_config: Mapping[str, Any] | None = None, *, quick: bool = False) -> Prover | None:
-    """Return the prover of an environment; None where its labels cannot be proved a second time.
+    """Return the prover of an environment; None if there is none.
 
-    With ``quick`` it leaves undecided what would hold up the making of labels.
+    With ``quick``, it leaves labels undecided whose proof would slow down labelling.
 
     Raises:
-        PluginError: there is one, but it cannot be used.
+        PluginError: the prover cannot be used.
     """
     if env not in plugins.names("provers"):
         return None
@@ -29,10 +29,10 @@ def prove(env: str, case: Case, verdict: Verdict, solver_config: Mapping[str, An
     """Re-prove one label; use :func:`prover_of` for many of them.
 
     Raises:
-        CertifyError: labels of this environment cannot be proved a second time.
+        CertifyError: the environment has no prover.
     """
     prover = prover_of(env, solver_config)
     if prover is None:
-        known = ", ".join(plugins.names("provers"))
-        raise CertifyError(f"labels of {env!r} cannot be proved a second time; provers: {known}")
+        names = ", ".join(plugins.names("provers"))
+        raise CertifyError(f"environment {env!r} has no prover; provers: {names}")
     return prover.prove(case, verdict)

@@ -1,10 +1,10 @@
-"""The games once more, for ``verify`` only: own reading of the texts, own rules, forward exploration.
+"""Independent implementation of the puzzles for ``pivot verify``: parsing, rules and forward exploration.
 
-Nothing of the fast solvers is used here, on purpose: a proof by the same code would repeat its mistakes. Sokoban states
-are numbered densely (rank of the sorted boxes, then the player) and explored a level at a time with numpy, no deeper
-than a proof needs: what can be done within the turns of an episode lies within so many moves of its start, and a
-distance is proved by a search that stops at it. Only a lost game is searched to its end. Left out is what cannot lead
-to success: a box from where no push leads it to a target, and a state that would need more pushes than moves are left.
+It deliberately shares no code with the fast solvers, whose mistakes it would repeat. Sokoban states are numbered
+densely (rank of the sorted boxes, then the player) and explored breadth-first with numpy, only as deep as a proof
+requires: every state of an episode is within as many moves of its start as the episode has turns, and the proof of a
+distance stops at that distance. Only a lost game is searched completely. The search prunes states that cannot lead to
+success: a box that no push brings to a target, and states that need more pushes than moves remain.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ ORDER = ("up", "down", "left", "right")
 NOTHING = "invalid"
 
 MAX_NUMBERS = 1_000_000_000
-"""Largest number of states that can be told apart: a byte each, of which only those that are met take memory."""
+"""Largest number of distinct states: one byte each, of which only the reached ones take memory."""
 MAX_STATES = 20_000_000
 """Largest number of states explored in one search, like the solver's."""
 
@@ -29,13 +29,13 @@ Place = tuple[int, int]
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 _BACK = [ORDER.index(_OPPOSITE[action]) for action in ORDER]
 _NEVER = 1_000_000
-"""More pushes than any box needs."""
+"""Number of pushes that stands for "unreachable"."""
 _DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _GOAL = "goal"
 
 
 class Game(ABC):
-    """One level: where it starts, what actions do, and how far every state is from success."""
+    """One level: its initial state, its transitions, and the distance of every state from success."""
 
     start: Hashable
 
@@ -45,22 +45,22 @@ class Game(ABC):
 
     @abstractmethod
     def is_solved(self, state: Hashable) -> bool:
-        """Tell whether the state is a success."""
+        """Return whether the state is a success."""
 
     def is_over(self, state: Hashable) -> bool:
-        """Tell whether nothing can follow the state."""
+        """Return whether the state is terminal."""
         return self.is_solved(state)
 
     @abstractmethod
     def in_time(self, state: Hashable, budget: int) -> bool:
-        """Tell whether a state of an episode can make it within the turns that are left there."""
+        """Return whether success is possible from a state of an episode within the turns that remain there."""
 
     @abstractmethod
     def distance(self, state: Hashable, limit: int | None = None) -> float | None:
-        """Return the fewest actions to success, None when it is out of reach, infinity for more than ``limit``.
+        """Return the fewest actions to success, None if unreachable, infinity for more than ``limit``.
 
         Raises:
-            CertifyError: the search would be too long.
+            CertifyError: the search would exceed its cap of states.
         """
 
 
@@ -117,7 +117,7 @@ class BoxGame(Game):
         players = [place for place, symbol in symbols.items() if symbol in "@+"]
         if unknown or len(players) != 1:
             raise LevelError(f"the level has {len(players)} players and the unknown symbols {sorted(unknown)}")
-        # The cells that matter are joined by floor to the player, a box or a target.
+        # Relevant cells are connected by floor to the player, a box or a target.
         waiting = [place for place, symbol in symbols.items() if symbol in "@+$*."]
         floor = set(waiting)
         while waiting:
@@ -137,7 +137,7 @@ class BoxGame(Game):
         if not 0 < len(boxes) <= len(self.targets):
             raise LevelError(f"the level has {len(boxes)} boxes and {len(self.targets)} targets")
         self.start = (number[players[0]], boxes)
-        # One cell more stands for every wall; it is its own neighbour.
+        # One additional cell represents all walls; it is its own neighbour.
         wall = self.size
         self._wall_near = np.full((4, wall + 1), wall, np.int16)
         for row, action in zip(self._wall_near, ORDER, strict=True):
@@ -168,9 +168,9 @@ class BoxGame(Game):
         return self.targets.issuperset(state[1])  # pyright: ignore[reportIndexIssue]
 
     def in_time(self, state: Hashable, budget: int) -> bool:
-        """See the base class. The states of an episode lie within the turns that were explored."""
-        found = int(self._moves_to_go[int(self._number(np.array([_flat(state)], np.int16))[0])])
-        return 0 < found <= budget + 1
+        """Return whether success is possible in time; all states of an episode were explored. See the base class."""
+        distance = int(self._moves_to_go[int(self._number(np.array([_flat(state)], np.int16))[0])])
+        return 0 < distance <= budget + 1
 
     def distance(self, state: Hashable, limit: int | None = None) -> float | None:
         if (state, limit) not in self._distances:
@@ -185,11 +185,11 @@ class BoxGame(Game):
         return None if limit is None else inf
 
     def _fewest_pushes(self) -> NDArray[np.int32]:
-        """Return for every cell the fewest pushes of a lone box from there to a target; ``_NEVER`` for none."""
+        """Return the fewest pushes of a single box from every cell to a target; ``_NEVER`` if there are none."""
         pushes = np.full(self.size + 1, _NEVER, np.int32)
         waiting = list(self.targets)
         pushes[waiting] = 0
-        for cell in waiting:  # grows: pulled back from the targets
+        for cell in waiting:  # grows while boxes are pulled back from the targets
             for action in ORDER:
                 away = self.near[_OPPOSITE[action]]
                 before = away[cell]
@@ -205,7 +205,7 @@ class BoxGame(Game):
         return rank * self.size + states[:, 0]
 
     def _levels(self, state: Hashable, limit: int | None, seen: NDArray[np.bool_]) -> Iterator[NDArray[np.int16]]:
-        """Yield the states that are met after 0, 1, ... moves, up to ``limit``, and mark their numbers in ``seen``."""
+        """Yield the new states after 0, 1, ... moves, up to ``limit``, and mark their numbers in ``seen``."""
         level = np.array([_flat(state)], np.int16)
         seen[self._number(level)] = True
         total, depth = 1, 0
@@ -219,44 +219,44 @@ class BoxGame(Game):
             if total > self._max_states:
                 raise CertifyError(f"the search met more than {self._max_states} states")
 
-    def _new(self, found: NDArray[np.int16], seen: NDArray[np.bool_], left: int) -> NDArray[np.int16]:
-        """Return those of the states, each once, that are new and can be solved with ``left`` pushes; mark them."""
-        found = found[self._pushes[found[:, 1:]].sum(axis=1) <= left]
-        numbers = self._number(found)
+    def _new(self, states: NDArray[np.int16], seen: NDArray[np.bool_], left: int) -> NDArray[np.int16]:
+        """Return the new states, without duplicates, that may be solved with ``left`` pushes; mark them."""
+        states = states[self._pushes[states[:, 1:]].sum(axis=1) <= left]
+        numbers = self._number(states)
         new = ~seen[numbers]
         numbers, first = np.unique(numbers[new], return_index=True)
         seen[numbers] = True
-        return found[new][first]
+        return states[new][first]
 
     def _after_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
-        """Return the states after every move that changes something."""
-        found = []
+        """Return the successors of states by moves that have an effect."""
+        states = []
         for near in self._wall_near:
             ahead = near[level[:, 0]]
             behind = near[ahead]
             hit = level[:, 1:] == ahead[:, None]
             pushes = hit.any(axis=1)
             blocked = pushes & ((behind == self.size) | (level[:, 1:] == behind[:, None]).any(axis=1))
-            found.append(_moved(level, (ahead != self.size) & ~blocked, ahead, hit, behind))
-        return np.concatenate(found)
+            states.append(_moved(level, (ahead != self.size) & ~blocked, ahead, hit, behind))
+        return np.concatenate(states)
 
     def _before_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
-        """Return the states before every move that may have led here, with and without a push."""
-        found = []
+        """Return the predecessors of states, by moves with and without a push."""
+        states = []
         for near, away in zip(self._wall_near, self._wall_near[_BACK], strict=True):
             player = level[:, 0]
             came = away[player]
             free = (came != self.size) & ~(level[:, 1:] == came[:, None]).any(axis=1)
             hit = level[:, 1:] == near[player][:, None]
-            found.append(_moved(level, free, came, np.zeros_like(hit), player))
-            found.append(_moved(level, free & hit.any(axis=1), came, hit, player))
-        return np.concatenate(found)
+            states.append(_moved(level, free, came, np.zeros_like(hit), player))
+            states.append(_moved(level, free & hit.any(axis=1), came, hit, player))
+        return np.concatenate(states)
 
     def _within(self, horizon: int) -> NDArray[np.int16]:
-        """Return by number one more than the distance of every state from where it can be made in time, else 0.
+        """Return, by state number, the distance plus one of every state from which success is possible in time, else 0.
 
-        A state that is met after some moves can be made in time if its distance is at most what is left of ``horizon``:
-        then all states on its way are met, too.
+        Success in time is possible from a state that is reached after n moves if its distance is at most
+        ``horizon`` - n; all states on its path are then reached, too.
         """
         seen = np.zeros(self._numbers, np.bool_)
         solved = [level[self._goal[level[:, 1:]].all(axis=1)] for level in self._levels(self.start, horizon, seen)]
@@ -264,11 +264,11 @@ class BoxGame(Game):
         level, depth = np.concatenate(solved), 1
         while len(level):
             moves[self._number(level)] = depth
-            found = self._before_all(level)
-            numbers = self._number(found)
+            states = self._before_all(level)
+            numbers = self._number(states)
             numbers, first = np.unique(numbers, return_index=True)
             new = seen[numbers] & (moves[numbers] == 0)
-            level, depth = found[first[new]], depth + 1
+            level, depth = states[first[new]], depth + 1
         return moves
 
 
@@ -284,7 +284,7 @@ def _moved(
     hit: NDArray[np.bool_],
     box: NDArray[np.int16],
 ) -> NDArray[np.int16]:
-    """Return the ``chosen`` states with the player, and the box that is ``hit``, somewhere else; boxes sorted."""
+    """Return the ``chosen`` states with a new position of the player and of the box ``hit``; boxes stay sorted."""
     then = level[chosen]
     then[:, 0] = player[chosen]
     hit = hit[chosen]

@@ -1,8 +1,8 @@
-"""The second opinion on labels of navigation episodes: every field of a verdict, derived again in another way.
+"""Prover of navigation labels: re-derives every field of a verdict in a different way.
 
-Written apart from the solver: distances in fractions, gains in decimals, and the true number of turns by networkx on a
-graph whose edges are the free steps of an embedded room, tested box by box. What the settings of the solver mean is all
-that the two have in common.
+It is independent of the solver: distances are fractions, gains are decimals, and networkx computes the exact number of
+turns on a graph of the free steps of an embedded room, checked box by box. The two share only the meaning of the
+solver's settings.
 """
 
 import json
@@ -22,7 +22,7 @@ _DEFAULTS: Mapping[str, Any] = {"threshold": 1.5, "step": 0.5, "window": 5, "eps
 _ORDER = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
 _NOTHING = ("invalid", "empty")
 _COMPASS = ((0, 1), (1, 0), (0, -1), (-1, 0))
-"""Steps in x and z at the headings 0, 90, 180 and 270."""
+"""Steps in x and z for the headings 0, 90, 180 and 270."""
 _QUARTERS = {"moveahead": 0, "moveright": 1, "moveback": 2, "moveleft": 3}
 _SLACK = Fraction(1, 1_000_000)
 _EXACT = Context(prec=400, rounding=ROUND_HALF_EVEN)
@@ -32,23 +32,23 @@ _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, ArithmeticError, Att
 Place = tuple[int, int]
 """x and z, millimetres."""
 Agent = tuple[Place, int]
-"""Place and heading in quarter turns."""
+"""Position, and heading in quarter turns."""
 
 
 class NavigationProver(Prover):
-    """Re-proves navigation labels that were made under one set of the solver's settings."""
+    """Prover of navigation labels, for one set of solver settings."""
 
     config_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
-        """Prepare for labels of a solver with these settings; the default ones without."""
+        """Create a prover for labels made with these solver settings, or with the default settings."""
         super().__init__(solver_config, settings)
         self._config = {**_DEFAULTS, **self.solver_config}
         self._threshold = Fraction(self._config["threshold"])
         self._level = lru_cache(maxsize=4)(_Level)
 
     def prove(self, case: Case, verdict: Verdict) -> Proof:
-        """Return the proof of a label, or everything that is wrong with it."""
+        """Return the proof of a label, or all its errors."""
         count = len(case.actions)
         strange = [action for action in case.actions if action not in (*_ORDER, *_NOTHING)]
         if strange or not 0 < count <= case.horizon:
@@ -73,9 +73,9 @@ class NavigationProver(Prover):
         needed = [self._needed(metres) for metres in log.metres]
         pivot, modes, lost = self._reading(log, needed, horizon)
         left, facts, true = horizon - pivot, verdict.certificate, log.true
-        known = bool(true)
-        plans = known and _within(true[pivot], left)
-        wanted: dict[str, tuple[Any, Any]] = {
+        has_room = bool(true)
+        plans = has_room and _within(true[pivot], left)
+        fields: dict[str, tuple[Any, Any]] = {
             "pivot_step": (verdict.pivot_step, pivot),
             "failure_mode": (verdict.failure_mode, modes[0]),
             "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
@@ -97,19 +97,19 @@ class NavigationProver(Prover):
             "certificate.reachable_after": (facts.reachable_after, None),
             "certificate.raw_before": (_rounded(facts.raw_before), _rounded(log.metres[pivot])),
             "certificate.raw_after": (_rounded(facts.raw_after), _rounded(log.metres[pivot + 1])),
-            "certificate.reference_pivot": (facts.reference_pivot, _lost(true, horizon)[0] if known else None),
-            "certificate.reference_kind": (facts.reference_kind, "exact" if known else None),
-            "certificate.reference_before": (facts.reference_before, true[pivot] if known else None),
-            "certificate.reference_after": (facts.reference_after, true[pivot + 1] if known else None),
+            "certificate.reference_pivot": (facts.reference_pivot, _lost(true, horizon)[0] if has_room else None),
+            "certificate.reference_kind": (facts.reference_kind, "exact" if has_room else None),
+            "certificate.reference_before": (facts.reference_before, true[pivot] if has_room else None),
+            "certificate.reference_after": (facts.reference_after, true[pivot + 1] if has_room else None),
         }
         return [
-            f"{name} is {found!r}, the second reading gives {right!r}"
-            for name, (found, right) in wanted.items()
-            if found != right
+            f"{name} is {stored!r}, the prover gives {right!r}"
+            for name, (stored, right) in fields.items()
+            if stored != right
         ]
 
     def _reading(self, log: "_Log", needed: list[int], horizon: int) -> tuple[int, tuple[str, ...], bool]:
-        """Return the pivot, the modes that fit it, the label's first, and whether anything put it there."""
+        """Return the pivot, its matching modes (that of the label first), and whether it is not the fallback."""
         last, lost = _lost(needed, horizon)
         if self._config["pivot_rule"] == "earliest_event":
             for t in range(last + 1):
@@ -121,7 +121,7 @@ class NavigationProver(Prover):
 
 
 class _Level:
-    """Two places, and for an embedded room the graph of its free steps."""
+    """Positions of agent and target, and for an embedded room the graph of its free steps."""
 
     def __init__(self, text: str, threshold: Fraction) -> None:
         data = json.loads(text)
@@ -136,7 +136,7 @@ class _Level:
             return
         quarter, rest = divmod(round(agent["rotation"]), 90)
         if rest:
-            raise ValueError(f"rotation {agent['rotation']} is no multiple of 90")
+            raise ValueError(f"rotation {agent['rotation']} is not a multiple of 90")
         self.start = ((_whole(here["x"]), _whole(here["z"])), quarter % 4)
         self._goal = (_whole(goal["x"]), _whole(goal["z"]))
         self._size = tuple(_whole(data["room"]["size"][axis]) for axis in "xz")
@@ -151,7 +151,7 @@ class _Level:
         self._search(threshold)
 
     def _search(self, threshold: Fraction) -> None:
-        """Fill ``turns``, the fewest steps from every place of the lattice."""
+        """Fill ``turns``, the fewest steps from every position of the lattice."""
         (x, z), _ = self.start
         xs, zs = (range(at % 500, size + 1, 500) for at, size in zip((x, z), self._size, strict=True))
         graph: nx.Graph = nx.Graph()
@@ -168,7 +168,7 @@ class _Level:
             self.turns = {node: round(length) for node, length in lengths.items()}
 
     def _open(self, one: Place, other: Place) -> bool:
-        """Whether the square agent may go between two places: it stays in the room and covers no part."""
+        """Return whether the square agent can move between two positions: inside the room, without touching a part."""
         swept = [(min(pair) - 200, max(pair) + 200) for pair in zip(one, other, strict=True)]
         if any(low < 0 or high > size for (low, high), size in zip(swept, self._size, strict=True)):
             return False
@@ -179,7 +179,7 @@ class _Level:
         )
 
     def after(self, agent: Agent, action: str) -> Agent:
-        """Return where an action leads."""
+        """Return the position and heading after an action."""
         (x, z), heading = agent
         if action.startswith("rotate"):
             return (x, z), (heading + (1 if action == "rotateright" else 3)) % 4
@@ -190,11 +190,11 @@ class _Level:
         return (beside if self._open((x, z), beside) else (x, z)), heading
 
     def away(self, place: Place) -> Fraction:
-        """Return the metres between a place and the target."""
+        """Return the distance between a position and the target, metres."""
         return _root(Fraction(sum((a - b) ** 2 for a, b in zip(place, self._goal, strict=True)), 10**6))
 
     def plan(self, agent: Agent) -> tuple[str, ...]:
-        """Return the first shortest plan from a place from which there is one."""
+        """Return the first shortest plan from a position from which success is possible."""
         plan: list[str] = []
         while self.turns[agent[0]]:
             shorter = {name: self.after(agent, name) for name in _QUARTERS}
@@ -205,7 +205,7 @@ class _Level:
 
 
 class _Log:
-    """The episode as logged: places, true turns, distances and flags."""
+    """The logged episode: positions, exact turns, distances and flags."""
 
     def __init__(self, level: _Level, case: Case, config: Mapping[str, Any]) -> None:
         self._config, self._level, self._actions = config, level, list(case.actions)
@@ -229,7 +229,7 @@ class _Log:
         self.unusable_from = usable[-1] + 1 if usable else 0
 
     def _own(self) -> list[dict[str, Any]]:
-        """The log that the room gives: a step that leads nowhere was stopped."""
+        """Return the log derived from the room; a movement that does not change the position was blocked."""
         level, way = self._level, self.way
         return [
             {"dist": float(level.away(after)), "moved": after != before} if action in _QUARTERS else {}
@@ -237,7 +237,7 @@ class _Log:
         ]
 
     def foreign(self) -> list[str]:
-        """Return every logged distance that the room contradicts."""
+        """Return the logged distances that contradict the room."""
         if not self._level.embedded:
             return []
         places = [place for place, _ in self.way[1:]]
@@ -250,15 +250,15 @@ class _Log:
         ]
 
     def modes(self, t: int) -> tuple[str, ...]:
-        """Return the modes that fit a step, in their order; none for ``budget``."""
+        """Return the matching modes of a step, in order of priority; empty for ``budget``."""
         action, info, window = self._actions[t], self._steps[t], int(self._config["window"])
         stopped = False in (info.get("last_action_success"), info.get("moved"))
-        found = ["format"] if action in _NOTHING else ["blocked"] if action in _QUARTERS and stopped else []
+        matches = ["format"] if action in _NOTHING else ["blocked"] if action in _QUARTERS and stopped else []
         if t >= window:
             gain = _decimal(self.metres[t + 1 - window]) - _decimal(self.metres[t + 1])
             if _EXACT.quantize(gain, _NINE_PLACES) < Decimal(repr(float(self._config["eps"]))):
-                found.append("stagnation")
-        return tuple(found)
+                matches.append("stagnation")
+        return tuple(matches)
 
 
 def _whole(metres: float) -> int:
@@ -282,6 +282,6 @@ def _within(needed: int | None, budget: int) -> bool:
 
 
 def _lost(needed: Sequence[int | None], horizon: int) -> tuple[int, bool]:
-    """Return the first step after which the turns left are too few, or the last step, and whether there is one."""
+    """Return the first step after which the remaining turns are too few, else the last step, and whether one exists."""
     late = [t for t, amount in enumerate(needed) if not _within(amount, horizon - t)]
     return (max(late[0] - 1, 0), True) if late else (len(needed) - 2, False)

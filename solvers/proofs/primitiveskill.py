@@ -1,9 +1,9 @@
-"""The second opinion on labels of PrimitiveSkill episodes: every field of a verdict, derived again in another way.
+"""Prover of PrimitiveSkill labels: re-derives every field of a verdict in a different way.
 
-Written apart from the solver. Open stages are counted back from the last step, modes are read from the words of the
-logged action, and whether one turn can finish is found by playing: two generous primitives are tried one after the
-other, every outcome of each is enumerated cube by cube, and the goal is looked for among the last ones. The planner's
-assumptions (``planner.py``) and numbers are all that the two have in common.
+It is independent of the solver. Remaining stages are counted back from the last step; modes are derived from the text
+of the logged action. Whether one turn can suffice is decided by enumeration: all outcomes of two successive generous
+primitives, cube by cube, are searched for the goal. The two share only the planner's assumptions and constants
+(``planner.py``).
 """
 
 import json
@@ -22,7 +22,7 @@ _STAGES = {
     "drawer": ("apple held", "apple in"),
 }
 _NAMES = {"align": "RG", "place": "RG", "stack": "RGP", "drawer": "A"}
-"""The movable things of each task, a letter each, in the order in which observations list them."""
+"""Movable objects of each task, one letter each, in the order in which observations list them."""
 _ALL_POINTS = {"align": 2, "place": 4, "stack": 3, "drawer": 2}
 _NOTHING = ("empty", "invalid")
 _NUMBERS = {"pick": 3, "place": 3, "push": 6}
@@ -33,16 +33,16 @@ _REACH, _OVER = 150, 60
 _DONE = {"G": _TABLE, "R": "G", "P": "R"}
 
 Bases = dict[str, str]
-"""What each cube stands on or hangs in."""
+"""Support of each cube: a cube, the table, or the hand."""
 
 
 class PrimitiveSkillProver(Prover):
-    """Re-proves labels of PrimitiveSkill episodes from log and observations."""
+    """Prover of PrimitiveSkill labels, from log and observations."""
 
     config_type: ClassVar[type[Settings]] = Settings
 
     def prove(self, case: Case, verdict: Verdict) -> Proof:
-        """Return the proof of a label, or everything that is wrong with it."""
+        """Return the proof of a label, or all its errors."""
         try:
             level = json.loads(case.initial_state)
             task = level["task"]
@@ -63,7 +63,7 @@ def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) 
     lost = [t for t in range(last + 1) if turns and turns[t + 1] > horizon - 1 - t]
     reference = None if not turns else 0 if turns[0] > horizon else min(lost, default=last)
     modes, facts = log.modes(pivot), verdict.certificate
-    wanted: dict[str, tuple[Any, Any]] = {
+    fields: dict[str, tuple[Any, Any]] = {
         "pivot_step": (verdict.pivot_step, pivot),
         "failure_mode": (verdict.failure_mode, modes[0] if modes else "timeout"),
         "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
@@ -86,14 +86,14 @@ def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) 
         "certificate.reference_after": (facts.reference_after, turns[pivot + 1] if turns else None),
     }
     return [
-        f"{name} is {found!r}, the second reading gives {right!r}"
-        for name, (found, right) in wanted.items()
-        if found != right
+        f"{name} is {stored!r}, the prover gives {right!r}"
+        for name, (stored, right) in fields.items()
+        if stored != right
     ]
 
 
 class _Log:
-    """What an episode's log says: the words of every turn, and how many stages were open around it."""
+    """Log of an episode: the text of every turn, and the number of remaining stages before and after it."""
 
     def __init__(self, case: Case, stages: Sequence[str], achieved: list[Any]) -> None:
         if len(case.steps) != len(case.actions) or not 0 < len(case.actions) <= case.horizon:
@@ -128,38 +128,38 @@ class _Log:
         return words
 
     def modes(self, t: int) -> tuple[str, ...]:
-        """Return the modes that fit a turn, in their order; none for ``timeout``."""
+        """Return the matching modes of a turn, in order of priority; empty for ``timeout``."""
         words = self.turns[t]
-        found = ["format"] if not words or not self.legal[t] else []
+        matches = ["format"] if not words or not self.legal[t] else []
         spoken = [word for turn in self.turns[:t] for word in turn]
         for word in words:
             if word != "pick" and "pick" not in spoken:
-                found.append("order_error")
+                matches.append("order_error")
                 break
             spoken.append(word)
         if words == ["pick", "place"] and self.open[t + 1] == self.open[t]:
-            found.append("wrong_target")
-        return tuple(found)
+            matches.append("wrong_target")
+        return tuple(matches)
 
 
-# --- the sound bound -------------------------------------------------------------------------------------------------
+# --- lower bound on turns --------------------------------------------------------------------------------------------
 
 
 def _needed_turns(task: str, case: Case) -> list[int]:
-    """Return the turns that are needed at least at ``s_0 .. s_T``; nothing where an observation does not tell."""
+    """Return a lower bound on the turns needed at ``s_0 .. s_T``; empty if an observation lacks the positions."""
     if len(case.observations) != len(case.actions):
         return []
-    found = []
+    needed = []
     for text in case.observations:
-        told = _told(task, text)
-        if told is None:
+        scene = _scene(task, text)
+        if scene is None:
             return []
-        found.append(1 if _one_turn_may_do(task, told) else 2)
-    return [*found, 1]
+        needed.append(1 if _one_turn_may_do(task, scene) else 2)
+    return [*needed, 1]
 
 
-def _told(task: str, text: str) -> tuple[list[list[int]], int] | None:
-    """Return the positions of the movable things and the drawer's opening; None where the text does not say."""
+def _scene(task: str, text: str) -> tuple[list[list[int]], int] | None:
+    """Return the positions of the movable objects and the drawer's opening; None if the text lacks them."""
     heads = ("Workspace limits in mm: ", "Object positions in mm: ", "Other information: ")
     lines = text.split("\n")
     if len(lines) != 3 or len(text) > 2000 or not all(map(str.startswith, lines, heads)):
@@ -177,11 +177,11 @@ def _told(task: str, text: str) -> tuple[list[list[int]], int] | None:
     return points[: len(_NAMES[task])], opening or 0
 
 
-def _one_turn_may_do(task: str, told: tuple[list[list[int]], int]) -> bool:
-    """Whether two primitives can be enough, by the most generous reading of where things are."""
-    points, opening = told
+def _one_turn_may_do(task: str, scene: tuple[list[list[int]], int]) -> bool:
+    """Return whether two primitives can suffice, under the most favourable interpretation of the positions."""
+    points, opening = scene
     if task == "drawer":
-        # Three are needed for an apple on the table beside an open drawer: up, in, shut.
+        # An apple on the table and an open drawer need three: lift the apple, release it in the tray, close.
         return points[0][2] >= 98 or opening <= 141
     if task != "stack":
         return True
@@ -195,7 +195,7 @@ def _height(z: int) -> int:
 
 
 def _piles(at: Mapping[str, tuple[int, ...]]) -> Iterator[Bases]:
-    """Yield every way in which the cubes can stand on each other."""
+    """Yield all arrangements of the cubes."""
     hanging = sorted((point[2], name) for name, point in at.items() if point[2] > 250)
     options: dict[str, list[str]] = {}
     for name, (_, _, z) in at.items():
@@ -228,7 +228,7 @@ def _way_down(bases: Bases, name: str) -> list[str]:
 
 
 def _sound(bases: Bases) -> bool:
-    """Whether nothing stands on itself and the hand holds one thing at most."""
+    """Return whether no cube supports itself and at most one cube is in the hand."""
     return all(_way_down(bases, name)[-1] in (_TABLE, _HAND) for name in bases) and (
         sum(base == _HAND for base in bases.values()) < 2
     )
@@ -247,22 +247,22 @@ def _frozen_near(at: Mapping[str, tuple[int, ...]]) -> frozenset[tuple[str, str]
 
 @lru_cache(maxsize=1 << 12)
 def _playable(start: Frozen, left: int, near: frozenset[tuple[str, str]] | None) -> bool:
-    """Whether the tower can stand after at most ``left`` primitives; ``near`` is None once things may be anywhere."""
+    """Return whether at most ``left`` primitives can build the tower; ``near`` is None once positions are unknown."""
     if dict(start) == _DONE:
         return True
     return left > 0 and any(_playable(after, left - 1, None) for after in set(_outcomes(dict(start), near)))
 
 
 def _outcomes(bases: Bases, near: frozenset[tuple[str, str]] | None) -> Iterator[Frozen]:
-    """Yield all that one primitive can leave: a place or a push (at no cube), or a pick at each cube."""
-    held = next((name for name, base in bases.items() if base == _HAND), None)
+    """Yield all arrangements after one primitive: a place or a push (at no cube), or a pick at each cube."""
+    in_hand = next((name for name, base in bases.items() if base == _HAND), None)
     carried = {name for name in bases if _way_down(bases, name)[-1] == _HAND}
     for taken in (None, *bases):
         lists = [_new_bases(bases, name, taken, carried, near) for name in bases]
         for chosen in product(*lists):
             after = dict(zip(bases, chosen, strict=True))
             hand = [name for name, base in after.items() if base == _HAND]
-            if not _sound(after) or hand not in ([taken], [held], [] if taken is None else [taken]):
+            if not _sound(after) or hand not in ([taken], [in_hand], [] if taken is None else [taken]):
                 continue
             if _rises_rightly(bases, after, taken, carried):
                 yield _frozen(after)
@@ -271,21 +271,21 @@ def _outcomes(bases: Bases, near: frozenset[tuple[str, str]] | None) -> Iterator
 def _new_bases(
     bases: Bases, name: str, taken: str | None, carried: set[str], near: frozenset[tuple[str, str]] | None
 ) -> list[str]:
-    """Return what a cube may stand on or hang in after a primitive, by where it could be brought."""
+    """Return the possible supports of a cube after a primitive, given the positions that it can reach."""
     if name == taken:
         return [_HAND]
-    found = [_TABLE, bases[name]]
+    supports = [_TABLE, bases[name]]
     for other in bases:
         free = (
             near is None or taken is None or (taken, other) in near or (name not in carried and (name, other) in near)
         )
         if other != name and free:
-            found.append(other)
-    return [base for base in dict.fromkeys(found) if base != _HAND or taken is None]
+            supports.append(other)
+    return [base for base in dict.fromkeys(supports) if base != _HAND or taken is None]
 
 
 def _rises_rightly(before: Bases, after: Bases, taken: str | None, carried: set[str]) -> bool:
-    """Whether no cube is higher than a primitive can have brought it, nor let go of onto what it carries."""
+    """Return whether no cube is higher than a primitive can move it, and none was released onto what it carries."""
     for name in before:
         was, now = _way_down(before, name), _way_down(after, name)
         if now[-1] == _HAND:

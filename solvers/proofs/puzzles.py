@@ -1,8 +1,8 @@
-"""Proofs of puzzle labels, by a forward exploration of all states under rules written for this purpose only.
+"""Provers of puzzle labels, by forward exploration under an independent implementation of the rules.
 
-An episode is replayed (``games.py``), and every field of the verdict is held against its definition: no earlier step
-was fatal, this one was, the witness solves the task in time and no plan is shorter or comes before it, and the numbers
-of the certificate are exact.
+An episode is replayed (``games.py``), and every field of the verdict is checked against its definition: no earlier step
+was fatal, this one was, the witness solves the task in time, no plan is shorter or precedes it in order, and the
+numbers of the certificate are exact.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,28 +22,28 @@ class PuzzleSettings(Settings):
     """Settings of a puzzle's prover."""
 
     max_states: int = Field(default=MAX_STATES, ge=1)
-    """A level with more reachable states than this is left undecided."""
+    """Maximum number of reachable states of a level; larger levels stay undecided."""
 
 
 class PuzzleProver(Prover):
-    """Re-proves the labels of one puzzle; the level proved last is kept, for its other rollouts."""
+    """Prover of one puzzle; it caches the last level, because rollouts of a level are proved in succession."""
 
     config_type: ClassVar[type[Settings]] = PuzzleSettings
     game_type: ClassVar[Callable[[str, int, int], Game]]
     settings: PuzzleSettings
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
-        """Take any settings of a solver: an exact label is the same under all of them."""
+        """Create a prover; it ignores the solver settings, because exact labels do not depend on them."""
         super().__init__(solver_config, settings)
         self._game = lru_cache(maxsize=1)(type(self).game_type)
 
     @classmethod
     def quick(cls) -> Settings:
-        """Return a cap that costs a level a second at most."""
+        """Return settings whose cap limits the time per level to about a second."""
         return PuzzleSettings(max_states=100_000)
 
     def prove(self, case: Case, verdict: Verdict) -> Proof:
-        """Return the proof of a label, or everything that is wrong with it."""
+        """Return the proof of a label, or all its errors."""
         try:
             return self._prove(case, verdict)
         except CertifyError as error:
@@ -70,37 +70,37 @@ class PuzzleProver(Prover):
 
 
 class SokobanProver(PuzzleProver):
-    """Re-proves labels of Sokoban."""
+    """Prover of Sokoban labels."""
 
     game_type: ClassVar[Callable[[str, int, int], Game]] = BoxGame
 
 
 class FrozenLakeProver(PuzzleProver):
-    """Re-proves labels of FrozenLake."""
+    """Prover of FrozenLake labels."""
 
     game_type: ClassVar[Callable[[str, int, int], Game]] = LakeGame
 
 
 def _limit(claimed: float | None) -> int | None:
-    """Return how deep a search has to go to confirm or refute a stated distance; None for all the way."""
+    """Return the search depth that confirms or refutes a stated distance; None for a complete search."""
     return int(claimed) if claimed is not None and 0 <= claimed < _DEEPEST else None
 
 
 _DEEPEST = 100_000
-"""Moves; a longer distance is stated by nobody who is right."""
+"""Largest plausible distance, moves."""
 
 
 def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:
     """Check pivot, mode, flags and certificate."""
     step, horizon = verdict.pivot_step, case.horizon
     at_start = not game.in_time(states[0], horizon)
-    # The first state that cannot make it in its budget; the one after the last when all can.
+    # The first state from which success within the remaining turns is impossible, else the number of states.
     first = next((t for t, state in enumerate(states) if not game.in_time(state, horizon - t)), len(states))
     pivot = min(max(first - 1, 0), len(case.actions) - 1)
     facts = verdict.certificate
     before = game.distance(states[step], _limit(facts.before))
     after = game.distance(states[step + 1], _limit(facts.after))
-    wanted = {
+    fields = {
         "pivot_step": (verdict.pivot_step, pivot),
         "infeasible_at_start": (verdict.infeasible_at_start, at_start),
         "fallback": (verdict.fallback, first == len(states)),
@@ -121,9 +121,9 @@ def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
         "certificate.reference_after": (verdict.certificate.reference_after, None),
     }
     return [
-        f"{name} is {found!r}, the search gives {'more' if right == inf else repr(right)}"
-        for name, (found, right) in wanted.items()
-        if found != right
+        f"{name} is {stored!r}, the search gives {'more' if right == inf else repr(right)}"
+        for name, (stored, right) in fields.items()
+        if stored != right
     ]
 
 

@@ -1,7 +1,7 @@
-"""The second opinion on labels of SVG episodes: every field of a verdict against the log, in decimal arithmetic.
+"""Prover of SVG labels: checks every field of a verdict against the log, in decimal arithmetic.
 
-Written apart from the solver. The two floats are expanded to all their decimals, subtracted exactly, and the
-difference is cut to nine decimals (half to even) before it is compared with 0.01.
+It is independent of the solver. The two floats are expanded to all their decimals and subtracted exactly; the
+difference is rounded to nine decimals (half to even) before it is compared with 0.01.
 """
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -13,16 +13,16 @@ from ..base import Case, Proof, Prover, Verdict
 _HUNDREDTH = Decimal("0.01")
 _NINE_PLACES = Decimal("1E-9")
 _EXACT = Context(prec=2500, rounding=ROUND_HALF_EVEN)
-"""A double below 1 has at most 1074 decimals."""
+"""Precision in digits; a double below 1 has at most 1074 decimals."""
 
 
 class SvgProver(Prover):
-    """Re-proves labels of SVG episodes against the log."""
+    """Prover of SVG labels, from the log."""
 
     config_type: ClassVar[type[Settings]] = Settings
 
     def prove(self, case: Case, verdict: Verdict) -> Proof:
-        """Return the proof of a label, or everything that is wrong with it."""
+        """Return the proof of a label, or all its errors."""
         turns = list(zip(case.actions, case.steps, strict=False))
         if not turns or len(turns) != len(case.actions) or len(case.steps) > len(turns) or len(turns) > case.horizon:
             return Proof(
@@ -49,7 +49,7 @@ def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list
     last = len(scores) - 1
     facts = verdict.certificate
     before = scores[-2] if last else None
-    wanted: dict[str, tuple[Any, Any]] = {
+    fields: dict[str, tuple[Any, Any]] = {
         "pivot_step": (verdict.pivot_step, last),
         "failure_mode": (verdict.failure_mode, _mode(valid[-1], before, scores[-1])),
         "secondary_modes": (tuple(verdict.secondary_modes), ()),
@@ -72,7 +72,7 @@ def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list
         "certificate.reference_after": (facts.reference_after, None),
     }
     return [
-        f"{name} is {found!r}, the log gives {right!r}" for name, (found, right) in wanted.items() if found != right
+        f"{name} is {stored!r}, the log gives {right!r}" for name, (stored, right) in fields.items() if stored != right
     ]
 
 

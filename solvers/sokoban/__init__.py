@@ -1,4 +1,4 @@
-"""Exact labels of Sokoban episodes."""
+"""Solver of Sokoban: exact labels."""
 
 from .solver import SokobanSolver, sample_level
 

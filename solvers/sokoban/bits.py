@@ -1,4 +1,4 @@
-"""Compiled bitboard basics: words, bits, and moving a whole set of cells one step."""
+"""Compiled bitboard operations: words, bits, and moving a set of cells by one step."""
 
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ for _i in range(64):
 
 forget_stale(__file__, layout)
 
-# Only what Python calls gets a wrapper for it; that saves compile time.
+# Only functions that Python calls get a Python wrapper, which saves compile time.
 inner = partial(compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -49,13 +49,13 @@ def bit_count(word):
 
 @inner
 def has(board, base, cell):
-    """Tell whether ``cell`` is in the bitboard that starts at ``base``."""
+    """Return whether ``cell`` is in the bitboard that starts at ``base``."""
     return (board[base + (cell >> 6)] >> np.uint64(cell & LOW6)) & ONE != ZERO
 
 
 @inner
 def flip(board, base, cell):
-    """Add or remove ``cell``."""
+    """Toggle ``cell``."""
     board[base + (cell >> 6)] ^= ONE << np.uint64(cell & LOW6)
 
 
@@ -85,14 +85,14 @@ def moved(source, base, i, direction, board):
 
 @inner
 def copy_words(target, source, words):
-    """Copy ``words`` words; a slice assignment would do the same, and compile for two seconds."""
+    """Copy ``words`` words; the equivalent slice assignment would take two seconds to compile."""
     for i in range(words):
         target[i] = source[i]
 
 
 @inner
 def longer(array: Any, size: int) -> Any:
-    """Return a copy of ``array`` with ``size`` places."""
+    """Return a copy of ``array`` with length ``size``."""
     other = np.empty(size, array.dtype)
     copy_words(other, array, array.size)
     return other

@@ -1,10 +1,10 @@
-"""Compiled reading of Sokoban levels: XSB texts in, bitboards out, a whole batch in one call.
+"""Compiled parser of Sokoban levels, from XSB texts to bitboards, a batch in one call.
 
 A set of cells is a *bitboard*: ``W`` words of 64 bits over the bounding box of the level's cells, cell (r, c) at bit
 ``r * stride + c``.
 """
 
-# A function that is split up costs compile time and calls here.
+# Splitting these functions would cost compile time and calls.
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
@@ -47,7 +47,7 @@ forget_stale(__file__, bits, layout)
 
 @inner
 def _classify(text, grid, width):
-    """Write what each cell holds (1 wall, 2 target, 4 box, 8 player); return (code, player, boxes, targets)."""
+    """Write the content of each cell (1 wall, 2 target, 4 box, 8 player); return (code, player, boxes, targets)."""
     line = column = players = boxes = targets = 0
     player = -1
     for char in text:
@@ -83,7 +83,7 @@ def _classify(text, grid, width):
 
 @inner
 def _flood(grid, lines, width, start, mark, stack):
-    """Mark everything that is joined to ``start`` and not wall; return whether it touches the edge of the text."""
+    """Mark the cells connected to ``start`` that are not walls; return whether they touch the edge of the text."""
     grid[start] |= mark
     stack[0] = start
     size = 1
@@ -110,14 +110,14 @@ def _flood(grid, lines, width, start, mark, stack):
     return leak
 
 
-# Marks of the flood: part of the level, reachable for the player, outside.
-# (Typed: plain numbers would make numba compile the flood once for each.)
+# Marks of the flood fill: part of the level, reachable for the player, outside.
+# They are typed, because numba would compile the flood fill once per plain constant.
 _INSIDE, _PLAYERS, _OUTSIDE = np.uint8(16), np.uint8(32), np.uint8(64)
 
 
 @inner
 def _areas(grid, lines, width, player, stack):
-    """Mark the areas of the level; return OK, or OPEN when one with an object has a gap in its walls."""
+    """Mark the areas of the level; return OK, or OPEN if the walls of an area with an object have a gap."""
     if player >= 0:
         if _flood(grid, lines, width, player, _INSIDE | _PLAYERS, stack):
             return OPEN
@@ -125,7 +125,7 @@ def _areas(grid, lines, width, player, stack):
             if grid[cell] & 6 and grid[cell] & _INSIDE == 0 and _flood(grid, lines, width, cell, _INSIDE, stack):
                 return OPEN
         return OK
-    found = False
+    has_area = False
     for cell in range(lines * width):
         y, x = cell // width, cell % width
         edge = y == 0 or x == 0 or y == lines - 1 or x == width - 1
@@ -136,8 +136,8 @@ def _areas(grid, lines, width, player, stack):
             return OPEN
         if grid[cell] & (1 | _OUTSIDE) == 0:
             grid[cell] |= _INSIDE | _PLAYERS
-            found = True
-    return OK if found else OPEN
+            has_area = True
+    return OK if has_area else OPEN
 
 
 @inner
@@ -180,13 +180,13 @@ def _build(grid, lines, width, player, shape, masks, near, stack):
                 live[cell] = True
                 stack[size] = cell
                 size += 1
-            # Floor never lies on the edge of the text, so all four neighbours exist.
+            # Floor is never at the edge of the text, so all four neighbours exist.
             here = (top + y) * width + left + x
             near[4 * cell] = cell - stride if grid[here - width] & _INSIDE else -1
             near[4 * cell + 1] = cell + stride if grid[here + width] & _INSIDE else -1
             near[4 * cell + 2] = cell - 1 if grid[here - 1] & _INSIDE else -1
             near[4 * cell + 3] = cell + 1 if grid[here + 1] & _INSIDE else -1
-    # A box pulled from `cell` to `other` leaves the player one cell further: the reverse of a push from `other`.
+    # Pulling a box from `cell` to `other` is the reverse of a push from `other`; the player ends one cell beyond it.
     while size > 0:
         size -= 1
         cell = stack[size]
@@ -203,9 +203,9 @@ def _build(grid, lines, width, player, shape, masks, near, stack):
 
 @compiled
 def parse_levels(text, ends, room_boxes):
-    """Read the XSB texts that end at ``ends`` in ``text`` (ASCII codes) into :class:`Boards`.
+    """Parse the XSB texts that end at ``ends`` in ``text`` (ASCII codes) into :class:`Boards`.
 
-    ``room_boxes`` is 0 for complete levels; else the texts are rooms that get so many boxes, and no player, later.
+    ``room_boxes`` is 0 for complete levels; otherwise the texts are rooms without player, for that number of boxes.
     """
     count = ends.size
     shape = np.zeros((count, 10), np.int64)

@@ -1,9 +1,9 @@
-"""The compiled entry points of the Sokoban solver: labels of a batch of episodes, and searches of whole levels.
+"""Compiled entry points of the Sokoban solver: labels of a batch of episodes, and searches of whole levels.
 
-The search itself is in ``search.py``; here is when to extend it, in which direction, and what to read from it.
+``search.py`` implements the search; this module decides when and in which direction to extend it.
 """
 
-# A function that is split up costs compile time and calls here.
+# Splitting these functions would cost compile time and calls.
 # ruff: noqa: PLR0912, PLR0915
 
 import numpy as np
@@ -31,13 +31,13 @@ from .search import (
 
 forget_stale(__file__, bits, layout, search, label)
 
-# Up to so many log entries a backward search is extended alone: it serves the next question too.
+# Number of log entries up to which only the backward search is extended, because later queries reuse it.
 SMALL = 4096
 
 
 @inner
 def meets(front, back, words):
-    """Tell whether the last finished level of ``front`` holds a state that ``back`` has met."""
+    """Return whether the last finished level of ``front`` contains a state that ``back`` has reached."""
     level = front.counts[LEVELS]
     for entry in range(front.starts[level - 1], front.starts[level]):
         here = entry * (words + 1)
@@ -52,11 +52,11 @@ def meets(front, back, words):
 
 @inner
 def resolve(back, board, key, player, bound, max_states):
-    """Return (``back``, distance of a state) by extending ``back`` and a forward search until they meet.
+    """Return (``back``, distance of a state) by extending ``back`` and a forward search until they share a state.
 
-    The distance is INFINITE when either search met everything it can without the other, BEYOND as soon as it must be
-    above ``bound`` (negative: no bound), UNKNOWN when both passed ``max_states``. Whenever no state of forward depth f
-    has backward depth at most b, the distance is above f + b; so the first meeting gives it exactly.
+    The distance is INFINITE if one search is exhausted before that, BEYOND as soon as it must exceed ``bound``
+    (negative: no bound), UNKNOWN if both exceed ``max_states``. If no state of forward depth f has a backward depth of
+    at most b, the distance is above f + b; the first shared state therefore gives the exact distance.
     """
     words = board.shape[WORDS]
     depth = depth_of(back, words, key, player)
@@ -92,9 +92,9 @@ def resolve(back, board, key, player, bound, max_states):
 def find_pivot(back, board, keys, players, steps, horizon, max_states):
     """Return (``back``, index of the first state that is not solvable in its budget; steps + 1: none; -1: unknown).
 
-    State t has the budget horizon - t. Feasibility never returns once lost, so it is enough to close in on one place
-    from both sides: after each level, the state whose budget has just been covered is decided, and so is the last one
-    not known to be infeasible when it was met.
+    State t has the budget horizon - t. Feasibility is never regained, so the index is narrowed down from both sides:
+    each level of the search decides the state whose budget equals its depth, and, if the search reaches it, the last
+    undecided state.
     """
     words = board.shape[WORDS]
     low, high = -1, steps if steps == horizon else steps + 1
@@ -133,14 +133,14 @@ def label_episodes(boards, actions, ends, horizons, max_states):
     """Label a batch of failed episodes.
 
     Args:
-        boards: one level an episode.
-        actions: 0..3 for up, down, left, right; anything else changes nothing.
-        ends: where the actions of each episode end.
+        boards: one level per episode.
+        actions: 0..3 for up, down, left, right; other codes change nothing.
+        ends: end index of each episode's actions.
         horizons: turn budgets.
-        max_states: cap of one search.
+        max_states: maximum number of states per search.
 
     Returns:
-        The rows of ``solvers/rows.py``, and all witnesses behind one another.
+        The rows of ``solvers/rows.py``, and all witnesses concatenated.
     """
     count = ends.size
     table = np.zeros((count, 8), np.int64)
@@ -153,7 +153,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
     keys = np.empty((longest + 2) * widest, np.uint64)
     players = np.empty(longest + 2, np.int64)
     back = new_space(widest)
-    endless = np.int64(-1)  # a plain -1 would make numba compile `resolve` once more for the constant
+    endless = np.int64(-1)  # typed, because numba would compile `resolve` again for a plain constant
     for episode in range(count):
         begin = ends[episode - 1] if episode else 0
         steps = ends[episode] - begin
@@ -197,7 +197,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
         if first > 0:
             depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             while depth < 0 and back.counts[STATES] <= max_states:
-                # Only without a fatal step: the state after the pivot was met, the pivot's is at most one further.
+                # Only without a fatal step: the state after the pivot was reached, the pivot's is at most one further.
                 back = advance(back, board, max_states)
                 depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             if depth < 0:
@@ -241,10 +241,10 @@ def label_episodes(boards, actions, ends, horizons, max_states):
 
 @compiled
 def explore(boards, depth_limit, max_states):
-    """Search the one level of ``boards`` backward from its solved states.
+    """Search the single level of ``boards`` backward from its solved states.
 
-    It ends at ``depth_limit`` moves or, if that is negative, when every solvable state was met; the count of states is
-    above ``max_states`` when it gave up.
+    The search ends at ``depth_limit`` moves or, if that is negative, when it has reached every solvable state. If it
+    gave up, the count of states exceeds ``max_states``.
     """
     board = board_at(boards, 0)
     space = seed_solved(new_space(board.shape[WORDS]), board, max_states)
@@ -260,11 +260,11 @@ def depths_after(boards, space, all_actions):
     """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
     board = board_at(boards, 0)
     words = board.shape[WORDS]
-    found = np.empty(5 if all_actions else 1, np.int64)
+    depths = np.empty(5 if all_actions else 1, np.int64)
     start, key = board.masks[START * words :], np.empty(words, np.uint64)
-    found[0] = depth_of(space, words, start, board.shape[PLAYER])
-    for direction in range(found.size - 1):
+    depths[0] = depth_of(space, words, start, board.shape[PLAYER])
+    for direction in range(depths.size - 1):
         copy_words(key, start, words)
         player = move(board, key, board.shape[PLAYER], direction)
-        found[1 + direction] = depth_of(space, words, key, player)
-    return found
+        depths[1 + direction] = depth_of(space, words, key, player)
+    return depths

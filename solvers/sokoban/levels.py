@@ -1,8 +1,8 @@
 """Distances of whole Sokoban levels: look-up of any state, and uniform sampling of levels by solution length.
 
-One backward search from the solved states meets every solvable state of a level, each at its exact distance
-``d`` = fewest moves to solve (spec section 3). The search log is kept and read here: by level generators, which want a
-state of a given distance, and by scripted policies, which want to know what each action would lead to.
+A backward search from the solved states reaches every solvable state of a level at its exact distance ``d``, the fewest
+moves to solve it (spec section 3). Level generators use the search log to sample a state of a given distance, scripted
+policies to look up the distance after each action.
 """
 
 import random
@@ -19,7 +19,7 @@ from .layout import BOXES, CODE, ENTRIES, LEFT, LEVELS, MASK_AT, OK, STATES, STR
 from .text import clean_text, parse_level, parse_room
 
 MAX_STATES = 20_000_000
-"""Default cap on the states a search may meet (spec section 2)."""
+"""Default of the maximum number of states per search (spec section 2)."""
 
 
 def _compile_text(text: str, room_boxes: int = 0) -> Boards:
@@ -55,7 +55,7 @@ def _explore(boards: Boards, depth_limit: int | None, max_states: int) -> Space:
 
 
 def _same_room(boards: Boards, others: Boards) -> bool:
-    """Tell whether two levels have the same floor, targets and number of boxes in the same places."""
+    """Return whether two levels have the same floor, targets and number of boxes."""
     one, two = boards.shape[0], others.shape[0]
     at, other, words = one[MASK_AT], two[MASK_AT], 2 * one[WORDS]
     columns = slice(TOP, BOXES + 1)
@@ -65,7 +65,7 @@ def _same_room(boards: Boards, others: Boards) -> bool:
 
 @dataclass(frozen=True)
 class SokobanDistances(DistanceMap):
-    """The distances of all states of one level (of those within ``depth_limit``, when there is one)."""
+    """Distances of all states of one level, optionally limited to ``depth_limit``."""
 
     boards: Boards
     space: Space
@@ -86,35 +86,35 @@ class SokobanDistances(DistanceMap):
         if boards.shape[0, CODE] != OK:
             parse_level(state_text)
         if not _same_room(self.boards, boards):
-            raise LevelError("the state belongs to another level; walls, targets and the number of boxes must be equal")
+            raise LevelError("the state is of a different level; walls, targets and the number of boxes must be equal")
         return [None if depth < 0 else depth for depth in kernel.depths_after(boards, self.space, after).tolist()]
 
     def distance(self, state_text: str) -> int | None:
-        """See :meth:`DistanceMap.distance`."""
+        """Return the distance of a state; see :meth:`DistanceMap.distance`."""
         return self._look_up(state_text, False)[0]
 
     def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
-        """See :meth:`DistanceMap.after_each_action`."""
+        """Return the distances after each action; see :meth:`DistanceMap.after_each_action`."""
         return tuple(self._look_up(state_text, True)[1:])
 
 
 def sample_level(
     room: str, boxes: int, low: int, high: int, rng: random.Random, max_states: int = MAX_STATES
 ) -> str | None:
-    """Return a level of ``room`` that needs at least ``low`` and at most ``high`` moves, or None when there is none.
+    """Return a level of ``room`` that needs at least ``low`` and at most ``high`` moves, or None if there is none.
 
-    A depth is drawn uniformly from those in [low, high] that occur, then a state uniformly from those of that depth.
+    The depth is sampled uniformly from the depths in [low, high] that occur, then a state uniformly from that depth.
 
     Args:
         room: XSB text of walls, floor and at least ``boxes`` targets, without player and boxes.
         boxes: number of boxes to place.
-        low: fewest moves wanted, inclusive; 0 allows solved states.
-        high: most moves wanted, inclusive.
-        rng: source of the two draws.
-        max_states: cap on the states within ``high`` moves.
+        low: minimum number of moves; 0 allows solved states.
+        high: maximum number of moves.
+        rng: random generator of both samples.
+        max_states: maximum number of states within ``high`` moves.
 
     Raises:
-        LevelError: the text is not such a room.
+        LevelError: the text is not a valid room.
         CertifyError: there are more than ``max_states`` states.
     """
     boards = read_level(room, boxes)
@@ -131,7 +131,7 @@ def sample_level(
     depth = depths[below(rng, len(depths))]
     entries = np.arange(starts[depth], starts[depth + 1])
     rows = (log[entries, words] >> 32) * (2 * words + 1)
-    # The draw must not depend on the order in which the search met the states: a level belongs to its seed for good.
+    # States are sorted, because a seed's level must not depend on the order of the search.
     entries = entries[np.lexsort([space.rows[rows + word] for word in range(words)])]
     ends = np.cumsum(bits[entries])
     number = below(rng, int(ends[-1]))

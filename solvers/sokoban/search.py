@@ -1,11 +1,11 @@
-"""The breadth-first search of the Sokoban solver, backward or forward, compiled.
+"""Compiled breadth-first search of the Sokoban solver, backward or forward.
 
-Sets of cells are bitboards of ``W`` words. A *row* is one configuration of boxes. One *entry* of the search log says
-which player cells of one row have one depth, so that all of them advance at once with a few shifts. The log is the
-queue of the search and, read through the chain of a row, the table of all distances.
+Sets of cells are bitboards of ``W`` words. A *row* is one configuration of boxes. An *entry* of the search log is the
+set of a row's player cells at one depth, which a few shifts advance together. The log is the queue of the search and,
+through the chain of each row's entries, the table of all distances.
 """
 
-# A function that is split up costs compile time and calls here.
+# Splitting these functions would cost compile time and calls.
 # ruff: noqa: PLR0912
 
 import numpy as np
@@ -63,7 +63,7 @@ def board_at(boards, index):
 
 @inner
 def new_space(words):
-    """Return an empty space with room for a small level, backward unless FORWARD is set."""
+    """Return an empty space with capacity for a small level, backward unless FORWARD is set."""
     return Space(
         np.empty(64 * (2 * words + 1), np.uint64),
         np.full(128, -1, np.int32),
@@ -75,7 +75,7 @@ def new_space(words):
 
 @inner
 def cleared(space, words):
-    """Return an empty backward space, made of the arrays of ``space`` unless these are too large or too small."""
+    """Return an empty backward space that reuses the arrays of ``space`` unless they are too large or too small."""
     if space.slots.size > 128 or space.rows.size != 64 * (2 * words + 1):
         return new_space(words)
     space.slots[:] = -1
@@ -86,7 +86,7 @@ def cleared(space, words):
 
 @inner
 def slot_of(rows, slots, key, words):
-    """Return the slot that holds the row with the boxes ``key``, or the free slot where it belongs."""
+    """Return the slot of the row with the boxes ``key``, or the free slot for it."""
     mixed = ZERO
     for i in range(words):
         mixed = (mixed ^ key[i]) * MIX_1
@@ -108,7 +108,7 @@ def slot_of(rows, slots, key, words):
 
 @inner
 def with_room(space, words, rows, entries):
-    """Return ``space`` with place for so many more rows and entries."""
+    """Return ``space`` with capacity for a number of further rows and entries."""
     table, slots, log, starts, counts = space
     need = (counts[ROWS] + rows) * (2 * words + 1)
     if need > table.size:
@@ -125,7 +125,7 @@ def with_room(space, words, rows, entries):
 
 @inner
 def row_for(space, words, key):
-    """Return the row with the boxes ``key``, made when new. There must be room."""
+    """Return the row with the boxes ``key``, created if new. There must be capacity for it."""
     slot = slot_of(space.rows, space.slots, key, words)
     row = np.int64(space.slots[slot])
     if row < 0:
@@ -142,7 +142,7 @@ def row_for(space, words, key):
 
 @inner
 def add_players(space, words, row, i, players):
-    """Put unseen player cells (word ``i``) of ``row`` into the level being filled. There must be room."""
+    """Add new player cells (word ``i``) of ``row`` to the level that is being filled. There must be capacity."""
     at = row * (2 * words + 1)
     space.rows[at + words + i] |= players
     entry = np.int64(space.rows[at + 2 * words])
@@ -160,7 +160,7 @@ def add_players(space, words, row, i, players):
 
 @inner
 def close_level(space):
-    """Finish the level being filled: the next one starts behind it."""
+    """Finish the level that is being filled."""
     starts = space.starts
     space.counts[LEVELS] += 1
     if space.counts[LEVELS] == starts.size:
@@ -171,7 +171,7 @@ def close_level(space):
 
 @inner
 def drop_level(space, words):
-    """Undo the level being filled, so that only whole levels remain. ``counts[STATES]`` stays: it says 'too many'."""
+    """Discard the unfinished level. ``counts[STATES]`` is unchanged, to report that there are too many states."""
     for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
         here = entry * (words + 1)
         at = np.int64(space.log[here + words] >> SHIFT_32) * (2 * words + 1)
@@ -184,13 +184,13 @@ def drop_level(space, words):
 
 @inner
 def exhausted(space):
-    """Tell whether the last finished level is empty: the search has met everything it can."""
+    """Return whether the last finished level is empty, so that the search is complete."""
     return space.starts[space.counts[LEVELS]] == space.starts[space.counts[LEVELS] - 1]
 
 
 @inner
 def seed_solved(space, board, max_states):
-    """Fill level 0 with every solved state: each choice of targets for the boxes, the player on any free cell."""
+    """Fill level 0 with every solved state: all choices of targets for the boxes, the player on any free cell."""
     words, boxes = board.shape[WORDS], board.shape[BOXES]
     spots = np.empty(64 * words, np.int64)
     size = 0
@@ -223,7 +223,7 @@ def seed_solved(space, board, max_states):
 
 @inner
 def advance_wide(space, board, max_states):
-    """Do what :func:`advance` does for boards of any size."""
+    """Implement :func:`advance` for boards of any size."""
     words, boxes = board.shape[WORDS], board.shape[BOXES]
     free = np.empty(words, np.uint64)
     pushed = np.empty(words, np.uint64)
@@ -251,7 +251,7 @@ def advance_wide(space, board, max_states):
         for direction in range(4):
             back = direction ^ 1
             for i in range(words):
-                # Boxes with a player beside them that can be pushed on; backward: that may have been pushed just now.
+                # Boxes that a neighbouring player can push; backward: that the player may just have pushed.
                 pushed[i] = space.rows[at + i]
                 if forward:
                     pushed[i] &= moved(free, 0, i, back, board)
@@ -271,9 +271,9 @@ def advance_wide(space, board, max_states):
                         key[j] = space.rows[at + j]
                     flip(key, 0, old)
                     flip(key, 0, new)
-                    known = space.counts[ROWS]
+                    row_count = space.counts[ROWS]
                     other = row_for(space, words, key)
-                    if forward and other == known and is_dead(board, key):
+                    if forward and other == row_count and is_dead(board, key):
                         for j in range(words):
                             space.rows[other * (2 * words + 1) + words + j] = ALL
                     if not has(space.rows, other * (2 * words + 1) + words, stand):
@@ -283,10 +283,10 @@ def advance_wide(space, board, max_states):
 
 @inner
 def is_dead(board, key):
-    """Tell whether a box stands where no target can be reached, or some boxes off target block one another for good.
+    """Return whether a box is on a dead cell, or boxes off target block each other permanently.
 
-    The largest set of boxes is kept in which each, with the others of the set as walls, is blocked on both axes: by a
-    wall on one side, or by cells on both sides that are dead for a box. None of the set can move first.
+    The function computes the largest set of boxes in which each is blocked on both axes, if the others are walls: by a
+    wall on one side, or by cells on both sides that are dead for a box. No box of the set can move first.
     """
     words = board.shape[WORDS]
     stuck = np.empty(words, np.uint64)
@@ -318,7 +318,7 @@ def is_dead(board, key):
 
 @inner
 def advance_narrow(space, board, max_states):
-    """Do what :func:`advance` does for boards of one word, three times as fast: the loops over words are gone."""
+    """Implement :func:`advance` for boards of one word, three times as fast, without loops over words."""
     boxes, stride = board.shape[BOXES], np.uint64(board.shape[STRIDE])
     cells, live = board.masks[CELLS], board.masks[LIVE]
     to_left, to_right = board.masks[ARRIVE + 2], board.masks[ARRIVE + 3]
@@ -332,25 +332,25 @@ def advance_narrow(space, board, max_states):
             space = with_room(space, 1, 4 * boxes, 4 * boxes + 1)
         here = space.log[2 * entry]
         row = np.int64(space.log[2 * entry + 1] >> SHIFT_32)
-        held = space.rows[3 * row]
-        free = cells & ~held
+        box_cells = space.rows[3 * row]
+        free = cells & ~box_cells
         fresh = (here >> stride) | (here << stride) | ((here >> ONE) & to_left) | ((here << ONE) & to_right)
         fresh &= free & ~space.rows[3 * row + 1]
         if fresh != ZERO:
             add_players(space, 1, row, 0, fresh)
         for direction in range(4):
-            # Where the box must be free to go, seen from the box (forward) or from the player (backward); the players.
+            # Free destinations relative to the box (forward) or to the player (backward), and the player cells.
             if direction == 0:
-                pushed = held & (free << stride) if forward else held
+                pushed = box_cells & (free << stride) if forward else box_cells
                 players = (pushed << stride) & (ALL if forward else free >> stride)
             elif direction == 1:
-                pushed = held & (free >> stride) if forward else held
+                pushed = box_cells & (free >> stride) if forward else box_cells
                 players = (pushed >> stride) & (ALL if forward else free << stride)
             elif direction == 2:
-                pushed = held & (free << ONE) & to_right if forward else held
+                pushed = box_cells & (free << ONE) & to_right if forward else box_cells
                 players = (pushed << ONE) & to_right & (ALL if forward else (free >> ONE) & to_left)
             else:
-                pushed = held & (free >> ONE) & to_left if forward else held
+                pushed = box_cells & (free >> ONE) & to_left if forward else box_cells
                 players = (pushed >> ONE) & to_left & (ALL if forward else (free << ONE) & to_right)
             players &= here
             while players != ZERO:
@@ -361,10 +361,10 @@ def advance_narrow(space, board, max_states):
                 stand = old if forward else np.int64(board.near[4 * cell + (direction ^ 1)])
                 if forward and (live >> np.uint64(new)) & ONE == ZERO:
                     continue
-                key[0] = held ^ (ONE << np.uint64(old)) ^ (ONE << np.uint64(new))
-                known = space.counts[ROWS]
+                key[0] = box_cells ^ (ONE << np.uint64(old)) ^ (ONE << np.uint64(new))
+                row_count = space.counts[ROWS]
                 other = row_for(space, 1, key)
-                if forward and other == known and is_dead(board, key):
+                if forward and other == row_count and is_dead(board, key):
                     space.rows[3 * other + 1] = ALL
                 bit = ONE << np.uint64(stand)
                 if space.rows[3 * other + 1] & bit == ZERO:
@@ -374,9 +374,9 @@ def advance_narrow(space, board, max_states):
 
 @inner
 def advance(space, board, max_states):
-    """Fill and close the next level from the last one, in the direction of ``space``.
+    """Compute the next level from the last one, in the direction of ``space``.
 
-    When the number of states passes ``max_states``, the level is dropped and the caller must check the count.
+    If the number of states exceeds ``max_states``, the level is discarded, and the caller must check the count.
     """
     if board.shape[WORDS] == 1:
         return advance_narrow(space, board, max_states)
@@ -385,7 +385,7 @@ def advance(space, board, max_states):
 
 @inner
 def depth_of(space, words, key, player):
-    """Return the depth of a state, or -1 when the search has not met it."""
+    """Return the depth of a state, or -1 if the search has not reached it."""
     row = np.int64(space.slots[slot_of(space.rows, space.slots, key, words)])
     at = row * (2 * words + 1)
     if row < 0 or not has(space.rows, at + words, player):

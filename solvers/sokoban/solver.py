@@ -1,10 +1,10 @@
 """Exact pivot labels of failed Sokoban episodes, for any room and any number of boxes.
 
-``d(s)`` is the fewest moves (not pushes) that solve state ``s``. One backward search from the solved states meets
-states in the order of ``d``, so the first step after which the budget is too short is found without searching deeper
-than that budget; only the question whether the state after it is lost for good (``deadlock``) or just too far
-(``timeout``) looks further, from both sides. The searches are compiled (``kernel.py``) and label a batch in
-one call, every episode on its own. Solved means every box on a target; there may be more targets than boxes.
+``d(s)`` is the fewest moves (not pushes) that solve state ``s``. A backward search from the solved states reaches
+states in the order of ``d``, so it finds the first step after which the budget is too small without searching deeper
+than that budget. Only to decide whether the state after that step is unsolvable (``deadlock``) or just too far
+(``timeout``), the search continues from both sides. The searches are compiled (``kernel.py``) and label a batch in one
+call, each episode independently. Solved means that every box is on a target; there may be more targets than boxes.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,11 @@ class SokobanSettings(SolverSettings):
     """Settings of the Sokoban solver."""
 
     max_states: int = Field(default=MAX_STATES, ge=1)
-    """A search that meets more states than this gives up: the answer is ``solver_limit``, never a guess."""
+    """Maximum number of states per search; a label that needs more is rejected with ``solver_limit``."""
 
 
 class SokobanSolver(ExactSolver):
-    """Labels Sokoban episodes; see the module's docstring and spec sections 1 and 3."""
+    """Solver of Sokoban episodes; see the module docstring and spec sections 1 and 3."""
 
     name: ClassVar[str] = "sokoban"
     version: ClassVar[str] = "1"
@@ -60,11 +60,11 @@ class SokobanSolver(ExactSolver):
 
     @classmethod
     def read_level(cls, text: str) -> str:
-        """Read the symbols of VAGEN's and RAGEN's text states, too; see the base class."""
+        """Convert the symbols of VAGEN's and RAGEN's text states; see the base class."""
         return translated(text, VAGEN, "PS")
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        """See :meth:`Solver.certify`."""
+        """Label cases; see :meth:`Solver.certify`."""
         answers: list[Verdict | Unsolved | None] = [bad_episode(case) for case in cases]
         good = [index for index, answer in enumerate(answers) if answer is None]
         if good:
@@ -101,7 +101,7 @@ class SokobanSolver(ExactSolver):
         return answers
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> SokobanDistances:
-        """See :meth:`ExactSolver.distance_map`."""
+        """Search a level; see :meth:`ExactSolver.distance_map`."""
         return SokobanDistances.of(initial_state, depth_limit, self.settings.max_states)
 
 

@@ -1,7 +1,7 @@
-"""Sokoban levels as text: the XSB symbols, what makes a level well formed, and the message when it is not.
+"""Parser of Sokoban levels in XSB text, with error messages for malformed levels.
 
 ``#`` wall, ``@`` player, ``+`` player on a target, ``$`` box, ``*`` box on a target, ``.`` target, space floor; ``-``
-and ``_`` are read as floor too. Lines may have different lengths (what is missing is floor) and line ends may be CR LF.
+and ``_`` are floor, too. Lines may have different lengths (missing cells are floor) and may end in CR LF.
 There must be exactly one player, at least one box, at least as many targets as boxes (solved means that every *box* is
 on a target), and walls around every area that holds the player, a box or a target.
 """
@@ -15,7 +15,7 @@ FLOOR = " -_"
 SYMBOLS = "#@+$*. -_"
 
 Cell = tuple[int, int]
-"""(line, column), both from 0."""
+"""Line and column, both from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class SokobanLevel:
     targets: frozenset[Cell]
     boxes: frozenset[Cell]
     player: Cell | None
-    """None in a room, which has no player and no boxes yet."""
+    """Cell of the player; None in a room, which has neither player nor boxes."""
     lines: int
 
     def __str__(self) -> str:
-        """Return the level as XSB text with a plain space for floor and no spaces at the end of a line."""
+        """Return the level as XSB text with spaces for floor and without trailing spaces."""
         symbols = dict.fromkeys(self.walls, "#") | dict.fromkeys(self.targets, ".")
         symbols |= {cell: "*" if cell in self.targets else "$" for cell in self.boxes}
         if self.player is not None:
@@ -41,15 +41,15 @@ class SokobanLevel:
 
 
 def clean_text(text: str) -> str:
-    """Return the text with plain line ends and without line ends at its end."""
+    """Return the text with LF line ends and without trailing ones."""
     return text.replace("\r\n", "\n").rstrip("\n") if "\r" in text or text.endswith("\n") else text
 
 
 def parse_level(text: str) -> SokobanLevel:
-    """Read a complete level.
+    """Parse a complete level.
 
     Raises:
-        LevelError: the text is not a well-formed level; the message names the place and the fix.
+        LevelError: the text is not a well-formed level; the message names the position and the fix.
     """
     level = _read(text)
     if level.player is None:
@@ -66,14 +66,14 @@ def parse_level(text: str) -> SokobanLevel:
 
 
 def parse_room(room: str, boxes: int) -> SokobanLevel:
-    """Read a room: walls, floor and at least ``boxes`` targets, without boxes and player.
+    """Parse a room: walls, floor and at least ``boxes`` targets, without boxes and player.
 
     Raises:
-        LevelError: the text is not such a room.
+        LevelError: the text is not a valid room.
     """
     level = _read(room)
     if level.player is not None or level.boxes:
-        raise LevelError("the room holds a player or a box; it must consist of '#', '.' and floor only")
+        raise LevelError("the room contains a player or a box; it must consist of '#', '.' and floor only")
     if boxes < 1:
         raise LevelError(f"a room cannot be filled with {boxes} boxes; ask for at least 1")
     if len(level.targets) < boxes:
@@ -117,7 +117,7 @@ def _read(text: str) -> SokobanLevel:
 
 
 def _check_closed(level: SokobanLevel, text: str, objects: list[Cell]) -> None:
-    """Raise when the area of an object reaches the edge of the text, or when there is no closed floor at all."""
+    """Raise LevelError if the area of an object reaches the edge of the text, or no area is closed."""
     lines = clean_text(text).split("\n")
     width = max(map(len, lines))
     seen: set[Cell] = set()

@@ -39,7 +39,7 @@ LAKE = "SFF\nFHF\nFFG"
         ({"max_states": "lots"}, "solver sokoban: max_states: found 'lots', expected a whole number"),
         ({"max_states": 1.5}, "solver sokoban: max_states: found 1.5, expected a whole number"),
         ({"initial_state": "", "distances": [2.0, 1.0]}, "distances: the solver of sokoban needs the level"),
-        ({"env": "navigation", "distances": [2.0, 1.9]}, "distances: found beside initial_state or steps"),
+        ({"env": "navigation", "distances": [2.0, 1.9]}, "distances: found together with initial_state or steps"),
         (
             {"env": "navigation", "initial_state": "", "distances": [2.0]},
             "distances: found 1 for 1 actions, expected 2",

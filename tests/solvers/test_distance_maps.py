@@ -31,13 +31,13 @@ def fillings(room: str, boxes: int) -> dict[str, int | None]:
 def test_every_state_of_a_level_is_known() -> None:
     room = "######\n#  . #\n#    #\n##.  #\n######"
     for boxes, count in ((1, 11 * 10), (2, 55 * 9)):
-        known = fillings(room, boxes)
-        assert len(known) == count
+        reference = fillings(room, boxes)
+        assert len(reference) == count
         for depth_limit in (None, 6):
-            distances = SokobanSolver().distance_map(next(iter(known)), depth_limit)
-            for text, distance in known.items():
-                wanted = distance if distance is not None and distance <= (depth_limit or 10**6) else None
-                assert distances.distance(text) == wanted, text
+            distances = SokobanSolver().distance_map(next(iter(reference)), depth_limit)
+            for text, distance in reference.items():
+                expected = distance if distance is not None and distance <= (depth_limit or 10**6) else None
+                assert distances.distance(text) == expected, text
 
 
 def test_sampling_is_uniform_over_depths_and_then_over_states() -> None:
@@ -115,7 +115,7 @@ def test_a_state_of_another_level_is_refused(other: str) -> None:
     if other.endswith("\n#"):
         assert distances.distance(other) == 1  # walls that nothing can reach do not matter
         return
-    with pytest.raises(LevelError, match=r"another level|2 boxes"):
+    with pytest.raises(LevelError, match=r"a different level|2 boxes"):
         distances.distance(other)
 
 
@@ -135,12 +135,12 @@ def test_frozen_lake_maps_know_every_cell() -> None:
                     lambda state, rows=rows: rows[state // 100][state % 100] == "G",
                     lambda state, rows=rows: rows[state // 100][state % 100] in "GH",
                 )
-                wanted = [game.d(game.start)] + [
+                expected = [game.d(game.start)] + [
                     game.d(game.start if tile in "GH" else game.step(game.start, action))
                     for action in solver_oracle.ORDER
                 ]
-                found = [distances.distance(at), *distances.after_each_action(at)]
-                assert [solver_oracle.INFINITE if depth is None else depth for depth in found] == wanted, at
+                actual = [distances.distance(at), *distances.after_each_action(at)]
+                assert [solver_oracle.INFINITE if depth is None else depth for depth in actual] == expected, at
 
 
 def test_frozen_lake_maps_refuse_other_states_and_keep_to_the_limit() -> None:

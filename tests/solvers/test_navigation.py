@@ -241,14 +241,14 @@ def test_verdicts_agree_with_a_brute_force() -> None:
     for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
         assert isinstance(answer, Verdict)
         facts = answer.certificate
-        found = (
+        actual = (
             answer.pivot_step,
             answer.failure_mode,
             answer.fallback,
             answer.infeasible_at_start,
             facts.reference_pivot,
         )
-        assert found == naive(case)
+        assert actual == naive(case)
         assert facts.reference_pivot is not None
         assert facts.reference_pivot <= answer.pivot_step
         agreeing += facts.reference_pivot == answer.pivot_step
@@ -268,13 +268,13 @@ def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> N
 
 def test_the_witness_solves_the_task_in_time() -> None:
     cases = walks(6, 100)
-    found = 0
+    actual = 0
     for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
         assert isinstance(answer, Verdict)
         if answer.witness is None:
             assert answer.feasible_actions == ()
             continue
-        found += 1
+        actual += 1
         room = BruteRoom(json.loads(case.initial_state))
         pose = room.start
         for action in case.actions[: answer.pivot_step]:
@@ -289,7 +289,7 @@ def test_the_witness_solves_the_task_in_time() -> None:
         for action in ACTIONS:
             turns = room.turns(room.after(at_pivot, action))
             assert (action in answer.feasible_actions) == (turns is not None and turns <= left)
-    assert found > 20
+    assert actual > 20
 
 
 def test_an_embedded_episode_needs_no_log() -> None:

@@ -82,7 +82,7 @@ def test_changed_labels_are_found(store: Path, tmp_path: Path) -> None:
     path.unlink()
     write_tables(LocalStorage(root), [(path.relative_to(root).as_posix(), LABELS, LABELS.table(rows))])
     rewrite_manifest(root)
-    proofs = [problem for problem in problems(root) if "the second reading gives" in problem]
+    proofs = [problem for problem in problems(root) if "the prover gives" in problem]
     for row in rows[: len(DEFECTS)]:
         assert any(row["episode_id"] in problem for problem in proofs), row
     for row in rows[len(DEFECTS) :]:

@@ -34,7 +34,7 @@ def facts(verdict: Verdict) -> dict[str, object]:
 
 def compare(solver: Solver, games: list[tuple[str, Game]], rng: random.Random, horizons: tuple[int, int]) -> Counter:
     """Play one episode on each game, label all in one batch, and hold every label against the oracle."""
-    cases, wanted = [], []
+    cases, target = [], []
     for text, game in games:
         horizon = rng.randint(*horizons)
         length = horizon if rng.random() < 0.7 else rng.randint(1, horizon)
@@ -46,9 +46,9 @@ def compare(solver: Solver, games: list[tuple[str, Game]], rng: random.Random, h
             tiles = [rows[state // 100][state % 100] for state in solver_oracle.replay(game, actions)]
             actions = actions[: tiles.index("H")] if "H" in tiles else actions
         cases.append(Case(text, actions, horizon))
-        wanted.append(solver_oracle.expected(game, actions, horizon))
+        target.append(solver_oracle.expected(game, actions, horizon))
     seen = Counter()
-    for case, answer, want in zip(cases, solver.certify(cases), wanted, strict=True):
+    for case, answer, want in zip(cases, solver.certify(cases), target, strict=True):
         assert isinstance(answer, Verdict), (case, answer)
         assert facts(answer) == want, case
         seen[answer.failure_mode] += 1

@@ -164,8 +164,8 @@ def test_verdicts_agree_with_a_naive_writing() -> None:
     for _ in range(1500):
         case = random_log(rng)
         answer = label(case)
-        found = answer.pivot_step, answer.failure_mode, answer.fallback, answer.infeasible_at_start
-        assert found == naive(case), case
+        actual = answer.pivot_step, answer.failure_mode, answer.fallback, answer.infeasible_at_start
+        assert actual == naive(case), case
         modes.add(answer.failure_mode)
         facts = answer.certificate
         assert (facts.reference_pivot is None) == (not case.observations)
@@ -177,11 +177,11 @@ def test_verdicts_agree_with_a_naive_writing() -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 @settings(max_examples=200, deadline=None)
-def test_no_text_raises(action: str, told: str) -> None:
+def test_no_text_raises(action: str, message: str) -> None:
     base = log("stack", [(BOTH, 3)] * 6)
     for case in (replace(base, actions=[action, *base.actions[1:]]), replace(base, initial_state=action)):
         assert isinstance(PrimitiveSkillSolver().certify([case])[0], Verdict | Unsolved)
-    answer = label(replace(base, observations=[told] * 6))
+    answer = label(replace(base, observations=[message] * 6))
     assert answer.certificate.reference_pivot is None
 
 
@@ -286,11 +286,11 @@ def test_every_changed_field_is_found() -> None:
 
 
 def test_observations_have_to_fit_the_actions() -> None:
-    told = observation("stack", (0, 0, 20), (100, 100, 20), (-90, -90, 20))
-    with_all = label(replace(GOOD, observations=[told] * 6))
+    message = observation("stack", (0, 0, 20), (100, 100, 20), (-90, -90, 20))
+    with_all = label(replace(GOOD, observations=[message] * 6))
     # Two turns are needed at the last step, for which one is left: the bound says so one step before.
     facts = with_all.certificate
     assert (with_all.pivot_step, facts.reference_pivot) == (3, 4)
     assert (facts.reference_before, facts.reference_after) == (2, 2)
-    for texts in ([told] * 5, [told] * 5 + [""], [told] * 5 + [observation("place", (0, 0, 20), (9, 9, 20))]):
+    for texts in ([message] * 5, [message] * 5 + [""], [message] * 5 + [observation("place", (0, 0, 20), (9, 9, 20))]):
         assert label(replace(GOOD, observations=texts)).certificate.reference_pivot is None

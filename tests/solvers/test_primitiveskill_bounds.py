@@ -101,17 +101,17 @@ def test_what_does_not_say_where_things_are_gives_no_bound(text: str) -> None:
 def test_two_writings_agree() -> None:
     """The planner searches backward over all states, the prover plays forward; each verdict holds both together."""
     rng = random.Random(4)
-    found = Counter[int]()
+    actual = Counter[int]()
     for _ in range(2500):
         task = rng.choice(["stack", "stack", "stack", "drawer"])
-        told = observation(task, *random_places(rng, task), opening=rng.choice((0, 90, 141, 142, 180)))
+        shown = observation(task, *random_places(rng, task), opening=rng.choice((0, 90, 141, 142, 180)))
         case = log(task, [("pick(1,2,3)", STAGES[task])] * 6)
-        case = Case(case.initial_state, case.actions, 6, case.steps, [told] * 6)
+        case = Case(case.initial_state, case.actions, 6, case.steps, [shown] * 6)
         (answer,) = PrimitiveSkillSolver().certify([case])
         assert isinstance(answer, Verdict)
-        assert prove("primitiveskill", case, answer).problems == (), told
-        found[fewest_turns(task, told)] += 1
-    assert min(found[1], found[2]) > 300
+        assert prove("primitiveskill", case, answer).problems == (), shown
+        actual[fewest_turns(task, shown)] += 1
+    assert min(actual[1], actual[2]) > 300
 
 
 # A world of blocks: towers of whole blocks, which only pick and place move. No play there can beat the bound.
@@ -138,14 +138,14 @@ def block_moves(world: World) -> Iterator[World]:
 
 def searched(start: World) -> dict[World, int]:
     """The fewest moves from a world to every other, in order of their number."""
-    found, queue = {start: 0}, deque([start])
+    actual, queue = {start: 0}, deque([start])
     while queue:
         world = queue.popleft()
         for after in block_moves(world):
-            if after not in found:
-                found[after] = found[world] + 1
+            if after not in actual:
+                actual[after] = actual[world] + 1
                 queue.append(after)
-    return found
+    return actual
 
 
 def block_distances() -> dict[World, int]:
@@ -161,9 +161,9 @@ DONE = ("green", "red", "purple")
 
 
 def test_no_play_with_blocks_beats_the_bound() -> None:
-    found = block_distances()
+    actual = block_distances()
     tight = 0
-    for (piles, in_hand), moves in found.items():
+    for (piles, in_hand), moves in actual.items():
         places = {
             cube: (*SPOTS[spot], 20 + 40 * level) for spot, pile in enumerate(piles) for level, cube in enumerate(pile)
         }
@@ -174,7 +174,7 @@ def test_no_play_with_blocks_beats_the_bound() -> None:
         if not in_hand and all(len(pile) == 1 for pile in piles):
             assert bound == -(-moves // 2) == 2
     # Pushes, knocks and lucky releases save what a world of blocks has to do, so most of its distances are longer.
-    assert len(found) > 100
+    assert len(actual) > 100
     assert tight > 20
 
 

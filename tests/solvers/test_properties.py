@@ -50,11 +50,11 @@ def test_distances_obey_the_rules_of_a_shortest_path(env: str, seed: int) -> Non
     if here is None:
         assert set(after) == {None}
     elif here > 0:
-        known = [depth for depth in after if depth is not None]
-        assert min(known) == here - 1
+        reference = [depth for depth in after if depth is not None]
+        assert min(reference) == here - 1
     if env == "sokoban":
-        wanted = [game.d(game.step(game.start, action)) for action in solver_oracle.ORDER]
-        assert [solver_oracle.INFINITE if depth is None else depth for depth in after] == wanted
+        expected = [game.d(game.step(game.start, action)) for action in solver_oracle.ORDER]
+        assert [solver_oracle.INFINITE if depth is None else depth for depth in after] == expected
 
 
 @many

@@ -129,7 +129,7 @@ def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
 @pytest.mark.parametrize("boxes", [1, 2])
 def test_distances_are_those_of_an_unbounded_search(boxes: int) -> None:
     """Of every state of an episode, whatever was left out of the search: in time, stated, and too deep."""
-    told = {True: 0, False: 0}
+    counts = {True: 0, False: 0}
     for case in failures("sokoban", 60, 8, boxes):
         oracle = solver_oracle.sokoban(case.initial_state)
         game, state = games.BoxGame(case.initial_state, case.horizon), None
@@ -141,12 +141,12 @@ def test_distances_are_those_of_an_unbounded_search(boxes: int) -> None:
             for budget in range(case.horizon - t + 1):
                 in_time = right is not None and right <= budget
                 assert game.in_time(state, budget) == in_time
-                told[in_time] += 1
+                counts[in_time] += 1
             assert game.distance(state) == right
             for limit in (0, 5, right or 7, (right or 7) - 1):
                 reached = right is not None and right <= limit
                 assert game.distance(state, limit) == (right if reached else math.inf)
-    assert min(told.values()) > 100
+    assert min(counts.values()) > 100
 
 
 def test_large_rooms_are_proved() -> None:

@@ -33,13 +33,13 @@ MALFORMED_LEVELS = {
 
 @pytest.mark.parametrize("text", MALFORMED_LEVELS)
 def test_malformed_levels_are_refused_with_place_and_fix(text: str) -> None:
-    wanted = MALFORMED_LEVELS[text]
+    expected = MALFORMED_LEVELS[text]
     answer = SokobanSolver().certify([Case(text, ["up"], 9)])[0]
-    if wanted is None:
+    if expected is None:
         parse_level(text)
         assert not isinstance(answer, Unsolved)
         return
-    with pytest.raises(LevelError, match=wanted) as caught:
+    with pytest.raises(LevelError, match=expected) as caught:
         parse_level(text)
     assert answer == Unsolved("bad_episode", str(caught.value))
     with pytest.raises(LevelError):
@@ -47,16 +47,16 @@ def test_malformed_levels_are_refused_with_place_and_fix(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "boxes", "wanted"),
+    ("room", "boxes", "expected"),
     [
-        (LEVEL, 1, "holds a player or a box"),
+        (LEVEL, 1, "contains a player or a box"),
         ("####\n#. #\n####", 2, "1 targets for 2 boxes"),
         ("####\n#. #\n####", 0, "at least 1"),
         ("####\n#. \n####", 1, "not closed"),
     ],
 )
-def test_malformed_rooms_are_refused(room: str, boxes: int, wanted: str) -> None:
-    with pytest.raises(LevelError, match=wanted):
+def test_malformed_rooms_are_refused(room: str, boxes: int, expected: str) -> None:
+    with pytest.raises(LevelError, match=expected):
         parse_room(room, boxes)
 
 

@@ -49,9 +49,9 @@ def level(
     )
     things = RoomObject("Things|1", "Things", parts)
     room = Room(size, PLAIN, PLAIN, PLAIN, (apple, things) if parts else (apple,))
-    wanted = Target("Apple", "Apple|1", target[0], 0.02, target[1])
+    expected = Target("Apple", "Apple|1", target[0], 0.02, target[1])
     return NavigationState(
-        "embedded", "by-hand", Pose(start[0], 0.9, start[1], rotation, 0), wanted, room_json(room)
+        "embedded", "by-hand", Pose(start[0], 0.9, start[1], rotation, 0), expected, room_json(room)
     ).text()
 
 

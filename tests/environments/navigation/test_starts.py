@@ -27,10 +27,10 @@ def distances(starts: str) -> list[float]:
 
 
 def test_published_starts_have_the_published_distances() -> None:
-    found = distances("published")
-    assert all(2.51 <= metres <= 3.0 for metres in found)
-    assert {NavigationSolver().needed(metres) for metres in found} == {3}
-    assert np.abs(np.quantile(found, np.linspace(0, 1, 11)) - DECILES).max() < 0.1
+    actual = distances("published")
+    assert all(2.51 <= metres <= 3.0 for metres in actual)
+    assert {NavigationSolver().needed(metres) for metres in actual} == {3}
+    assert np.abs(np.quantile(actual, np.linspace(0, 1, 11)) - DECILES).max() < 0.1
     assert max(distances("varied")) > 4, "the default is another distribution"
 
 
@@ -38,8 +38,8 @@ def test_published_starts_have_the_published_distances() -> None:
 def test_the_deciles_are_those_of_the_files() -> None:
     tasks = json.loads((Path(os.environ["PIVOT_TASK_FILES"]) / "base.json").read_text(encoding="utf-8"))["tasks"]
     places = [(task["agentPose"]["position"], task["target_position"]) for task in tasks]
-    found = [np.hypot(here["x"] - there["x"], here["z"] - there["z"]) for here, there in places]
-    assert np.abs(np.quantile(found, np.linspace(0, 1, 11)) - DECILES).max() < 0.03
+    actual = [np.hypot(here["x"] - there["x"], here["z"] - there["z"]) for here, there in places]
+    assert np.abs(np.quantile(actual, np.linspace(0, 1, 11)) - DECILES).max() < 0.03
 
 
 def test_levels_without_the_setting_keep_their_ids() -> None:

@@ -110,13 +110,13 @@ def test_the_splits_differ_in_the_instruction_alone() -> None:
 
 def test_the_files_are_read_as_tasks_of_the_simulator() -> None:
     names = tuple(str(Path(FOLDER or "") / f"{split}.json") for split in ("base", "common_sense"))
-    found = read_task_files(names)
-    assert [split for split, *_ in found] == ["base", "common_sense"] * 60
+    actual = read_task_files(names)
+    assert [split for split, *_ in actual] == ["base", "common_sense"] * 60
     for (_, seed, state, words), (_, other_seed, other_state, other_words), task, other in zip(
-        found[::2], found[1::2], published("base"), published("common_sense"), strict=True
+        actual[::2], actual[1::2], published("base"), published("common_sense"), strict=True
     ):
         assert (seed, state) == (other_seed, other_state)
         assert (words, other_words) == (task["instruction"], other["instruction"])
         assert json.loads(state) == json.loads(state_of(task))
         assert read_state(state, 1.5).start_distance == parse_state(state).distance()
-    assert len({seed for _, seed, *_ in found}) == 60
+    assert len({seed for _, seed, *_ in actual}) == 60

@@ -190,9 +190,9 @@ def test_a_download_has_its_own_deadline(monkeypatch: pytest.MonkeyPatch, caplog
     limits: list[tuple[str, float]] = []
     request = ThorProcess._request
 
-    def recorded(self: ThorProcess, asked: Answer, limit: float) -> tuple[Answer, bytes]:
-        limits.append((asked["do"], limit))
-        return request(self, asked, limit)
+    def recorded(self: ThorProcess, requests: Answer, limit: float) -> tuple[Answer, bytes]:
+        limits.append((requests["do"], limit))
+        return request(self, requests, limit)
 
     monkeypatch.setattr(ThorProcess, "_request", recorded)
     with caplog.at_level(logging.WARNING):

@@ -106,16 +106,16 @@ class StandInController:
 
     def reset(self, scene: str | None = None, **init_params: Any) -> Event:
         del init_params
-        if (found := self._fault(f"reset {scene}")) is not None:
-            return found
+        if (actual := self._fault(f"reset {scene}")) is not None:
+            return actual
         assert scene is not None
         self.scene, self.pose = scene, [0.25, 0.9, 0.25, 0.0, 0.0]
         return self.event("Initialize", True)
 
     def step(self, action: str | dict[str, Any] | None = None, **action_args: Any) -> Event:
         assert isinstance(action, str)
-        if (found := self._fault(action)) is not None:
-            return found
+        if (actual := self._fault(action)) is not None:
+            return actual
         return self.event(action, self._execute(action, action_args))
 
     def _fault(self, what: str) -> Any:

@@ -70,8 +70,8 @@ def test_each_pixel_shows_what_the_second_caster_finds(task: str) -> None:
     depths = np.concatenate([depths, [enters(solid, eye, directions) for solid in solids]])
     expected = depths.argmin(0) - 2
     first, second = np.sort(depths, axis=0)[:2]
-    found = draw_parts(kind, scene)[1].reshape(-1)
-    differs = found != expected
+    actual = draw_parts(kind, scene)[1].reshape(-1)
+    differs = actual != expected
     assert not (differs & (second - first > 1e-6)).any()
     assert differs.sum() < 20  # where two solids touch, either may be shown
 

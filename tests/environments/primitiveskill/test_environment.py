@@ -416,8 +416,8 @@ def test_tasks_can_be_chosen() -> None:
     config = PrimitiveSkillConfig.model_validate({"tasks": ["stack", "align"]})
     assert config.tasks == ("align", "stack")
     assert config.digest() == PrimitiveSkillConfig(tasks=("align", "stack")).digest()
-    found = {PrimitiveSkillEnv.make_task(config, seed).instruction for seed in range(20)}
-    assert found == {KINDS["align"].instruction, KINDS["stack"].instruction}
+    actual = {PrimitiveSkillEnv.make_task(config, seed).instruction for seed in range(20)}
+    assert actual == {KINDS["align"].instruction, KINDS["stack"].instruction}
     assert PrimitiveSkillConfig.model_validate({"tasks": "drawer"}).tasks == ("drawer",)
 
 

@@ -20,11 +20,11 @@ def hardly_overlaps(one: Box, other: Box) -> bool:
 
 
 def boxes(scene: Scene) -> list[Box]:
-    found = []
+    actual = []
     for name, (x, y, z) in scene.positions.items():
         half = 35.0 if name == "apple" else 20.0
-        found.append(((x - half, y - half, z - half), (x + half, y + half, z + half)))
-    return found
+        actual.append(((x - half, y - half, z - half), (x + half, y + half, z + half)))
+    return actual
 
 
 def furniture(scene: Scene) -> list[Box]:
@@ -47,11 +47,11 @@ def drawn(task: str, seed: int) -> SkillState:
 def sequences(draw: st.DrawFn, tasks: tuple[str, ...] = tuple(KINDS)) -> tuple[SkillState, list[Primitive]]:
     """Return a level and primitives at, near and far from where things are."""
     state = drawn(draw(st.sampled_from(tasks)), draw(st.integers(0, 2**32)))
-    known = [tuple(map(int, at)) for at in state.scene.positions.values()]
-    known += [(80, -100, 20), (0, 0, 60), (-300, -180, 150), (-300, 20, 150), (-300, -180, 300)]
+    reference = [tuple(map(int, at)) for at in state.scene.positions.values()]
+    reference += [(80, -100, 20), (0, 0, 60), (-300, -180, 150), (-300, 20, 150), (-300, -180, 300)]
     near = st.tuples(st.integers(-25, 25), st.integers(-25, 25), st.sampled_from([-10, 0, 0, 20, 40, 80]))
     place = st.one_of(
-        st.tuples(st.sampled_from(known), near).map(lambda pair: tuple(a + b for a, b in zip(*pair, strict=True))),
+        st.tuples(st.sampled_from(reference), near).map(lambda pair: tuple(a + b for a, b in zip(*pair, strict=True))),
         st.tuples(*(st.integers(low, high) for low, high in state.kind.workspace)),
     )
     primitives = []
@@ -70,16 +70,16 @@ def test_things_never_overlap_and_never_hover(case: tuple[SkillState, list[Primi
     for primitive in primitives:
         on.execute(primitive)
         scene = on.scene
-        found, around = boxes(scene), furniture(scene)
-        for index, box in enumerate(found):
+        actual, around = boxes(scene), furniture(scene)
+        for index, box in enumerate(actual):
             assert box[0][2] >= -0.01, "below the table"
-            assert all(hardly_overlaps(box, other) for other in [*found[:index], *around]), (primitive, scene)
+            assert all(hardly_overlaps(box, other) for other in [*actual[:index], *around]), (primitive, scene)
         high = HELD_ABOVE[state.task]
         raised = [name for name, at in scene.positions.items() if at[2] > high]
         assert bool(raised) == (scene.in_hand is not None)
         assert scene.in_hand is None or scene.in_hand in raised
-        for name, box in zip(scene.positions, found, strict=True):
-            bottoms = [other[1][2] for other in [*found, *around]] + [0.0]
+        for name, box in zip(scene.positions, actual, strict=True):
+            bottoms = [other[1][2] for other in [*actual, *around]] + [0.0]
             assert name in raised or min(abs(box[0][2] - bottom) for bottom in bottoms) <= 0.02, "hovers"
         assert scene.opening is None or 0 <= scene.opening <= 300
         assert all(value == round(value * 1000) / 1000 for at in scene.positions.values() for value in at)

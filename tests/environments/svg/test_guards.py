@@ -56,9 +56,9 @@ def what_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: objec
     ],
 )
 def test_nothing_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]) -> None:
-    held, left = what_is_left(folder, monkeypatch, **options)
-    if not held >= KERNEL:
-        pytest.skip(f"this kernel has only {sorted(held)}")
+    active, left = what_is_left(folder, monkeypatch, **options)
+    if not active >= KERNEL:
+        pytest.skip(f"this kernel has only {sorted(active)}")
     assert left == set()
     assert {path.name for path in folder.iterdir()} == {"there", "rename", "remove"}
 
@@ -66,8 +66,8 @@ def test_nothing_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch, options:
 @only_root
 def test_each_guard_takes_what_the_documents_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SECURITY.md says what remains where the kernel has less; and the test above can fail."""
-    held, left = what_is_left(folder, monkeypatch, without=("seccomp", "landlock", "nobody"))
-    assert held == {"limits"}
+    active, left = what_is_left(folder, monkeypatch, without=("seccomp", "landlock", "nobody"))
+    assert active == {"limits"}
     differs = {"ring", "limits"}  # not every kernel and container lets root have them
     assert left - differs == set(rights(folder)) - NO_FILES - {"much memory"} - differs
     for name in ("there", "rename", "remove"):
@@ -76,8 +76,8 @@ def test_each_guard_takes_what_the_documents_say(folder: Path, monkeypatch: pyte
         path = folder / leftover
         path.rmdir() if path.is_dir() else path.unlink()
 
-    held, left = what_is_left(folder, monkeypatch, without=("seccomp", "landlock"))
-    assert held == {"limits", "nobody"}
+    active, left = what_is_left(folder, monkeypatch, without=("seccomp", "landlock"))
+    assert active == {"limits", "nobody"}
     assert left >= {"remove", "rename", "make folder", "look", "program memory"}, "files of all users, by name"
     assert not left & {"fork", "thread", "signal", "other memory", "root", "limits", "mode"}
 
@@ -85,8 +85,8 @@ def test_each_guard_takes_what_the_documents_say(folder: Path, monkeypatch: pyte
 @only_root
 @pytest.mark.parametrize("kept", ["seccomp", "landlock"])
 def test_each_guard_of_the_kernel_keeps_files_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    held, left = what_is_left(folder, monkeypatch, without=tuple((KERNEL | {"nobody"}) - {kept}))
-    if kept not in held:
+    active, left = what_is_left(folder, monkeypatch, without=tuple((KERNEL | {"nobody"}) - {kept}))
+    if kept not in active:
         pytest.skip(f"this kernel has no {kept}")
     assert not left & {"remove", "rename", "make folder", "link", "symbolic link", "truncate", "execute"}
     assert not left & NO_FILES

@@ -110,11 +110,11 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Siege:
         thread.start()
     for thread in threads:
         thread.join()
-    found = Siege(calls, listener.connections, watch.events())
+    actual = Siege(calls, listener.connections, watch.events())
     assert len(calls) == len(documents)
     listener.close()
     watch.close()
-    return found
+    return actual
 
 
 def peak(worker: Worker) -> int:

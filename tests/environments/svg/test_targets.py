@@ -55,10 +55,10 @@ def test_targets_use_what_icons_use_and_no_text() -> None:
     tags = [set(elements(document)) for document in documents]
     assert not set().union(*tags) & {"text", "tspan", "image", "style", "script"}
     for tag in ("linearGradient", "radialGradient", "symbol", "g", "use", "path", "circle", "rect", "ellipse"):
-        assert sum(tag in found for found in tags) > 6, tag
+        assert sum(tag in actual for actual in tags) > 6, tag
     for part in ("stroke=", "transform=", "fill=", "opacity="):
         assert sum(part in document for document in documents) > 10, part
-    plain = [found for found in tags if not found - {"svg", "circle", "rect"}]
+    plain = [actual for actual in tags if not actual - {"svg", "circle", "rect"}]
     assert len(plain) < 0.05 * len(documents), "circles and squares alone are rare"
 
 

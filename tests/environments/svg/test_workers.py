@@ -103,18 +103,18 @@ def test_an_error_after_which_text_looks_different_costs_the_worker(monkeypatch:
 def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
     """A worker may be nearly full of what it drew before, so a used one is not believed."""
     with Worker() as worker:
-        asked: list[int | None] = []
+        requests: list[int | None] = []
         ask = worker._ask
 
         def watched(child: Child, data: bytes) -> Any:
-            asked.append(child.pid)
+            requests.append(child.pid)
             return ask(child, data)
 
         worker._ask = watched
         worker.draw(GOOD)
         assert worker.draw(HUGE).outcome is Outcome.MEMORY
-        assert len(asked) == 3
-        assert asked[0] == asked[1] != asked[2]
+        assert len(requests) == 3
+        assert requests[0] == requests[1] != requests[2]
 
 
 def test_a_worker_that_is_kept_waiting_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_a_pool_starts_no_more_than_it_needs() -> None:
 
 def test_first_come_first_served() -> None:
     with Pool(1) as workers:
-        held = workers._take()
+        active = workers._take()
         served: list[int] = []
         threads = []
         for number in range(6):
@@ -227,7 +227,7 @@ def test_first_come_first_served() -> None:
             thread.start()
             threads.append(thread)
             wait_until(lambda number=number: len(workers._waiting) == number + 1)
-        workers._give_back(held)
+        workers._give_back(active)
         for thread in threads:
             thread.join()
     assert served == sorted(served)
