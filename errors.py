@@ -5,6 +5,7 @@ exits with its ``status``. Nothing below catches these to hide them: a bad *roll
 a typed reason.
 """
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -80,3 +81,14 @@ class TrainingError(PivotError):
     """Data, a model, a setting or a loss that cannot be trained with or evaluated."""
 
     status: ClassVar[int] = 2
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are escaped: line ends, terminal sequences, marks of direction."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode()

@@ -20,6 +20,7 @@ from .deploy import deploy
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .links import with_links
 from .migrate import migrate
 from .options import unwrapped
 from .peek import peek
@@ -50,15 +51,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command(cls=WithSettings)(build)
+app.command(cls=WithSettings)(with_links(build))
 for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, push):
-    app.command()(command)
+    app.command()(with_links(command))
 for command in (settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
-train.command(cls=WithSettings)(rl)
+train.command(cls=WithSettings)(with_links(rl))
 app.add_typer(train)
-evaluation.command()(policy)
+evaluation.command()(with_links(policy))
 app.add_typer(evaluation, name="evaluate")
 for group in (app, train, evaluation):
     for registered in group.registered_commands:

@@ -47,6 +47,7 @@ from ..training.evaluation.suite import (
 from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
 from ..training.wording import words_taught
 from .console import ProgressBars, out, show_table
+from .links import with_links
 from .model_flags import ModelFlags
 from .options import option
 
@@ -107,6 +108,7 @@ def with_server(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @evaluation.command()
+@with_links
 @with_server
 def analyzer(
     model: Annotated[
@@ -271,6 +273,7 @@ _SEEN = (
 
 
 @evaluation.command()
+@with_links
 def baselines(
     data: Annotated[str, typer.Argument(metavar="DATASET", help="A store, a dataset folder, or a hub id.")],
     out_dir: Annotated[

@@ -6,8 +6,6 @@ import typer
 from huggingface_hub.utils import disable_progress_bars
 
 from ..datasets.publish import MAIN, PREFIX, Publication, parse_target, publish
-from ..storage import open_storage
-from ..storage.commit import settle
 from .console import err, out
 from .options import StorePath, option
 
@@ -35,7 +33,6 @@ def push(
     """
     repo = parse_target(target)
     disable_progress_bars()  # a line for some files tells more than a bar for each
-    settle(open_storage(root))
 
     def say(text: str) -> None:
         err.print(text, soft_wrap=True)

@@ -12,6 +12,7 @@ from ..storage import open_storage
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import recipe_fields, recipes
 from .console import err, out, show_table, styled
+from .links import with_links
 from .options import option
 
 train = typer.Typer(
@@ -23,6 +24,7 @@ _CHECKS = "Checks"
 
 
 @train.command()
+@with_links
 def sft(
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="A store, a dataset folder, or a hub id.")

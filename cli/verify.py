@@ -9,8 +9,6 @@ from ..datasets.store import Store
 from ..errors import StoreError
 from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.proof import probe_problems
-from ..storage import open_storage
-from ..storage.commit import settle
 from .console import ProgressBars, err, out, styled
 from .engines import WORKERS, ClusterAddress, EngineName
 from .options import StorePath, option
@@ -42,7 +40,6 @@ def verify(
     pivot verify runs/first
     """
     refuse_while_written(root)
-    settle(open_storage(root))
     environments = list(Store.open(root).config.environments)
     with open_pool(Workers(engine, address, workers), environments, root, writes=False) as pool, ProgressBars() as bars:
         report = verify_store(root, bars, pool.stream, follow=sources)

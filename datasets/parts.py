@@ -12,7 +12,8 @@ from dataclasses import asdict
 import polars as pl
 
 from ..errors import StoreError
-from ..storage import Address, FileRecord, Storage, parse_address
+from ..storage import Address, FileRecord, Storage, open_storage, parse_address
+from ..storage.commit import refuse_interrupted
 from .config import Shard
 from .store import RUN, Store, StoreFrames
 
@@ -62,8 +63,19 @@ def members_of(store: Store) -> Members:
     members = {"": store}
     for number in listed_parts(store.storage):
         folder = part_folder(number)
-        members[f"{folder}/"] = Store.open(store.root / folder)
+        members[f"{folder}/"] = Store.open(store.root / folder, checked=True)
     return members
+
+
+def refuse_unfinished_relabel(root: Address) -> None:
+    """Refuse a store of which a part is between two label versions, for readers that compare its files.
+
+    Raises:
+        StoreError: it is one; the message names the command that finishes it.
+    """
+    storage = open_storage(root)
+    for folder in ("", *(part_folder(number) for number in listed_parts(storage))):
+        refuse_interrupted(open_storage(root / folder) if folder else storage, f"pivot relabel {root}")
 
 
 def unlike(store: Store, first: Store) -> list[str]:
@@ -80,15 +92,20 @@ def placed_shards(members: Members) -> list[tuple[Store, Shard]]:
     return [(member, shard) for member in members.values() for shard in member.config.shards()]
 
 
-def load_store(root: str | Address) -> StoreFrames:
+def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrames:
     """Open a finished store with all its parts as lazy polars frames.
 
+    Args:
+        root: folder of the store, which may be a link itself, or its address.
+        follow_links: whether links below that folder are followed, as those of your own stores may be.
+
     Raises:
-        StoreError: there is no finished store at ``root``, or a shard is missing, torn or has other columns.
+        StoreError: there is no finished store at ``root``, a shard is missing, torn or has other columns, or the
+            store holds a link that is not followed.
         ConfigError, PluginError: its config cannot be used here.
     """
     frames: list[StoreFrames] = []
-    for member in members_of(Store.open(parse_address(root))).values():
+    for member in members_of(Store.open(parse_address(root, follow_links=follow_links))).values():
         member.check_files()
         frames.append(member.lazy())
     if len(frames) == 1:

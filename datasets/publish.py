@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 from ..errors import ConfigError, HubError, StoreError
 from ..storage import Address, FileRecord
 from .card import CARD, PICTURE
-from .parts import members_of
+from .parts import members_of, refuse_unfinished_relabel
 from .proof.verify import refuse_while_written
 from .split import SIDES
 from .store import DATASET_FOLDER, Store
@@ -162,6 +162,7 @@ def publish(
         ConfigError: the repository holds something else, or is public and asked for as private.
     """
     store = Store.open(root)
+    refuse_unfinished_relabel(root)
     files = version_files(store)
     configs = [name.split("/")[-2] for name in files if name.endswith(".parquet")]
     config = next((name for name in configs if not name.endswith("_episodes")), "all")

@@ -18,8 +18,9 @@ import polars as pl
 import pyarrow as pa
 
 from ..errors import ConfigError, PluginError, StoreError
-from ..plugins import STORED
-from ..storage import Address, FileRecord, Storage, Url, open_storage
+from ..plugins import STORED, WORD
+from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
+from ..storage.commit import Step, roll_forward
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, versions
 from .formats import formats
@@ -36,6 +37,9 @@ RECEIPTS = ".receipts"
 
 _LABEL_FILE = re.compile(r"labels/.*|(?:prompts|calls)/.*-labels-v\d+\.parquet")
 """Names of the files that a shard has only where they hold rows."""
+
+_STAGED = re.compile(rf"\.{DATASET_FOLDER}-v(\d+)")
+_OLD_LABELS = re.compile(rf"labels/v(\d+)|(?:prompts|calls)/{WORD.pattern}/\d{{5,}}-labels-v(\d+)\.parquet")
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,15 @@ class Store:
         return open_storage(self.root)
 
     @classmethod
-    def open(cls, root: Address, *, complete: bool = True) -> "Store":
-        """Open an existing store.
+    def open(cls, root: Address, *, complete: bool = True, checked: bool = False) -> "Store":
+        """Open an existing store; ``checked`` says that the folder was searched for links already.
 
         Raises:
-            StoreError: there is none, it is unfinished (unless ``complete`` is False), or ``run.json`` is unreadable.
+            StoreError: there is none, it is unfinished (unless ``complete`` is False), ``run.json`` is unreadable, or
+                the store holds a link or a special file.
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
-        return cls(root, stored_config(root, complete=complete))
+        return cls(root, stored_config(root, complete=complete, checked=checked))
 
     @cached_property
     def run(self) -> Run:
@@ -279,13 +284,15 @@ class Store:
         self.storage.write_json(name, {"files": entries})
 
 
-def stored_config(root: Address, *, complete: bool = True) -> RunConfig:
+def stored_config(root: Address, *, complete: bool = True, checked: bool = False) -> RunConfig:
     """Read the config of a store.
 
     Raises:
         StoreError, ConfigError, PluginError: as :meth:`Store.open`.
     """
     storage = open_storage(root)
+    if not checked:
+        storage.check_contents()
     run_file = storage.address(RUN)
     if storage.stat(RUN) is None:
         storage.entries()  # refuses a file, and a folder that may not be read
@@ -306,14 +313,15 @@ def stored_config(root: Address, *, complete: bool = True) -> RunConfig:
         raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
 
 
-_OPENED: OrderedDict[tuple[str, str, str], Store] = OrderedDict()
+_OPENED: OrderedDict[tuple[str, str, bool, str], Store] = OrderedDict()
 """Stores that this process received from another one, the latest last."""
 MOST_OPENED = 8
 
 
 def open_once(root: Address, config: RunConfig) -> Store:
     """Return the store of this process for an address and a config, so that a worker resolves a config once."""
-    key = (home_of(root), root.lease if isinstance(root, Url) else "", config.model_dump_json())
+    lease = root.lease if isinstance(root, Url) else ""
+    key = (home_of(root), lease, isinstance(root, FollowedPath), config.model_dump_json())
     store = _OPENED.pop(key, None) or Store(root, config)
     _OPENED[key] = store
     while len(_OPENED) > MOST_OPENED:
@@ -324,6 +332,32 @@ def open_once(root: Address, config: RunConfig) -> Store:
 def home_of(root: Address) -> str:
     """Return the name under which a store pays for the answers of models."""
     return str(root.absolute() if isinstance(root, Path) else root)
+
+
+def finish_relabel(storage: Storage) -> bool:
+    """Finish a relabel that was interrupted in its last step; return whether there was one.
+
+    Only a writer that holds the lock calls it.
+
+    Raises:
+        StoreError: the journal of the step is none that a relabel writes, or the step cannot be finished.
+    """
+    return roll_forward(storage, _foreign_name)
+
+
+def _foreign_name(step: Step) -> str | None:
+    """Say what a relabel would not do."""
+    staged = _STAGED.fullmatch(step.source)
+    if staged is None or step.target != DATASET_FOLDER:
+        return f"it moves {step.source!r} to {step.target!r}"
+    for name in step.objects:
+        if name not in (RUN, DATABASE, MANIFEST):
+            return f"it replaces {name!r}"
+    for name in step.obsolete:
+        old = _OLD_LABELS.fullmatch(name)
+        if old is None or int(old[1] or old[2]) >= int(staged[1]):
+            return f"it removes {name!r}"
+    return None
 
 
 def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:

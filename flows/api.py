@@ -20,6 +20,7 @@ def build(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> BuildResult:
     """Roll out, label and export a dataset; the same call again goes on where the last one stopped.
 
@@ -34,6 +35,7 @@ def build(
         reporter: is told how far the work has come.
         engine: who runs the shards: ``local``, ``ray``, ``dask``, or another one that is installed.
         address: its cluster; empty for workers on this machine. With ``workers`` 0 every core gets a shard.
+        follow_links: whether links below ``out`` are followed; without it they are refused. ``out`` may be one itself.
 
     Returns:
         Counts by environment, and whether anything had to be done.
@@ -42,6 +44,6 @@ def build(
         PivotError: its subclasses say what is wrong with config, levels, plugins or disk.
     """
     resolved = config if isinstance(config, RunConfig) else make_config(config)
-    root = parse_address(out)
+    root = parse_address(out, follow_links=follow_links)
     with open_pool(Workers(engine, address, workers), list(resolved.environments), root) as pool:
         return build_store(root, resolved, execute_with(pool), reporter or Silent(), refresh=refresh)

@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..plugins import STORED
 from ..rollouts.policies import NAME as TRAINED
 from ..storage import Address
-from .copying import Copying, copy_parts, settle_source
+from .copying import Copying, check_source, copy_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, run_stages
 
@@ -45,11 +45,11 @@ def compact_store(
             a run writes one of the two.
         ConfigError: the size is the one that the store has, or ``target`` lies in it.
     """
-    settle_source(root)
+    check_source(root)
     _refuse_needless(Store.open(root), tasks_per_shard)
 
     def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
-        settle_source(root)
+        check_source(root)
         source = Store.open(root)
         manifest = source.manifest()
 

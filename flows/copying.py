@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..datasets.config import RunConfig
 from ..datasets.origin import ORIGIN
-from ..datasets.parts import PARTS, listed_parts, part_folder, write_parts
+from ..datasets.parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel, write_parts
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import refuse_while_written
 from ..datasets.stages.base import ShardResult
@@ -19,7 +19,6 @@ from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, sto
 from ..errors import ConfigError, StoreError
 from ..identity import digest
 from ..storage import Address, open_storage
-from ..storage.commit import settle
 from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, complete_result, export_store, seal_store
@@ -119,14 +118,15 @@ def copy_parts(
     return result
 
 
-def settle_source(root: Address) -> None:
-    """Let nothing be half done in a store that is going to be read as a whole.
+def check_source(root: Address) -> None:
+    """Refuse a store whose files are between two versions, as all of them are going to be copied.
 
     Raises:
-        StoreError: a run holds its lock.
+        StoreError: a run holds its lock, or a relabel was interrupted; or it holds a link or a special file.
     """
     refuse_while_written(root)
-    settle(open_storage(root))
+    open_storage(root).check_contents()
+    refuse_unfinished_relabel(root)
 
 
 def _refuse_to_mix(source: Address, target: Address) -> None:

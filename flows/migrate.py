@@ -29,7 +29,7 @@ from ..labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWrite
 from ..labeling.label import with_prompt, write_guidance
 from ..records import to_row
 from ..storage import Address, open_storage
-from .copying import Copying, copy_parts, settle_source
+from .copying import Copying, check_source, copy_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, plan, run_stages
 
@@ -64,7 +64,7 @@ def migrate_store(root: Address, target: Address, execute: Execute, reporter: Re
     left_out: list[str] = []
 
     def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
-        settle_source(root)
+        check_source(root)
         source, unknown = open_older(root)
         left_out.extend(each for each in unknown if each not in left_out)
         manifest = source.manifest()

@@ -23,13 +23,22 @@ from ..datasets.stages.base import ShardResult, Stage, report_stored
 from ..datasets.stages.export import ExportStage
 from ..datasets.stages.label import LabelStage
 from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, home_of, stored_config
+from ..datasets.store import (
+    DATABASE,
+    DATASET_FOLDER,
+    MANIFEST,
+    RECEIPTS,
+    RUN,
+    Store,
+    finish_relabel,
+    home_of,
+    stored_config,
+)
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
-from ..storage import Address, FileRecord, Storage, open_storage, parse_address
-from ..storage.commit import roll_forward
+from ..storage import Address, FileRecord, Storage, Url, open_storage
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import Beforehand, label_served
@@ -195,7 +204,7 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
 
     try:
         with storage.lock() as leased:
-            roll_forward(storage)
+            finish_relabel(storage)
             store = opened(leased)
             done = None if refresh else complete_result(store)
             return done or work(store)
@@ -429,5 +438,5 @@ def summarise(store: Store, results: Sequence[ShardResult], *, already_complete:
         for key, value in result.facts.items():
             counts[key] += len(value) if isinstance(value, list) else value
     made = [result for result in results if result.stage == ROLLOUT]
-    root = parse_address(str(store.root))  # without the lease, which ends with the build
+    root = Url(store.root.text) if isinstance(store.root, Url) else store.root  # without the lease, which ends here
     return BuildResult(root, already_complete, sum(result.reused for result in made), len(made), totals)

@@ -14,11 +14,11 @@ from ..datasets.inputs import ROLLOUT
 from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
 from ..datasets.stages.base import ShardResult
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..datasets.views import write_database
 from ..errors import StoreError
 from ..storage import Address, open_storage
-from ..storage.commit import COMMIT, bind, roll_forward
+from ..storage.commit import COMMIT, bind
 from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
@@ -55,7 +55,7 @@ def relabel_store(
     storage = open_storage(root)
     Store.open(root, complete=not storage.listing(COMMIT))
     with storage.lock() as held:
-        finished_now = roll_forward(storage)
+        finished_now = finish_relabel(storage)
         old = Store.open(held)
         refuse_other_formats(storage.read_json(RUN), root, "store")
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
@@ -69,7 +69,7 @@ def relabel_store(
         like = old.config.label_version
         results = label_and_export(store, execute, reporter, store.staged_folder, refresh=refresh, like=like)
         _bind(old, store, results, keep_old)
-        roll_forward(storage)
+        finish_relabel(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
 
 

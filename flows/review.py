@@ -53,9 +53,9 @@ def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> d
 
 def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
     """Verify one store; return a row for each of its environments, and its problems."""
-    if open_storage(root).stat(MANIFEST) is None:
-        return [{"store": str(root), "state": "not finished"}], []  # a run is at work on it, or will go on with it
     try:
+        if open_storage(root).stat(MANIFEST) is None:
+            return [{"store": str(root), "state": "not finished"}], []  # a run is at work on it, or will go on with it
         store = Store.open(root)
         with worker_pool(workers, list(store.config.environments)) as pool:
             problems = verify_store(root, watch, pool.stream).problems
@@ -77,7 +77,8 @@ def _series(folder: Address) -> Iterator[list[Address]]:
     if _is_store(folder):
         yield [folder]
         return
-    storage = open_storage(folder)
+    # A folder of stores may hold links to them: only what is below a store has to be its own.
+    storage = open_storage(parse_address(folder, follow_links=True))
     folders = [folder / name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None]
     yield [each for each in folders if _is_store(each)]
     for each in folders:
@@ -87,4 +88,7 @@ def _series(folder: Address) -> Iterator[list[Address]]:
 
 
 def _is_store(root: Address) -> bool:
-    return open_storage(root).stat(RUN) is not None
+    try:
+        return open_storage(root).stat(RUN) is not None
+    except StoreError:
+        return True  # a link of that name: opening the store says so

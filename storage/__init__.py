@@ -4,17 +4,19 @@
 test that puts faults behind an address reaches every operation on it.
 """
 
-from .address import Address, Url, parse_address
+from .address import Address, FollowedPath, Url, allow_links, parse_address
 from .base import FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
 
 __all__ = [
     "Address",
     "FileRecord",
+    "FollowedPath",
     "LocalStorage",
     "Stat",
     "Storage",
     "Url",
+    "allow_links",
     "open_storage",
     "parse_address",
     "write_file",

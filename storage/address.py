@@ -6,7 +6,7 @@ out of ``s3://bucket/folder``.
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from ..errors import ConfigError
 
@@ -46,20 +46,36 @@ class Url:
         return self.text.partition("://")[0]
 
 
+class FollowedPath(PosixPath):
+    """A local folder below which links are followed, because its user asked for it.
+
+    The permission is part of the address, so that it reaches every process that works on the folder.
+    """
+
+
 Address = Path | Url
 
+_allowed: set[str] = set()
 
-def parse_address(text: str | Address) -> Address:
+
+def allow_links(text: str) -> None:
+    """Let :func:`parse_address` allow links below a folder from now on, for callers that know its text alone."""
+    _allowed.add(text)
+
+
+def parse_address(text: str | Address, *, follow_links: bool = False) -> Address:
     """Tell a path from an address of an object store; what is one or the other already stays.
+
+    With ``follow_links`` links below the folder are followed; object stores have none.
 
     Raises:
         ConfigError: it has the shape of an address, but is none of an object store that can be used.
     """
     if not isinstance(text, str):
-        return text
+        return FollowedPath(text) if follow_links and isinstance(text, Path) else text
     scheme, colon, rest = text.partition(":")
     if not colon or not (scheme in SCHEMES or rest.startswith("//")):
-        return Path(text)
+        return FollowedPath(text) if follow_links or text in _allowed else Path(text)
     if scheme not in SCHEMES:
         raise ConfigError(f"{text} is no place for a store (unknown scheme {scheme}://); {EXPECTED}")
     match = re.fullmatch(r"//([^/?#\s]+)((?:/[^/?#]+)*)/*", rest)

@@ -64,6 +64,14 @@ class Storage(ABC):
             StoreError: the storage is no local folder.
         """
 
+    @abstractmethod
+    def check_contents(self) -> None:
+        """Refuse whatever is no object of this storage alone, such as a link; a reader calls it once, first of all.
+
+        Raises:
+            StoreError: there is such a thing; the message names it.
+        """
+
     # Reading
 
     @abstractmethod

@@ -4,8 +4,11 @@ The new ones are prepared beside the old ones; a journal written last makes the 
 that opens the storage finishes the step first, so the outcome is all of the old or all of the new, never a mixture.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from ..errors import StoreError, printable
 from .base import Storage
 
 COMMIT = ".commit"
@@ -14,12 +17,32 @@ COMMIT = ".commit"
 JOURNAL = f"{COMMIT}/journal.json"
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a journal says will be done."""
+
+    source: str
+    """The prepared folder."""
+    target: str
+    """The folder whose place it takes."""
+    mark: str
+    """Identity of the prepared folder, also after it was moved (:meth:`Storage.mark`)."""
+    objects: tuple[str, ...]
+    """Objects prepared under ``COMMIT``, in the order in which they are moved."""
+    obsolete: tuple[str, ...]
+    """Objects and folders to remove afterwards."""
+
+
+Objection = Callable[[Step], str | None]
+"""Says which name in a step the code that writes journals would not have written; None where there is none."""
+
+
 def bind(storage: Storage, folder: tuple[str, str], objects: Sequence[str], obsolete: Sequence[str]) -> None:
     """Write the journal: from now on the step will be finished, by us or by the next writer.
 
     Args:
         storage: where.
-        folder: the prepared folder, and the one in whose place it goes.
+        folder: the prepared folder, and the one whose place it takes.
         objects: prepared under ``COMMIT``, in the order in which they are moved.
         obsolete: objects and folders to remove afterwards.
     """
@@ -28,30 +51,76 @@ def bind(storage: Storage, folder: tuple[str, str], objects: Sequence[str], obso
     storage.write_json(JOURNAL, journal | {"objects": list(objects), "obsolete": list(obsolete)})
 
 
-def roll_forward(storage: Storage) -> bool:
-    """Finish a step that was bound but not completed; return whether there was one."""
+def roll_forward(storage: Storage, objection: Objection) -> bool:
+    """Finish a step that was bound but not completed; return whether there was one. Only the lock's holder calls it.
+
+    Raises:
+        StoreError: the journal is none that this package writes, or the step cannot be finished.
+    """
     if storage.stat(JOURNAL) is None:
         storage.delete(COMMIT)
         return False
-    journal = storage.read_json(JOURNAL)
-    storage.replace_folder(journal["source"], journal["target"], journal["mark"])
-    for name in journal["objects"]:
+    step = _read_journal(storage, objection)
+    storage.replace_folder(step.source, step.target, step.mark)
+    for name in step.objects:
         storage.replace(f"{COMMIT}/{name}", name)
-    storage.flush(journal["objects"])
-    for name in journal["obsolete"]:
+    storage.flush(step.objects)
+    for name in step.obsolete:
         storage.delete(name)
     storage.delete(COMMIT)
     return True
 
 
-def settle(storage: Storage) -> None:
-    """Finish a bound step that a kill interrupted, for a reader that compares files with the manifest.
+def refuse_interrupted(storage: Storage, command: str) -> None:
+    """Refuse a storage with an unfinished step, for a reader that compares all objects with each other.
 
     Other readers need not: what they open is the old version or the new one at any moment.
 
     Raises:
-        StoreError: a run is writing right now, or the step cannot be finished.
+        StoreError: there is one; the message names ``command``, which finishes it.
     """
     if storage.stat(JOURNAL) is not None:
-        with storage.lock():
-            roll_forward(storage)
+        raise StoreError(
+            f"{storage.address()} is between two versions ({JOURNAL}): the command that was replacing one by the other "
+            f"was interrupted, or still runs; expected a finished store: finish it with: {command}"
+        )
+
+
+def _read_journal(storage: Storage, objection: Objection) -> Step:
+    """Read the journal and check every field: a stranger's must move and remove nothing that a step would not."""
+    raw = storage.read_json(JOURNAL)
+    problem = _shape_problem(raw)
+    if problem is None:
+        step = Step(raw["source"], raw["target"], raw["mark"], tuple(raw["objects"]), tuple(raw["obsolete"]))
+        problem = next(filter(None, map(_name_problem, _names(step))), None) or objection(step)
+        if problem is None:
+            return step
+    raise StoreError(
+        f"{storage.address(JOURNAL)} was not written by this program: {problem}; nothing was changed: remove that file "
+        "if the rest of the store is yours, else the store"
+    )
+
+
+def _shape_problem(raw: Any) -> str | None:
+    texts, lists = ("source", "target", "mark"), ("objects", "obsolete")
+    if not isinstance(raw, dict) or raw.keys() != {*texts, *lists}:
+        return f"expected an object with the fields {', '.join((*texts, *lists))}"
+    for name in texts:
+        if not isinstance(raw[name], str):
+            return f"its field {name!r} is no text"
+    for name in lists:
+        if not isinstance(raw[name], list) or not all(isinstance(each, str) for each in raw[name]):
+            return f"its field {name!r} is no list of texts"
+    return None
+
+
+def _names(step: Step) -> list[str]:
+    """Return every name in a step; a mark is a number, or the names of what is in the prepared folder."""
+    return [step.source, step.target, *step.objects, *step.obsolete, *filter(None, step.mark.split("\n"))]
+
+
+def _name_problem(name: str) -> str | None:
+    """Say what is wrong with a name that is to be below the root."""
+    if name.isprintable() and not {"", ".", ".."}.intersection(name.split("/")):
+        return None
+    return f"it names {printable(repr(name))}, which is no name below the store"

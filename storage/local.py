@@ -1,7 +1,8 @@
 """A local folder as storage.
 
 Every file is written under ``ROOT/.tmp``, flushed to disk, moved over its final name, and the folder is flushed, so a
-kill or a power cut at any moment leaves no torn file under a final name.
+kill or a power cut at any moment leaves no torn file under a final name. Nothing below the root is reached through a
+link, for reading or for writing, unless the address allows it (:class:`~.address.FollowedPath`).
 """
 
 import contextlib
@@ -12,19 +13,25 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import StoreError
-from .address import Address
+from ..errors import StoreError, printable
+from .address import Address, FollowedPath
 from .base import FileRecord, Fill, Stat, Storage, storage_error
+from .beneath import PATH_ONLY, c_library, check_tree, files_beneath, open_beneath, refusal, regular
 
 TEMPORARY = ".tmp"
 LOCK = ".lock"
 
 _RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
+_UNBLOCKED = os.O_NONBLOCK | os.O_NOCTTY
+"""Flags with which opening a pipe or a terminal has no effect: neither a wait nor a new controlling terminal."""
+
+_locked: set[str] = set()
+"""Real paths of the folders whose lock this process holds: nobody else writes there, so one look is enough."""
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -70,24 +77,43 @@ class LocalStorage(Storage):
     def __init__(self, root: Path) -> None:
         """Use ``root``, which is made by the first write."""
         self.root = root
+        self._follow = isinstance(root, FollowedPath)
 
     def address(self, name: str = "") -> str:
-        """The path as it was given."""
+        """Return the path as it was given."""
         return str(self.root / name)
 
     def local_path(self, name: str = "") -> Path:
         """Return the path of a file.
 
         Raises:
-            StoreError: the name leads out of the folder, as one from a stranger's manifest may.
+            StoreError: the name leads out of the folder, as one from a stranger's manifest may; or through a link.
         """
-        return Path(self._inside(name))
+        self._check_name(name)
+        if name and not self._follow:
+            with contextlib.suppress(OSError):
+                os.close(open_beneath(self.root, name, PATH_ONLY))
+        return self.root / name
 
-    def _inside(self, name: str) -> str:
-        """A path as text, many times quicker to make than a Path."""
+    def _check_name(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
-            raise StoreError(f"{name!r} lies outside of {self.root}; a store names its own files only")
-        return f"{self.root}/{name}"
+            raise StoreError(
+                f"{printable(repr(name))} is outside of {self.root}; expected names below it, as a store names its own "
+                "files only"
+            )
+
+    def _open(self, name: str, flags: int, mode: int = 0) -> int:
+        self._check_name(name)
+        return open_beneath(self.root, name, flags, mode, follow=self._follow)
+
+    def check_contents(self) -> None:
+        """Refuse links, special files and hard links; with links allowed, special files alone.
+
+        Raises:
+            StoreError: there is one; the message names it.
+        """
+        if os.path.realpath(self.root) not in _locked:
+            check_tree(self.root, follow=self._follow)
 
     # Reading
 
@@ -96,7 +122,7 @@ class LocalStorage(Storage):
         return self.root.exists()
 
     def entries(self) -> list[str]:
-        """Names of files and folders directly under the root."""
+        """Return the names of files and folders directly under the root."""
         if self.root.exists() and not self.root.is_dir():
             raise StoreError(f"{self.root} is a file; name a folder")
         try:
@@ -105,185 +131,326 @@ class LocalStorage(Storage):
             raise storage_error("list", self.address(), error) from error
 
     def listing(self, folder: str = "") -> dict[str, Stat]:
-        """Every file below a folder but our own, the lock and half-written ones; links to folders are not followed."""
-        found: dict[str, Stat] = {}
-        for place, _, files in os.walk(self.local_path(folder)):
-            below = Path(place).relative_to(self.root).as_posix()
-            if below.split("/")[0] != TEMPORARY:
-                stats = {name if below == "." else f"{below}/{name}": _stat(f"{place}/{name}") for name in files}
-                found |= {name: status for name, status in stats.items() if status is not None and name != LOCK}
-        return dict(sorted(found.items()))
+        """Return every file below a folder but our own, the lock and half-written ones."""
+        self._check_name(folder)
+        return {
+            name: _stat(status)
+            for name, status in sorted(files_beneath(self.root, folder, follow=self._follow))
+            if not name.startswith(f"{TEMPORARY}/") and not _is_own(name.rpartition("/")[2])
+        }
 
     def stat(self, name: str) -> Stat | None:
-        """Length and time of change of a file; None also for a name that cannot be one."""
-        try:
-            return _stat(self._inside(name))
-        except StoreError:
+        """Return length and time of change of a file; None also for a name that cannot be one.
+
+        Raises:
+            StoreError: a link or a special file has the name.
+        """
+        if name.startswith("/") or ".." in name.split("/"):
             return None
+        try:
+            descriptor = self._open(name, PATH_ONLY)
+        except (OSError, ValueError):
+            return None
+        try:
+            return _stat(regular(descriptor, self.root, name))
+        except IsADirectoryError:
+            return None
+        finally:
+            os.close(descriptor)
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
-        return self.local_path(name).open("rb")
+        """Open a file for reading.
+
+        Raises:
+            OSError: it cannot be opened. StoreError: a link or a special file has the name.
+        """
+        descriptor = self._open(name, os.O_RDONLY | _UNBLOCKED)
+        try:
+            regular(descriptor, self.root, name)
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     # Writing
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
         """Write a file durably."""
-        target = self.local_path(name)
-        temporary = self.root / TEMPORARY / f"{name.replace('/', '-')}.{os.getpid()}"
+        self._check_name(name)
+        folder, _, base = name.rpartition("/")
         try:
-            temporary.parent.mkdir(parents=True, exist_ok=True)
-            _make_folder(target.parent)
-            with temporary.open("wb") as raw:
-                sink = _HashingWriter(raw)
-                fill(sink)
-                raw.flush()
-                os.fsync(raw.fileno())
-            temporary.replace(target)
-            if flush:
-                _sync_folder(target.parent)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise storage_error("write", str(target), error) from error
-            raise
-        return sink.record()
+            with self._made_folder(TEMPORARY) as staging, self._made_folder(folder) as target:
+                return _write(self._half_written(name, staging, target), _Entry(target, base), fill, flush=flush)
+        except OSError as error:
+            raise storage_error("write", self.address(name), error) from error
+
+    def _half_written(self, name: str, staging: int, target: int) -> "_Entry":
+        """Choose where a file is written first: on the disk of its folder, as moving it takes no copy there only."""
+        base = name.rpartition("/")[2]
+        if os.fstat(staging).st_dev == os.fstat(target).st_dev:
+            return _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
+        return _Entry(target, f".{base}{TEMPORARY}")
+
+    @contextlib.contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        """Open a folder, to read or change what is in it."""
+        descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _made_folder(self, name: str) -> Iterator[int]:
+        """Open a folder after it is made with its missing parents, whose names are flushed."""
+        try:
+            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            self._make_folder(name)
+            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self, name: str) -> None:
+        _make_root(self.root)
+        made = ""
+        for part in name.split("/") if name else ():
+            with self._folder(made) as above, contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=above)
+                os.fsync(above)
+            made = f"{made}/{part}" if made else part
 
     def flush(self, names: Iterable[str]) -> None:
         """Flush the folders of the files, each once."""
         try:
-            for folder in sorted({self.local_path(name).parent for name in names}):
-                _sync_folder(folder)
+            for folder in sorted({name.rpartition("/")[0] for name in names}):
+                with self._folder(folder) as descriptor:
+                    os.fsync(descriptor)
         except OSError as error:
             raise storage_error("write to", self.address(), error) from error
 
     def delete(self, name: str) -> None:
-        """Remove a file or a folder."""
-        path = self.local_path(name)
+        """Remove a file or a folder; of a link the link alone."""
+        self._check_name(name)
+        folder, _, base = name.rpartition("/")
         try:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            if not name:
+                shutil.rmtree(self.root, ignore_errors=not self.root.exists())
+                return
+            with self._folder(folder) as above:
+                _remove(_Entry(above, base))
+        except FileNotFoundError:
+            return
         except OSError as error:
-            raise storage_error("remove", str(path), error) from error
+            raise storage_error("remove", self.address(name), error) from error
 
     # Replacing
+
+    @contextlib.contextmanager
+    def _entries(self, *names: str) -> Iterator[list["_Entry"]]:
+        with contextlib.ExitStack() as stack:
+            parted = [name.rpartition("/") for name in names]
+            yield [_Entry(stack.enter_context(self._folder(folder)), base) for folder, _, base in parted]
 
     def replace(self, source: str, target: str) -> None:
         """Rename a file."""
         try:
-            with contextlib.suppress(FileNotFoundError):
-                self.local_path(source).replace(self.local_path(target))
+            with contextlib.suppress(FileNotFoundError), self._entries(source, target) as (old, new):
+                os.replace(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder)
         except OSError as error:
             raise storage_error("replace", self.address(target), error) from error
 
     def mark(self, folder: str) -> str:
-        """The inode: a folder keeps it when it is renamed."""
+        """Return the inode: a folder keeps it when it is renamed."""
         try:
-            return str(self.local_path(folder).stat().st_ino)
+            with self._folder(folder) as descriptor:
+                return str(os.fstat(descriptor).st_ino)
         except OSError as error:
             raise storage_error("read", self.address(folder), error) from error
 
     def replace_folder(self, source: str, target: str, mark: str) -> None:
-        """Exchange two folders and remove the old one."""
-        new, current = self.local_path(source), self.local_path(target)
+        """Exchange two folders and remove the old one; of a link to it the link alone."""
         try:
-            if not current.exists():
-                new.rename(current)
-            elif self.mark(target) != mark:
-                _exchange(current, new)
-            _sync_folder(current.parent)
-            for old in (new, _aside(current)):
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(old)
+            with self._entries(source, target) as (new, current):
+                if not current.exists():
+                    os.rename(new.name, current.name, src_dir_fd=new.folder, dst_dir_fd=current.folder)
+                elif self.mark(target) != mark:
+                    _exchange(current, new)
+                os.fsync(current.folder)
+                for old in (new, _aside(current)):
+                    with contextlib.suppress(FileNotFoundError):
+                        _remove(old)
         except OSError as error:
-            raise storage_error("replace", str(current), error) from error
+            raise storage_error("replace", self.address(target), error) from error
 
     # One writer
 
     def writer(self) -> str | None:
-        """The process that holds the lock of the folder, from a look at it: nothing is made or waited for."""
+        """Return the process that holds the lock of the folder, from a look at it; nothing is made or waited for.
+
+        Raises:
+            StoreError: the lock is a link or a special file.
+        """
         try:
-            with (self.root / LOCK).open("rb") as stream:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return stream.read().decode(errors="replace").strip() or "unknown"
+            descriptor = open_beneath(self.root, LOCK, os.O_RDONLY | _UNBLOCKED)
         except OSError:
-            pass
+            return None
+        try:
+            regular(descriptor, self.root, LOCK)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _holder(descriptor)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
         return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Address]:
         """Hold the lock of the folder, and clear away what killed writers left half written."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            stream = (self.root / LOCK).open("a+b", buffering=0)
+            _make_root(self.root)
+            descriptor = self._open_lock()
         except OSError as error:
             raise storage_error("write to", self.address(), error) from error
-        with stream:
+        real = os.path.realpath(self.root)
+        try:
+            self._acquire(descriptor)
+            _locked.add(real)
+            self._clear()
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stream.truncate(0)
-                stream.write(str(os.getpid()).encode())
-            except BlockingIOError:
-                stream.seek(0)
-                holder = stream.read().decode(errors="replace").strip() or "unknown"
-                raise StoreError(
-                    f"{self.root} is being written by another run (process {holder}); wait for its end, "
-                    "or choose another --out"
-                ) from None
-            except OSError as error:
-                raise storage_error("lock", self.address(), error) from error
-            try:
-                shutil.rmtree(self.root / TEMPORARY, ignore_errors=True)
                 yield self.root
             finally:
-                shutil.rmtree(self.root / TEMPORARY, ignore_errors=True)
+                self._clear()
+                _locked.discard(real)
+        finally:
+            os.close(descriptor)
+
+    def _open_lock(self) -> int:
+        """Open the lock, which is never followed as a link, and never changed before it is ours."""
+        try:
+            return open_beneath(self.root, LOCK, os.O_RDWR | os.O_CREAT | _UNBLOCKED, 0o666)
+        except IsADirectoryError:
+            raise refusal(self.root, LOCK, os.lstat(self.root / LOCK)) from None
+
+    def _acquire(self, descriptor: int) -> None:
+        regular(descriptor, self.root, LOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.check_contents()
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            raise StoreError(
+                f"{self.root} is being written by another run (process {_holder(descriptor)}); wait for its end, "
+                "or choose another --out"
+            ) from None
+        except OSError as error:
+            raise storage_error("lock", self.address(), error) from error
+
+    def _clear(self) -> None:
+        with contextlib.suppress(OSError), self._folder("") as root:
+            _remove(_Entry(root, TEMPORARY))
 
 
-def _stat(path: str) -> Stat | None:
-    """What a file's entry tells: half of the time of Path.stat, and a listing asks for every file of a store."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A name in an open folder, which is how system calls reach it without following links."""
+
+    folder: int
+    name: str
+
+    def exists(self) -> bool:
+        try:
+            os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _write(temporary: _Entry, target: _Entry, fill: Fill, *, flush: bool) -> FileRecord:
+    """Fill a temporary file and move it to its place; it is gone after any failure."""
     try:
-        status = os.stat(path)  # noqa: PTH116
-    except (OSError, ValueError):
-        return None
-    return Stat(status.st_size, str(status.st_mtime_ns)) if stat.S_ISREG(status.st_mode) else None
+        with os.fdopen(_create(temporary), "wb") as raw:
+            sink = _HashingWriter(raw)
+            fill(sink)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(temporary.name, target.name, src_dir_fd=temporary.folder, dst_dir_fd=target.folder)
+        if flush:
+            os.fsync(target.folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary.name, dir_fd=temporary.folder)
+        raise
+    return sink.record()
 
 
-def _make_folder(folder: Path) -> None:
+def _create(entry: _Entry) -> int:
+    """Open a new file; whatever had the name, such as a link, is removed and not opened."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
+    except FileExistsError:
+        os.unlink(entry.name, dir_fd=entry.folder)
+        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
+
+
+def _remove(entry: _Entry) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    status = os.stat(entry.name, dir_fd=entry.folder, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        shutil.rmtree(entry.name, dir_fd=entry.folder)
+    else:
+        os.unlink(entry.name, dir_fd=entry.folder)
+
+
+def _stat(status: os.stat_result) -> Stat:
+    return Stat(status.st_size, str(status.st_mtime_ns))
+
+
+def _is_own(base: str) -> bool:
+    """Whether a file is no content of the storage: the lock, or half written on another disk than the root's."""
+    return base == LOCK or (base.startswith(".") and base.endswith(TEMPORARY))
+
+
+def _holder(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+
+
+def _make_root(root: Path) -> None:
     """Create a folder and its missing parents, and flush the entries that name them."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    missing = [each for each in (root, *root.parents) if not each.exists()]
+    root.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        _sync_folder(each.parent)
+        descriptor = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder's entries, so that a rename survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _aside(folder: _Entry) -> _Entry:
+    return _Entry(folder.folder, f".{folder.name}-old")
 
 
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}-old")
+def _renameat2() -> Callable[..., int] | None:
+    return getattr(c_library(), "renameat2", None)
 
 
-def _exchange(first: Path, second: Path) -> None:
+def _exchange(first: _Entry, second: _Entry) -> None:
     """Exchange two folders, atomically where the system can (Linux ``renameat2``)."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    renameat2 = _renameat2()
     if renameat2 is not None:
-        done = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
-        if done == 0:
+        names = os.fsencode(first.name), os.fsencode(second.name)
+        if renameat2(first.folder, names[0], second.folder, names[1], _RENAME_EXCHANGE) == 0:
             return
         if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(first))
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), first.name)
     aside = _aside(first)
-    first.rename(aside)
-    second.rename(first)
-    aside.rename(second)
+    os.rename(first.name, aside.name, src_dir_fd=first.folder, dst_dir_fd=aside.folder)
+    os.rename(second.name, first.name, src_dir_fd=second.folder, dst_dir_fd=first.folder)
+    os.rename(aside.name, second.name, src_dir_fd=aside.folder, dst_dir_fd=second.folder)

@@ -83,6 +83,9 @@ class ObjectStorage(Storage):
         except (_library().exceptions.BaseError, OSError, ValueError) as error:
             raise explained(action, self.address(name), error, endpoint(self.root.text)) from error
 
+    def check_contents(self) -> None:
+        """Do nothing: an object store knows no links."""
+
     # Reading
 
     def exists(self) -> bool:

@@ -8,13 +8,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import TrainingError
 from ..models.weights import is_local
 from ..plugins import Settings
-from ..storage import Storage, open_storage
+from ..storage import FollowedPath, Storage, open_storage
 from .config import differing_fields
 
 CHECKPOINTS = "checkpoints"
@@ -190,6 +189,6 @@ def further_files(model: str) -> dict[str, bytes]:
     """Return the files of a local model that its readers look for and that saving it again would lose."""
     if not is_local(model):
         return {}
-    source = open_storage(Path(model))
+    source = open_storage(FollowedPath(model))  # the hub's cache is made of links
     names = ("video_preprocessor_config.json", "generation_config.json")
     return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..errors import TrainingError
 from ..plugins import Settings, explain
-from ..storage import open_storage
+from ..storage import FollowedPath, open_storage
 
 Precision = Literal["auto", "bf16", "fp32"]
 
@@ -41,7 +41,7 @@ class Shape(Settings):
 
 def recipes() -> tuple[str, ...]:
     """Return the names of the shipped recipes."""
-    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(RECIPES).listing())
+    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(FollowedPath(RECIPES)).listing())
 
 
 def recipe_fields(name: str) -> dict[str, Any]:

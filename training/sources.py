@@ -18,7 +18,7 @@ from ..datasets.split import SIDES
 from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
 from ..errors import StoreError, TrainingError
 from ..identity import digest
-from ..storage import Storage, open_storage, parse_address
+from ..storage import FollowedPath, Storage, open_storage, parse_address
 
 ALL = "all"
 """The config of all environments."""
@@ -57,7 +57,8 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
             raise TrainingError(
                 f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
             )
-        storage = open_storage(_fetched(source, configs))
+        storage = open_storage(FollowedPath(_fetched(source, configs)))  # the hub's cache is made of links
+    storage.check_contents()
     manifest = None
     if storage.stat(RUN) is not None:
         if storage.stat(MANIFEST) is None:

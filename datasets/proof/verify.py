@@ -14,7 +14,7 @@ from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import Shard
 from ..export import ShardSplit, plan_split
-from ..parts import listed_parts, part_folder
+from ..parts import listed_parts, part_folder, refuse_unfinished_relabel
 from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
@@ -34,11 +34,12 @@ def verify_store(root: Address, progress: Reporter, stream: Stream | None = None
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
 
     Raises:
-        StoreError: there is no finished store at ``root``, or a run is writing it.
+        StoreError: there is no finished store at ``root``, a run is writing it, or its last one was interrupted.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
     refuse_while_written(root)
     store = Store.open(root)
+    refuse_unfinished_relabel(root)
     before = store.storage.stat(MANIFEST)
     report = _verify(store, progress, stream or _one_by_one, follow=follow)
     refuse_while_written(root)

@@ -12,14 +12,14 @@ import pytest
 from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
+from pivot.datasets.store import Store, finish_relabel
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
 from pivot.storage import LocalStorage, local
-from pivot.storage.commit import settle
+from pivot.storage.commit import JOURNAL
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
 
@@ -241,8 +241,13 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
         # So does a reader of the store, without any repair.
         assert _labels(root).equals(labels), place
         assert query(root, COUNTS) == counts, place
-        # And verify, which finishes what was bound.
-        settle(LocalStorage(root))
+        # Verify changes nothing: it names the command that finishes what was bound, as the next writer does.
+        storage = LocalStorage(root)
+        if storage.stat(JOURNAL) is not None:
+            with pytest.raises(StoreError, match="finish it with: pivot relabel"):
+                verify_store(root, Silent())
+        with storage.lock():
+            finish_relabel(storage)
         version = Store.open(root).config.label_version
         assert _dataset(root) == datasets[version], place
         if _content(root) not in verified:
@@ -306,10 +311,11 @@ def test_a_trainer_loads_the_dataset_on_either_side_of_the_exchange(
 ) -> None:
     counts = []
 
-    def exchange_and_look(first: Path, second: Path) -> None:
-        counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "before")).num_rows)
+    def exchange_and_look(first: Any, second: Any) -> None:
+        assert (first.name, second.name) == ("dataset", ".dataset-v2")
+        counts.append(load_dataset(str(store / "dataset"), "sokoban", cache_dir=str(tmp_path / "before")).num_rows)
         real(first, second)
-        counts.append(load_dataset(str(first), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
+        counts.append(load_dataset(str(store / "dataset"), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
 
     real = local._exchange
     monkeypatch.setattr(local, "_exchange", exchange_and_look)

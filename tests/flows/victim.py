@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -108,7 +109,10 @@ def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any]
 
     def watched(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def announced(*places: Any, **more: Any) -> Any:
-            before(f"{name} {places[0] if name == 'exchange' else places[-1]}")
+            place = places[0].name if name == "exchange" else places[-1]
+            if "dst_dir_fd" in more:  # a name relative to an open folder
+                place = Path("/proc/self/fd", str(more["dst_dir_fd"])).readlink() / place
+            before(f"{name} {place}")
             return change(*places, **more)
 
         return announced
@@ -176,7 +180,7 @@ def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) 
         probe_store(root, ProbeSettings(**given), Silent())
     else:
         if action == "relabel without exchange":
-            local.ctypes.CDLL = lambda *_, **__: None  # a system whose C library knows no renameat2
+            local._renameat2 = lambda: None  # a system whose C library knows no renameat2
         relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pivot.errors import StoreError
 from pivot.storage import Storage
-from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward, settle
+from pivot.storage.commit import COMMIT, JOURNAL, Step, bind, refuse_interrupted, roll_forward
 from pivot.tests.storage.faults import Fate, Killed, MortalStorage
 from pivot.tests.storage.memory import MemoryStorage
 
@@ -22,6 +22,19 @@ def _content(storage: Storage) -> dict[str, bytes]:
     return {name: storage.read_bytes(name) for name in storage.listing()}
 
 
+def _objection(step: Step) -> str | None:
+    """Accept the names of these tests alone."""
+    allowed = {STAGED, "dataset", "run", "manifest", "labels/v1"}
+    strange = {step.source, step.target, *step.objects, *step.obsolete} - allowed
+    return f"it names {min(strange)!r}" if strange else None
+
+
+def _finish(storage: Storage) -> bool:
+    """Do what the next writer does first."""
+    with storage.lock():
+        return roll_forward(storage, _objection)
+
+
 def _replace(storage: Storage) -> None:
     """Prepare and make the step, from all old to all new."""
     storage.delete(COMMIT)
@@ -32,7 +45,7 @@ def _replace(storage: Storage) -> None:
         elif OLD[name] != content:
             storage.write_bytes(f"{COMMIT}/{name}", content)
     bind(storage, (STAGED, "dataset"), ("run", "manifest"), ["labels/v1"])
-    roll_forward(storage)
+    roll_forward(storage, _objection)
 
 
 def _old(make: Make, root: Path) -> tuple[Storage, Fate]:
@@ -60,7 +73,7 @@ def test_killed_before_any_change_it_is_all_old_or_becomes_all_new(backend: str,
         for again in range(1, 100):
             fate.at, fate.changes[:] = again, []
             try:
-                settle(storage)
+                _finish(storage)
                 break
             except Killed:
                 continue
@@ -80,8 +93,7 @@ def test_killed_before_any_change_it_is_all_old_or_becomes_all_new(backend: str,
 def test_only_a_bound_step_is_finished(backend: str, tmp_path: Path) -> None:
     storage, _ = _old(BACKENDS[backend], tmp_path)
     storage.write_bytes(f"{COMMIT}/run", b"new")
-    settle(storage)
-    assert roll_forward(storage) is False
+    assert _finish(storage) is False
     assert _content(storage) == OLD
 
 
@@ -91,7 +103,10 @@ def test_a_step_is_not_finished_under_another_writer(backend: str, tmp_path: Pat
     storage.write_bytes(f"{STAGED}/x", b"new")
     bind(storage, (STAGED, "dataset"), (), [])
     with storage.lock(), pytest.raises(StoreError, match="is being written by another run"):
-        settle(storage)
-    settle(storage)
+        _finish(storage)
+    with pytest.raises(StoreError, match=r"between two versions .*finish it with: pivot relabel here"):
+        refuse_interrupted(storage, "pivot relabel here")
+    assert _finish(storage) is True
+    refuse_interrupted(storage, "pivot relabel here")
     assert storage.read_bytes("dataset/x") == b"new"
     assert list(storage.listing("dataset")) == ["dataset/x"]

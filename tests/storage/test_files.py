@@ -77,10 +77,8 @@ def test_a_failed_write_keeps_the_old_file(
     with monkeypatch.context() as patch:
         if step == "fill":
             fill = _failing_fill
-        elif step == "fsync":
-            patch.setattr(os, "fsync", _fail(code))
         else:
-            patch.setattr(Path, step, _fail(code))
+            patch.setattr(os, step, _fail(code))
         with pytest.raises(StoreError) as raised:
             LocalStorage(tmp_path).write("table/env/00000.bin", fill)
     assert str(target) in str(raised.value)
@@ -174,18 +172,21 @@ def test_a_read_only_disk(small_disk: Path) -> None:
 def _trace_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Record every flush and rename, by path."""
     events: list[tuple[str, str]] = []
-    fsync, replace = os.fsync, Path.replace
+    fsync, replace = os.fsync, os.replace
+
+    def path_of(descriptor: int) -> Path:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
 
     def traced_fsync(descriptor: int) -> None:
-        events.append(("flush", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        events.append(("flush", str(path_of(descriptor))))
         fsync(descriptor)
 
-    def traced_replace(self: Path, target: Path) -> Path:
-        events.append(("rename", str(target)))
-        return replace(self, target)
+    def traced_replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        events.append(("rename", str(path_of(dst_dir_fd) / target)))
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "fsync", traced_fsync)
-    monkeypatch.setattr(Path, "replace", traced_replace)
+    monkeypatch.setattr(os, "replace", traced_replace)
     return events
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 from pivot.errors import PluginError, ReadOnlyError, StoreError
 from pivot.storage import FileRecord, Stat, Storage, Url, objects, open_storage
-from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward, settle
+from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward
 from pivot.storage.files import StorageFiles
 from pivot.storage.receipts import Receipt, is_intact
 from pivot.tests.storage.faults import Fate, Killed
@@ -152,7 +152,7 @@ def _step(storage: Storage) -> None:
     for name in ("run", "manifest"):
         storage.write_bytes(f"{COMMIT}/{name}", b"new")
     bind(storage, ("staged", "dataset"), ("run", "manifest"), ["labels"])
-    roll_forward(storage)
+    roll_forward(storage, lambda _: None)
 
 
 def test_killed_before_any_request_a_step_is_all_old_or_becomes_all_new(s3: ObjectServer) -> None:
@@ -170,7 +170,8 @@ def test_killed_before_any_request_a_step_is_all_old_or_becomes_all_new(s3: Obje
                 break
             except Killed:
                 bound = storage.stat(JOURNAL) is not None
-        settle(storage)
+        with storage.lock():
+            roll_forward(storage, lambda _: None)
         content = {name: storage.read_bytes(name) for name in storage.listing() if not name.startswith((".", "staged"))}
         new = content.keys() == {"dataset/a/0", "dataset/c", "run", "manifest"} and set(content.values()) == {b"new"}
         old = len(content) == 5 and set(content.values()) == {b"old"}

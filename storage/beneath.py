@@ -1,0 +1,247 @@
+"""Files below a folder, opened without following links.
+
+A store that a stranger sent may hold a link to any file of the reader's machine, or a named pipe that blocks whoever
+opens it. So names are opened relative to a handle of the folder, by ``openat2`` where the kernel has it, elsewhere
+folder by folder, and whatever is neither a file nor a folder is refused by its name.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from ..errors import StoreError, printable
+
+FOLLOW_LINKS = "--follow-links"
+"""Option of the command line that allows links; ``follow_links=True`` in Python."""
+MAX_DEPTH = 64
+"""Folders inside each other: a store has six, and each open folder of a walk takes a descriptor."""
+
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
+"""Open flag for a handle that needs no right to read what it names."""
+
+_OPENAT2 = 437
+"""Number of the system call, the same on every architecture of Linux that Python runs on."""
+_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
+_TRIES = 16
+"""Tries of an ``openat2`` that the kernel could not finish because somebody renamed a folder meanwhile."""
+
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bool = False) -> int:
+    """Return a descriptor of a file or folder below ``root``, whose own path may hold links; ``name`` may not.
+
+    Args:
+        root: the folder.
+        name: relative to it; empty for the folder itself.
+        flags: those of ``os.open``.
+        mode: permissions of a file that is created.
+        follow: whether links below ``root`` are followed.
+
+    Raises:
+        OSError: it cannot be opened. StoreError: a link or a special file is in the way; the message names it.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        if follow or not name:
+            return os.open(f"{root}/{name}" if name else root, flags, mode)
+        handle = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return (_open_by_kernel if has_openat2() else _open_by_steps)(handle, name, flags, mode)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if name and error.errno in (errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.ENXIO):
+            _refuse_on_the_way(root, name, follow)
+        raise
+
+
+@cache
+def has_openat2() -> bool:
+    """Whether the kernel has ``openat2`` and lets us call it (Linux 5.6; a container may forbid it)."""
+    handle = os.open("/", PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(_open_by_kernel(handle, ".", PATH_ONLY | os.O_CLOEXEC, 0))
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+@cache
+def c_library() -> ctypes.CDLL:
+    """Return the C library, for system calls that Python has no function for."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _open_by_kernel(handle: int, name: str, flags: int, mode: int) -> int:
+    how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
+    path = os.fsencode(name)
+    if b"\0" in path:
+        raise ValueError("embedded null byte")
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    for _ in range(_TRIES):
+        descriptor = c_library().syscall(_OPENAT2, handle, path, ctypes.byref(how), size)
+        if descriptor >= 0:
+            return descriptor
+        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
+            break
+        time.sleep(0.001)
+    code = ctypes.get_errno()
+    raise OSError(code, os.strerror(code), name)
+
+
+def _open_by_steps(handle: int, name: str, flags: int, mode: int) -> int:
+    """Open every folder on the way relative to the one before it."""
+    *folders, last = name.split("/")
+    opened: list[int] = []
+    try:
+        for folder in folders:
+            step = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened.append(os.open(folder, step, dir_fd=opened[-1] if opened else handle))
+        descriptor = os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=opened[-1] if opened else handle)
+    finally:
+        for each in opened:
+            os.close(each)
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # a handle without the right to read may be one of a link
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+    return descriptor
+
+
+def _refuse_on_the_way(root: Path, name: str, follow: bool) -> None:
+    """Refuse the first name on the way that is a link or a special file; return where there is none.
+
+    Raises:
+        StoreError: there is one.
+    """
+    way = ""
+    for part in name.split("/"):
+        way = f"{way}/{part}" if way else part
+        try:
+            status = os.stat(f"{root}/{way}", follow_symlinks=follow)  # noqa: PTH116 - a name may be no path
+        except OSError:
+            return
+        if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+            raise refusal(root, way, status)
+
+
+def refusal(root: Path, name: str, status: os.stat_result) -> StoreError:
+    """Describe what is no file of a folder itself, and what to do about it."""
+    place = printable(f"{root}/{name}")
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
+    if stat.S_ISLNK(status.st_mode):
+        return StoreError(
+            f"{place} is a link, which may lead to any file of this machine; expected files and folders alone: remove "
+            f"it, or allow links with {FOLLOW_LINKS} if you made this one yourself"
+        )
+    if stat.S_ISREG(status.st_mode):
+        return StoreError(
+            f"{place} is a hard link: the same file has another name outside of {printable(str(root))}; expected files "
+            f"of this folder alone: copy the folder, or allow links with {FOLLOW_LINKS} if you made this one yourself"
+        )
+    return StoreError(f"{place} is {kind}; expected files and folders alone: remove it")
+
+
+def regular(descriptor: int, root: Path, name: str) -> os.stat_result:
+    """Return the status of an open file.
+
+    Raises:
+        IsADirectoryError: it is a folder. StoreError: it is a special file.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{root}/{name}")
+        raise refusal(root, name, status)
+    return status
+
+
+def files_beneath(root: Path, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every file below a folder of ``root`` by its name relative to ``root``, in no order.
+
+    Folders that may not be listed are passed over, and so is what disappears meanwhile.
+
+    Raises:
+        StoreError: a link or special file is found; with ``follow`` a special file, or a link to a folder above it.
+    """
+    try:
+        descriptor = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY, follow=follow)
+    except OSError:
+        return
+    yield from _walk(root, folder, descriptor, (), follow)
+
+
+def _walk(
+    root: Path, folder: str, descriptor: int, above: tuple[tuple[int, int], ...], follow: bool
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files below an open folder, and close it."""
+    try:
+        _check_depth(root, folder, descriptor, above)
+        here = os.fstat(descriptor)
+        above = (*above, (here.st_dev, here.st_ino))
+        with os.scandir(descriptor) as scanned:
+            entries = list(scanned)
+        for entry in entries:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            try:
+                status = entry.stat(follow_symlinks=follow)
+                if stat.S_ISREG(status.st_mode):
+                    yield name, status
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    raise refusal(root, name, status)
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+                below = os.open(entry.name, flags, dir_fd=descriptor)
+            except OSError:
+                continue
+            yield from _walk(root, name, below, above, follow)
+    finally:
+        os.close(descriptor)
+
+
+def _check_depth(root: Path, folder: str, descriptor: int, above: tuple[tuple[int, int], ...]) -> None:
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) in above:
+        raise StoreError(f"{printable(f'{root}/{folder}')} is a link to a folder that it is in; remove it")
+    if len(above) > MAX_DEPTH:
+        raise StoreError(
+            f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: remove "
+            f"{printable(folder.partition('/')[0])}"
+        )
+
+
+def check_tree(root: Path, *, follow: bool = False) -> None:
+    """Refuse links, special files and files that have names outside of ``root`` as well.
+
+    With ``follow`` links and hard links are allowed, special files are not.
+
+    Raises:
+        StoreError: there is one; the message names it.
+    """
+    linked: dict[tuple[int, int], tuple[int, str, os.stat_result]] = {}
+    for name, status in files_beneath(root, follow=follow):
+        if status.st_nlink > 1:
+            key = status.st_dev, status.st_ino
+            count, first, _ = linked.get(key, (0, name, status))
+            linked[key] = count + 1, min(first, name), status
+    for count, name, status in [] if follow else linked.values():
+        if count < status.st_nlink:
+            raise refusal(root, name, status)

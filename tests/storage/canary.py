@@ -1,0 +1,30 @@
+"""A folder of somebody else: tests put links to it, and look whether anything in it was changed."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class Canary:
+    """Files that nobody may touch: their names, content and times are kept."""
+
+    def __init__(self, root: Path, names: Iterable[str]) -> None:
+        """Write the files."""
+        self.root = root
+        for name in names:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(f"precious {name}".encode())
+        self._before = self._state()
+
+    def _state(self) -> dict[str, tuple[str, int]]:
+        """Digest and time of change of every file, and what every folder lists with its time."""
+        state = {}
+        for path in [self.root, *sorted(self.root.rglob("*"))]:
+            listed = "\n".join(sorted(each.name for each in path.iterdir())) if path.is_dir() else ""
+            content = listed.encode() if path.is_dir() else path.read_bytes()
+            state[str(path)] = hashlib.sha256(content).hexdigest(), path.stat().st_mtime_ns
+        return state
+
+    def check(self) -> None:
+        """See that nothing is changed, gone or new."""
+        assert self._state() == self._before
