@@ -22,9 +22,9 @@ _HEAD = """# Configuration
 
 <!-- This page is made by: make docs -->
 
-Everything that can be set, with its type and default, from the types in the code. A run's resolved config stands in
-`run.json` of its store, under `config`, and can be fed back: `pivot build --config DIR/run.json --out COPY`. On the
-command line:
+For users who look up a setting. Afterwards you know every setting with its type and default, and how to set it. The
+resolved config of a run is in `run.json` of its store, under `config`; to reuse it, run
+`pivot build --config DIR/run.json --out COPY`. On the command line:
 
 | what | option | example |
 |---|---|---|

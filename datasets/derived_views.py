@@ -162,7 +162,7 @@ DERIVED: dict[str, View] = {
             "proved": "Whether an independent prover agreed; null where there is none.",
             "fallback": "Whether the last step was taken because no action was fatal.",
             "infeasible_at_start": "Whether the goal was out of reach from the start.",
-            "reference": "Kind of the better reference that stands beside the certificate; null where there is none.",
+            "reference": "Kind of the better reference stored with the certificate; null if there is none.",
             "reference_pivot": "The step where it loses the task; null where it does not.",
             "reference_need": "What it needed before the pivot action.",
             "writer": "Who wrote the guidance, or `none`.",
@@ -241,7 +241,7 @@ DERIVED: dict[str, View] = {
         },
     ),
     "bound_quality": View(
-        "How good an inexact certificate is where a better reference stands beside it: one row an environment and kind "
+        "Quality of inexact certificates that are stored with a better reference: one row an environment and kind "
         "of reference; rejected labels count too.",
         """
         SELECT env, kind, reference, count(*) AS failures,
