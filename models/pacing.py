@@ -1,16 +1,19 @@
-"""How many requests a server gets at a time, and when it counts as gone.
+"""Concurrency control for a server, and the decision when it counts as gone.
 
-The limit follows the server: it doubles with every round of answers until the server complains, and is four times as
-many where no answer takes longer than the first; then it grows by one a round and shrinks by a tenth with every
-complaint (429 and 503; a third for time-outs and dropped connections), at most once a round. A server that only queues
-what it cannot take at once never complains, and then the cap is the limit.
+The limit on concurrent requests follows the server. At first it doubles with every round of answers, or quadruples
+while answers take no longer than the first ones. A complaint shrinks it, at most once per round: by a tenth for 429 and
+503, by a third for time-outs and dropped connections. Afterwards it returns at four times per round to the limit that
+held last, so that an outage costs a few round trips. Beyond that limit it grows by one request in the first round, four
+in the next, then 16, and so on, until the server complains again: a server that lifts its limit is soon full. A server
+that only queues requests never complains; then the configured cap is the limit.
 
-The breaker knows when the last answer came. A single request may fail for reasons of its own; when nobody has got an
-answer for longer than the patience of the run, the server is gone, and when many are refused alike with none answered
-in between, as when an account is empty, asking on is no use.
+The breaker knows when the last answer came. A single request may fail for its own reasons. When no request has been
+answered for longer than the patience of the run, the server is gone. When many requests are refused in the same way and
+none is answered in between, as with an empty account, further requests are useless.
 """
 
 import asyncio
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -19,21 +22,24 @@ from heapq import heappop, heappush
 from ..errors import ConfigError, ServerGoneError
 
 START = 64
-"""Requests in flight at first: what one GPU with a model of 2 to 8 B parameters takes easily."""
+"""Concurrent requests at first: one GPU with a model of 2 to 8 B parameters takes them easily."""
 
 LEAP = 3
-"""How much an answer adds to the limit when it took no longer than others: nothing waits in line at the server yet."""
+"""Growth of the limit per answer while the server is known to take more: four times per round."""
 UNHURRIED = 1.25
-"""Times the seconds of the fastest answer that count as no longer."""
+"""An answer that took at most this many times as long as the fastest one did not queue at the server."""
 
 CROWDED, BROKEN = 0.9, 0.67
-"""What is left of the limit after a server said that it has too much to do, and after it gave no answer at all."""
+"""Share of the limit that remains after a complaint about too many requests, and after no answer at all."""
+
+RETURN = 0.95
+"""Share of the limit that held last up to which an outage is made up for at four times per round."""
 
 FEWEST_REFUSALS = 24
-"""So many requests refused alike and none answered in between: it is the set-up or the account, not the requests."""
+"""Consecutive identical refusals without an answer that point to the set-up or the account, not to the requests."""
 
 FEWEST_FAILURES = 5
-"""A breaker never opens on fewer failures in a row."""
+"""The breaker never opens after fewer consecutive failures."""
 
 _SPARE = 0.1
 
@@ -42,34 +48,40 @@ class AdaptiveLimit:
     """A semaphore whose size follows the server."""
 
     def __init__(self, cap: int, start: int = START) -> None:
-        """Begin with ``start`` slots, never have more than ``cap``."""
+        """Begin with ``start`` slots and never have more than ``cap``."""
         self._cap = cap
         self._limit = float(min(start, cap))
         self._in_flight = 0
         self._round = 0
-        """Counts shrinkings; complaints about requests of an earlier round are about a limit that is gone."""
+        """Number of times the limit shrank; complaints about requests of an earlier round concern an older limit."""
         self._fastest = math.inf
-        self._settled = False
-        """Whether the server has complained yet."""
+        self._last_held = math.inf
+        """Limit before the last shrinking or series of shrinkings; infinite before the first complaint."""
+        self._step = self._next_step = 1
+        """Requests by which the limit grows in this round, and in the next one, beyond the limit that held last."""
+        self._round_size = self._answers_left = 0
+        """Answers of the current round of growth, and how many of them have yet to come."""
+        self._outage = False
+        """Whether no answer has come since requests began to fail."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap: turn, number of the request, and what is done when its slot comes."""
-        self._asked = 0
+        """Heap of turn, number of the request, and the future that its slot completes."""
+        self._requests = 0
 
     @property
     def limit(self) -> int:
-        """Slots at the moment."""
+        """Current number of slots."""
         return int(self._limit)
 
     async def acquire(self, turn: int = 0) -> int:
-        """Wait for a slot; return the round for :meth:`answered` and :meth:`complained`.
+        """Wait for a slot; return the round, for :meth:`complained`.
 
-        Earlier turns go first, equal ones as they come: the episodes with the most before them would otherwise be left
-        over at the end, too few to fill the slots.
+        Earlier turns go first, equal turns in the order of arrival. Otherwise the episodes with the most turns left
+        would remain at the end, too few to fill the slots.
         """
         if self._in_flight >= self.limit or self._waiting:
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._asked += 1
-            heappush(self._waiting, (turn, self._asked, ready))
+            self._requests += 1
+            heappush(self._waiting, (turn, self._requests, ready))
             try:
                 await ready
             except asyncio.CancelledError:
@@ -82,27 +94,45 @@ class AdaptiveLimit:
         return self._round
 
     def release(self) -> None:
-        """Give the slot back."""
+        """Return the slot."""
         self._in_flight -= 1
         self._wake()
 
     def answered(self, seconds: float | None = None) -> None:
-        """Note an answer: the limit grows if it is being used, faster where answers take no longer than the first."""
+        """Note an answer that took ``seconds``: the limit grows if all of its slots are in use."""
+        self._outage = False
         unhurried = False
         if seconds is not None:
             self._fastest = min(self._fastest, seconds)
             unhurried = seconds <= UNHURRIED * self._fastest
         if self._in_flight >= self.limit and self._limit < self._cap:
-            growth = 1 / self._limit if self._settled else LEAP if unhurried else 1
-            self._limit = min(self._cap, self._limit + growth)
+            self._limit = min(self._cap, self._limit + self._growth(unhurried))
             self._wake()
 
-    def complained(self, asked_in: int, left: float) -> None:
-        """Note that a request of round ``asked_in`` was too much; ``left`` of the limit remains."""
-        if asked_in == self._round:
-            self._settled = True
-            self._round += 1
-            self._limit = max(1.0, self._limit * left)
+    def _growth(self, unhurried: bool) -> float:
+        """Return the growth that one answer brings; the rounds of the module docstring are counted in answers."""
+        if math.isinf(self._last_held):
+            return LEAP if unhurried else 1
+        if (missing := RETURN * self._last_held - self._limit) > 0:
+            return min(LEAP, missing)
+        if self._answers_left == 0:
+            self._step, self._next_step = self._next_step, min(4 * self._next_step, self._cap)
+            self._round_size = self._answers_left = self.limit
+        self._answers_left -= 1
+        return self._step / self._round_size
+
+    def complained(self, sent_in: int, remaining: float) -> None:
+        """Note that a request of round ``sent_in`` was too much; ``remaining`` is the share of the limit to keep."""
+        if sent_in != self._round:
+            return
+        self._round += 1
+        self._next_step, self._answers_left = 1, 0
+        if remaining > BROKEN:
+            self._last_held = self._limit * remaining  # so many are too many
+        elif not self._outage:
+            self._last_held = self._limit
+            self._outage = True
+        self._limit = max(1.0, self._limit * remaining)
 
     def _wake(self) -> None:
         while self._waiting and self._in_flight < self.limit:
@@ -113,10 +143,11 @@ class AdaptiveLimit:
 
 
 class Breaker:
-    """Tells a bad request from a server that is gone."""
+    """Distinguishes a bad request from a server that is gone."""
 
     def __init__(self, where: str, patience: float, clock: Callable[[], float]) -> None:
-        """Allow ``patience`` seconds without any answer; ``where`` names the server in the message."""
+        """Allow ``patience`` seconds without any answer; ``where`` names the server in messages."""
+        self._recovery = asyncio.Event()
         self._where = where
         self._patience = patience
         self._clock = clock
@@ -125,21 +156,30 @@ class Breaker:
         self._refusals: Counter[str] = Counter()
         self._refused_with: int | None = None
         self.answers = 0
-        """Answers so far; a request that fails while this grows has a problem of its own."""
+        """Answers so far; a request that fails while this number grows has a problem of its own."""
 
     def answered(self) -> None:
         """Note an answer of any kind that shows that the server works."""
         self.answers += 1
+        if self._failures >= FEWEST_FAILURES:
+            self._recovery.set()
+            self._recovery = asyncio.Event()
         self._failures = 0
         self._silent_since = None
         self._refusals.clear()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait before another try; the wait ends early when the server answers again after an outage."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._recovery.wait()
+
     def refused(self, status: int, reason: str) -> None:
-        """Note a request that was refused for good with a status.
+        """Note a request that the server refused for good, with its status.
 
         Raises:
-            ConfigError, ServerGoneError: so many were refused alike, and none answered in between, that it is not the
-                requests; a configuration error where none was ever answered.
+            ConfigError, ServerGoneError: too many consecutive requests were refused in the same way to blame the
+                requests; a configuration error if none was ever answered.
         """
         if status != self._refused_with:
             self._refused_with = status
@@ -157,20 +197,20 @@ class Breaker:
         )
 
     def failed(self, reason: str, allow: float = 0.0) -> None:
-        """Note a failed try; the server asked to be left alone for ``allow`` seconds.
+        """Note a failed try; ``allow`` is the waiting time in seconds that the server asked for.
 
         Raises:
-            ServerGoneError: nobody has got an answer for too long.
+            ServerGoneError: no request has been answered for longer than the patience.
         """
         now = self._clock()
         self._failures += 1
         if self._silent_since is None:
             self._silent_since = now
         if allow:
-            # Patience never ends before the time that the server asked for, and a little to spare.
+            # Patience lasts longer than the waiting time that the server asked for.
             self._silent_since = max(self._silent_since, now + allow - (1 - _SPARE) * self._patience)
         if self._failures >= FEWEST_FAILURES and now - self._silent_since >= self._patience:
             raise ServerGoneError(
                 f"no answer from {self._where} for {self._patience:.0f} s and {self._failures} tries (last: {reason}); "
-                "finished episodes are kept: see to the server and run the same command again to go on"
+                "finished episodes are kept: check the server and run the same command again to resume"
             )

@@ -1,9 +1,10 @@
 """A model behind an OpenAI-compatible server, on the official SDK.
 
-Every request is tried until it is answered, refused for good, or the server counts as gone: 429 (after the time that
-the server names), 5xx, time-outs, dropped connections and garbled answers are tried again after a pause that grows and
-is drawn at random; no other 4xx ever is. How many requests are in flight follows the server (``pacing``). The SDK's own
-retries are off, so that ``attempts`` in the ``calls`` table counts what was sent.
+Every request is tried until it is answered, refused for good, or the server counts as gone. Tried again after a
+growing, randomised pause are 408, 409, 425, 429 (after the time that the server names), 5xx, time-outs, dropped
+connections and garbled answers; once the server has answered, also 401, 403, 404, 405 and redirects, which a proxy
+sends while the server behind it restarts. Other 4xx are final. The number of concurrent requests follows the server
+(``pacing``). The SDK's own retries are off, so that ``attempts`` in the ``calls`` table counts every request sent.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 _warned: set[tuple[str, str]] = set()
 """Servers and models about which this process has warned."""
 
-_TRY_AGAIN = frozenset({429, *range(500, 600)})
+_TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
@@ -113,11 +114,22 @@ class OpenAIModel(ChatModel):
             # As long as nobody is answered the breaker decides, not the number of tries: the server may be restarting.
             return state.attempt_number >= self.service.tries and self._breaker.answers > answers_before
 
+        asked_for = 0.0  # the waiting time of the server's last Retry-After, which no recovery shortens
+
+        def pause(state: Any) -> float:
+            nonlocal asked_for
+            asked_for = state.outcome.exception().retry_after or 0.0
+            return self._pause(state)
+
+        async def sleep(seconds: float) -> None:
+            await asyncio.sleep(asked_for)
+            await self._breaker.pause(seconds - asked_for)
+
         retrying = self._tenacity.AsyncRetrying(
             retry=self._tenacity.retry_if_exception_type(_TryAgainError),
-            wait=self._pause,
+            wait=pause,
             stop=has_had_enough,
-            sleep=asyncio.sleep,
+            sleep=sleep,
             reraise=True,
         )
         try:
@@ -275,6 +287,8 @@ class OpenAIModel(ChatModel):
                 self.limit.complained(asked_in, CROWDED)
             return self._failed(reason, retry_after(headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
+            if self._breaker.answers:  # a proxy says so, too, while the server behind it restarts
+                return self._failed(reason, retry_after(headers))
             return self._wrong_setup(status, reason, headers)
         self._breaker.refused(status, reason)
         return PolicyError(f"{where} refused the request ({reason})")

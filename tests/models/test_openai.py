@@ -170,7 +170,22 @@ def test_retry_after_is_honoured_and_tries_are_counted() -> None:
     assert server.log.faults == {"429": 2}
 
 
-@pytest.mark.parametrize("status", ["400", "409", "413", "422"])
+@pytest.mark.parametrize("status", ["408", "409", "425"])
+def test_statuses_that_ask_for_another_try_get_one(status: str) -> None:
+    with served(fault=lambda key, tried: status if tried < 2 else None) as server:
+        (answer,) = ask(server)
+    assert answer.call["attempts"] == 2
+
+
+@pytest.mark.parametrize("status", ["401", "403", "404", "405", "302"])
+def test_a_stray_refusal_after_good_answers_is_tried_again(status: str) -> None:
+    """A proxy answers so while the server behind it restarts; before any answer it is a wrong address or key."""
+    with served(fault=lambda key, tried: status if server.log.answered >= 1 and tried < 3 else None) as server:
+        answers = ask(server, 6, one_first=True)
+    assert [answer.call["attempts"] for answer in answers] == [1, 3, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("status", ["400", "410", "413", "422"])
 def test_other_statuses_are_never_tried_again(status: str) -> None:
     seen: list[str] = []
 

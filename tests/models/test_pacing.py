@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pivot.errors import ConfigError, ServerGoneError
 from pivot.models.openai.model import OpenAIModel
-from pivot.models.pacing import CROWDED, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
+from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.rollouts.supervisor import run_without_gc_pauses
 from pivot.tests.models.chat_server import MODEL, served
@@ -40,7 +40,7 @@ def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_ro
         limit.complained(asked_in, CROWDED)
         before = limit.limit
         limit.answered(5.0)
-        assert limit.limit == before, "it grows by one a round after a complaint"
+        assert limit.limit == before, "it grows by one request in the first round after a complaint"
 
     asyncio.run(run())
 
@@ -111,3 +111,86 @@ def test_what_was_there_is_left_alone_by_the_collector_until_the_loop_ends() -> 
     with pytest.raises(ZeroDivisionError):
         run_without_gc_pauses(work(0))
     assert gc.get_freeze_count() == 0
+
+
+async def rounds_until(limit: AdaptiveLimit, wanted: float) -> int:
+    """Answer whole rounds until the limit is at least ``wanted``; return their number."""
+    rounds = 0
+    while limit.limit < wanted:
+        assert rounds < 50
+        await one_round(limit, [5.0])
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.parametrize("slots", [8, 64, 256, 1024])
+def test_after_an_outage_the_limit_is_back_within_six_round_trips(slots: int) -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=slots, start=slots)
+        await one_round(limit, [5.0])
+        for _ in range(20):
+            limit.complained(await limit.acquire(), BROKEN)
+            limit.release()
+        assert limit.limit == 1
+        assert await rounds_until(limit, 0.9 * slots) <= 6
+
+    asyncio.run(run())
+
+
+def test_a_limit_that_the_server_lifts_is_followed_within_six_round_trips() -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=256, start=64)
+        most = 32
+        for _ in range(60):  # a server that takes no more than 32 at a time
+            if limit.limit > most:
+                limit.complained(await limit.acquire(), CROWDED)
+                limit.release()
+            else:
+                await one_round(limit, [5.0])
+        assert 0.8 * most <= limit.limit <= 1.6 * most
+        assert await rounds_until(limit, 0.9 * 256) <= 6
+
+    asyncio.run(run())
+
+
+def test_a_server_that_takes_less_after_a_restart_is_not_overrun() -> None:
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=256, start=256)
+        most, refused = 8, 0
+        for _ in range(100):
+            if limit.limit > most:
+                refused += limit.limit - most
+                limit.complained(await limit.acquire(), CROWDED)
+                limit.release()
+            else:
+                await one_round(limit, [5.0])
+        await rounds_until(limit, 0.8 * most)
+        assert limit.limit <= 2 * most
+
+    asyncio.run(run())
+
+
+def test_pauses_end_when_the_server_answers_after_an_outage_and_not_before() -> None:
+    async def run() -> tuple[float, float]:
+        breaker, loop = Breaker("there", 10.0, lambda: 0.0), asyncio.get_running_loop()
+
+        async def paused(seconds: float) -> float:
+            start = loop.time()
+            await breaker.pause(seconds)
+            return loop.time() - start
+
+        breaker.failed("one bad request among good ones")
+        alone = asyncio.create_task(paused(0.2))
+        await asyncio.sleep(0)
+        breaker.answered()
+        short = await alone
+        waiting = asyncio.create_task(paused(60.0))
+        await asyncio.sleep(0)
+        for _ in range(FEWEST_FAILURES):
+            breaker.failed("connection refused")
+        breaker.answered()
+        return short, await waiting
+
+    alone, after_outage = asyncio.run(run())
+    assert alone >= 0.19
+    assert after_outage < 5.0
