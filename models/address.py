@@ -1,4 +1,4 @@
-"""Where a model server is, and who asks: addresses are stored, with their query, credentials never are.
+"""Address and credentials of a model server: addresses are stored with their query, credentials never are.
 
 The key comes from ``OPENAI_API_KEY``, or the variable that the service settings name. A name and password inside a base
 URL (``https://me:secret@host/v1``) are taken out of it before anything is stored, hashed or logged; they stay in the
@@ -18,26 +18,26 @@ URL_VARIABLE = "OPENAI_BASE_URL"
 _LOGIN_VARIABLE = "PIVOT_SERVER_LOGINS"
 """JSON object from base URL to ``name:password``; set by this process for its workers."""
 _SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
-"""Last words of query parameters that are credentials, such as ``api-key``."""
+"""Final words of query parameters that hold credentials, such as ``api-key``."""
 
 
 def bare_url(url: str) -> str:
-    """Return ``url`` without name, password and fragment; a login in it is remembered for this process only.
+    """Return ``url`` without name, password and fragment; this process alone remembers the login.
 
-    Its query stays, such as Azure's ``api-version``, and goes with every request (:func:`split_query`).
+    The query, such as Azure's ``api-version``, stays and is sent with every request (:func:`split_query`).
 
     Raises:
-        ConfigError: no address of a web server, or one with a key in its query.
+        ConfigError: ``url`` is not an address of a web server, or has a key in its query.
     """
     refusal = ConfigError(
-        f"base URL {str(url).rpartition('@')[2]!r} is no address of a server; expected something like "
+        f"base URL {str(url).rpartition('@')[2]!r} is not an address of a server; expected for example "
         "http://localhost:8000/v1"
     )
     try:
         parts = urlsplit(str(url).strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise refusal from None  # its message holds the URL as it was given
+        raise refusal from None  # its message holds the URL with its credentials
     scheme = parts.scheme.lower()
     if not host or scheme not in ("http", "https"):
         raise refusal
@@ -68,12 +68,12 @@ def api_key(variable: str = KEY_VARIABLE) -> str | None:
     """Return the key that an environment variable holds; None without one.
 
     Raises:
-        ConfigError: it cannot be sent, or a variable of the user's own is not set.
+        ConfigError: the key cannot be sent, or a variable named by the user is not set.
     """
     key = os.environ.get(variable)
     if not key and variable != KEY_VARIABLE:
         raise ConfigError(
-            f"{variable} is to hold the key of a model server, but is not set; set it, or name another one"
+            f"{variable} should hold the key of a model server but is not set; set it or name another variable"
         )
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise ConfigError(
@@ -88,7 +88,7 @@ def _logins() -> dict[str, str]:
 
 
 def authorization(url: str) -> str | None:
-    """Return the value of the Authorization header for a bare base URL where a login was given, else None."""
+    """Return the value of the Authorization header for a bare base URL, None without a login."""
     login = _logins().get(url)
     return None if login is None else "Basic " + base64.b64encode(login.encode()).decode()
 
@@ -96,13 +96,13 @@ def authorization(url: str) -> str | None:
 def secrets_of(url: str, variable: str = KEY_VARIABLE) -> list[str]:
     """Return every secret that goes with a bare base URL, for :func:`censored`."""
     login = _logins().get(url, "")
-    found = [
+    secrets = [
         os.environ.get(KEY_VARIABLE, ""),
         os.environ.get(variable, ""),
         login.partition(":")[2],
         (authorization(url) or "").removeprefix("Basic "),
     ]
-    return [secret for secret in found if secret]
+    return [secret for secret in secrets if secret]
 
 
 def censored(text: str, secrets: list[str]) -> str:

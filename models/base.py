@@ -1,8 +1,8 @@
 """The contract of a chat model: one request, one answer, wherever the model runs.
 
 Policies and teachers are thin layers over a :class:`ChatModel`: one behind an OpenAI-compatible server, one loaded into
-this process, or any other that implements ``answer``. A request says everything that decides its answer, so that a call
-cache can stand between the two. What an answer cost is part of it and ends up in the ``calls`` table.
+this process, or any other class that implements ``answer``. A request holds everything that decides its answer, so that
+a call cache can be placed between the two. An answer holds its cost, which is stored in the ``calls`` table.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from .extras import look_for
 Role = Literal["student", "teacher", "analyzer"]
 
 FINISHED, CUT = "stop", "length"
-"""Finish reasons: the model ended its reply, or ``max_tokens`` did. A server's other words are kept as they are."""
+"""Finish reasons: the model ended its reply, or ``max_tokens`` did. Other reasons of a server are stored unchanged."""
 
 MAX_REPLY_TOKENS = 512
 """Longest reply of an acting model (spec section 8)."""
@@ -28,13 +28,13 @@ MAX_REPLY_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. All of it decides the answer, so all of it is part of ids and cache keys."""
+    """Sampling parameters. Every one decides the answer and is therefore part of ids and cache keys."""
 
     temperature: float = 1.0
     """1.0 while rolling out and training, 0.4 for validation (spec section 8); 0 is greedy."""
     top_p: float = 1.0
     top_k: int = 0
-    """Draw from the k most likely tokens only; 0 for all. Not part of OpenAI's interface, sent only when set."""
+    """Sample from the k most likely tokens only; 0 for all. Not part of OpenAI's interface, sent only when set."""
     max_tokens: int = MAX_REPLY_TOKENS
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Sent:
-    """Counts what was sent for one request, whatever becomes of it: an answer, an error, or the end of the run."""
+    """Counter of the tries sent for one request, whether it ends in an answer, an error or the end of the run."""
 
     tries: int = 0
 
@@ -76,54 +76,54 @@ class ChatRequest:
     """Step, 0-based; None for a request about the whole episode."""
     role: Role
     messages: Sequence[Mapping[str, Any]]
-    """As in ``PromptMessages``: a part is ``{"type": "text", "text": ...}`` or an image named by ``frame_id``."""
+    """Messages; a part is ``{"type": "text", "text": ...}`` or an image named by ``frame_id``."""
     images: Mapping[str, EncodedFrame]
     """At least the pictures that the messages name, by frame id."""
     prompt_hash: str
-    """Digest of ``messages``; with the frame ids inside them it names all that the model is shown."""
+    """Digest of ``messages``; through their frame ids it covers everything that the model sees."""
     sampling: Sampling
     seed: int
-    """All randomness of the answer comes from it: 63 bits, another one for every episode, step and try."""
+    """Source of all randomness of the answer: 63 bits, different for every episode, step and try."""
     sample: int = 0
-    """Counts tries that shall be independent under one seed, such as asking again after an unusable answer."""
+    """Number of an independent try under the same seed, such as a repetition after an unusable answer."""
     json_schema: Mapping[str, Any] | None = None
-    """JSON schema that the answer should fit; a model that cannot enforce one answers freely."""
+    """JSON schema that the answer should satisfy; a model that cannot enforce one answers freely."""
     wants_logprobs: bool = False
-    """Whether token ids and log-probabilities are of use; a model that has none leaves them out."""
+    """Whether the caller wants token ids and log-probabilities; a model without them leaves them out."""
     wants_tokens: bool = False
-    """Whether the text of every token is of use, too, to tell which of them spell what."""
+    """Whether the caller also wants the text of every token."""
     banned: Sequence[int] = ()
-    """Tokens that shall never be drawn, for models behind a server; one that is loaded here is told when it is made."""
+    """Tokens that a server must never sample; an in-process model gets them when it is created."""
     usable: "Callable[[ChatAnswer], bool] | None" = None
-    """Whether the asker can use an answer; only such a one is worth caching. None for whoever takes any text."""
+    """Predicate of answers that the caller can use; only these are cached. None accepts any text."""
     sent: Sent = field(default_factory=Sent, init=False, compare=False)
-    """Counted by the model; a copy of the request begins anew."""
+    """Counter kept by the model; a copy of the request starts at zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What a model answered."""
+    """Answer of a model to one request."""
 
     text: str
     finish_reason: str = FINISHED
     token_ids: tuple[int, ...] | None = None
-    """Reply tokens, the end token included where the engine counts it."""
+    """Reply tokens, with the end token if the engine returns it."""
     logprobs: tuple[float, ...] | None = None
-    """Natural log-probabilities of ``token_ids``, equally many."""
+    """Natural log-probabilities of ``token_ids``, of equal length."""
     tokens: tuple[str, ...] | None = None
-    """Text of every token that ``logprobs`` speaks about, where it was asked for and the engine tells."""
+    """Text of every token of ``logprobs``, if it was requested and the engine returns it."""
     refusal: str | None = None
-    """The model's own words when it declined to answer; ``text`` is then empty or part of the refusal."""
+    """Message of a model that declined to answer; ``text`` is then empty or part of the refusal."""
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
     cost, cache_hit, model_revision, left_out."""
 
 
 class ModelOptions(Settings):
-    """Which model, and how it draws its answers: all of it decides them, so all of it is part of ids and receipts."""
+    """Model and sampling parameters: they decide the answers and are therefore part of ids and receipts."""
 
     model: str = Field(default="", validate_default=True)
-    """Its name on the server, a folder, or a hub id."""
+    """Name of the model on the server, a local folder, or a hub id."""
     revision: str | None = None
     """Revision of the model."""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -138,13 +138,13 @@ class ModelOptions(Settings):
     @field_validator("model")
     @classmethod
     def _named(cls, model: str) -> str:
-        """Refuse the default: nobody knows which model is meant."""
+        """Refuse the empty default."""
         if not model:
             raise ValueError("no model named; give it with --model, or --teacher-model for guidance")
         return model
 
     def sampling(self, temperature: float) -> Sampling:
-        """Return how tokens are drawn, by default at ``temperature``.
+        """Return the sampling parameters, with ``temperature`` as the default temperature.
 
         Raises:
             ConfigError: a number is out of range.
@@ -154,32 +154,32 @@ class ModelOptions(Settings):
 
 
 class Backend(Plugin, ABC):
-    """One way to run chat models, as a plugin: policies and guidance writers are made on it alike.
+    """One way to run chat models, as a plugin, used by policies and guidance writers alike.
 
-    Two kinds of settings come in: *options* decide answers and are part of every id, *service* settings say where the
-    model is and how hard it may be driven.
+    It has two kinds of settings: *options* decide answers and are part of every id; *service* settings hold the address
+    of the model and its load limits.
     """
 
     name: ClassVar[str]
     extra: ClassVar[str]
     """Optional dependency that brings ``packages``."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Modules that have to be installed."""
+    """Modules that must be installed."""
     service_type: ClassVar[type[Settings]]
     one_process: ClassVar[bool] = False
-    """True for a model that is loaded into the process that asks."""
+    """True for a model that is loaded into the calling process."""
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
 
     def __init__(self, options: Any, service: Any, role: Role) -> None:
-        """Take checked settings; nothing is connected or loaded yet."""
+        """Store checked settings; nothing is connected or loaded yet."""
         super().__init__(options)
         self.service = service
         self.role: Role = role
 
     @classmethod
     def misfit(cls) -> str | None:
-        """Say what of the class breaks its contract; see the base class."""
+        """Return how the class breaks its contract; see the base class."""
         if problem := super().misfit():
             return problem
         if not issubclass(cls.config_type, ModelOptions):
@@ -191,25 +191,25 @@ class Backend(Plugin, ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """What decides the answers beside the request: model, revision, how it is run; never an address or limit."""
+        """Return what decides the answers in addition to the request, such as model, revision and precision."""
 
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """Requests that keep the model busy."""
+        """Number of concurrent requests that keep the model busy."""
 
     @property
     def episodes_in_flight(self) -> int:
-        """Episodes that do."""
+        """Number of concurrent episodes that keep the model busy."""
         return self.in_flight
 
     @property
     def wants_logprobs(self) -> bool:
-        """Whether replies are asked for with token ids and log-probabilities."""
+        """Whether requests for replies ask for token ids and log-probabilities."""
         return True
 
     def check(self) -> None:
-        """See whether everything that the model needs is installed, before a long run starts.
+        """Check that everything the model needs is installed, before a long run starts.
 
         Raises:
             PluginError: something is missing; the message says how to get it.
@@ -219,22 +219,22 @@ class Backend(Plugin, ABC):
 
     @abstractmethod
     def connect(self) -> "ChatModel":
-        """Connect to the model, or name the one that is loaded with the first request."""
+        """Return the model; it connects or loads with its first request."""
 
     def connect_for_preflight(self) -> "ChatModel":
-        """Connect for one request before a run: no cache answers it, and a server that does not is soon given up."""
+        """Return the model for a pre-flight check: without a cache and with little patience."""
         return self.connect()
 
 
 class ChatModel(ABC):
-    """Answers chat requests. Many are in flight in one event loop; a model may batch those that wait together."""
+    """Model that answers concurrent chat requests in one event loop; it may batch the requests that wait."""
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """What decides the answers beside the request itself: model, revision, and how it is run where that matters.
+        """Return what decides the answers in addition to the request: model, revision, and precision where it matters.
 
-        Never where it is reached or how fast: no address, no key, no limit.
+        It never holds an address, a key or a limit.
         """
 
     @abstractmethod
@@ -243,24 +243,24 @@ class ChatModel(ABC):
 
         Raises:
             PolicyError: this request could not be answered; others may.
-            ServerGoneError: none will be answered until somebody looks after the server: the run has to stop.
-            ConfigError, PluginError: wrong for every request.
+            ServerGoneError: the server is gone: no request will be answered, so the run has to stop.
+            ConfigError, PluginError: the set-up is wrong for every request.
         """
 
     async def served_as(self) -> str | None:
-        """Return what tells apart the checkpoints that a server has under one name; None where nothing does.
+        """Return the server's own name of the checkpoint behind the model name; None if the server has none.
 
-        Equal as long as the server has the same weights, however often it is started anew. A part of cache keys, not of
-        ids. The errors are those of :meth:`answer`.
+        It stays equal while the server has the same weights, also after restarts. It is part of cache keys, not of ids.
+        The errors are those of :meth:`answer`.
         """
         return None
 
     async def aclose(self) -> None:  # noqa: B027 - most models hold nothing
-        """Let go of connections, threads and memory; the model is not used again."""
+        """Release connections, threads and memory; the model is not used again."""
 
 
 def image_ids(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the frame ids that messages name, in the order in which they are shown."""
+    """Return the frame ids in messages, in the order of display."""
     return [
         part["frame_id"]
         for message in messages

@@ -1,7 +1,7 @@
-"""One thread that answers waiting requests in batches: what an in-process model needs to serve many episodes.
+"""A thread that answers waiting requests in batches, so that an in-process model serves many episodes.
 
-Requests come from any thread or event loop. While a batch is answered, new ones gather; the next batch takes as many as
-fit. Episodes that got their answers together ask again together, so the thread lingers a moment for the stragglers.
+Requests come from any thread or event loop. While a batch is answered, new requests wait; the next batch takes as many
+as fit. Episodes that were answered together ask again together, so the thread waits a moment for the last of them.
 """
 
 import queue
@@ -14,11 +14,11 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 LINGER_SECONDS = 0.01
-"""How long a batch that is not full waits for one more request; a forward pass takes many times as long."""
+"""Time that a batch which is not full waits for one more request; a forward pass takes many times as long."""
 
 
 class BatchingThread(Generic[Request, Answer]):
-    """Answers requests in batches of at most ``size``."""
+    """Thread that answers requests in batches of at most ``size``."""
 
     def __init__(
         self, name: str, size: int, answer: Callable[[Sequence[Request]], Sequence[Answer | Exception]]
@@ -26,9 +26,9 @@ class BatchingThread(Generic[Request, Answer]):
         """Start the thread.
 
         Args:
-            name: of the thread.
-            size: most requests in a batch.
-            answer: gives one answer or error for each request of a batch, in order; what it raises goes to all of them.
+            name: name of the thread.
+            size: most requests per batch.
+            answer: returns one answer or error per request of a batch, in order; an error it raises goes to all.
         """
         self._size = size
         self._answer = answer
@@ -50,7 +50,7 @@ class BatchingThread(Generic[Request, Answer]):
                 answers = self._answer([request for request, _ in batch])
                 if len(answers) != len(batch):
                     raise RuntimeError(f"{len(answers)} answers to {len(batch)} requests")
-            except Exception as error:  # noqa: BLE001 - handed on to everyone who waits
+            except Exception as error:  # noqa: BLE001 - passed to every waiting request
                 answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):
                 if isinstance(answer, Exception):

@@ -1,11 +1,11 @@
 """The call cache: answers that were paid for once, shared by all runs and processes of a user.
 
-One SQLite file in write-ahead mode: an answer is there whole or not at all, also after a kill, and any SQLite tool can
-look at it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision, what
-the server says it has under that name, prompt hash, picture ids, sampling, seed, sample, schema, and whether
-log-probabilities were wanted. The seed derives from episode and step, so equal prompts of different samples never share
-an answer. Errors and refusals are not stored, nor is what a writer cannot use; an empty answer is stored of a player
-alone, whose episode shall repeat as it went.
+It is one SQLite file in write-ahead mode: an answer is stored whole or not at all, also after a kill, and any SQLite
+tool can read it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
+the server's name of the checkpoint, prompt hash, picture ids, sampling, seed, sample, schema, and whether
+log-probabilities were requested. The seed derives from episode and step, so equal prompts of different samples never
+share an answer. Errors, refusals and answers that the guidance writer cannot use are not stored. An empty answer is
+stored for policies only, so that an episode repeats as it was.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from .service import Service
 
 FORMAT = 1
-"""Part of every key; raised when stored answers must not be used any more."""
+"""Part of every key; raised when stored answers must no longer be used."""
 
 BUSY_SECONDS = 60.0
-"""How long to wait for another process that writes."""
+"""Longest wait for another writing process."""
 
 _TABLE = f"""
 CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS calls_v{FORMAT} (
 def request_facts(config: Mapping[str, Any], request: ChatRequest, served_as: str | None = None) -> dict[str, Any]:
     """Return everything that decides the answer to a request, as JSON data; its digest is the cache key.
 
-    What is not there is left out, so that answers which were stored before it was looked at are still of use.
+    Missing values are left out, so that answers of versions that did not know them are still found.
     """
     more: dict[str, Any] = {"wants_tokens": True} if request.wants_tokens else {}
     if served_as is not None:
@@ -68,11 +68,11 @@ def request_facts(config: Mapping[str, Any], request: ChatRequest, served_as: st
 
 @dataclass(frozen=True, slots=True)
 class CacheCount:
-    """How many answers of one model are stored."""
+    """Statistics of the stored answers of one model."""
 
     model: str
     served_as: str | None
-    """Which checkpoint the server said that it was; see :meth:`.ChatModel.served_as`."""
+    """The server's name of the checkpoint; see :meth:`.ChatModel.served_as`."""
     role: str
     answers: int
     prompt_tokens: int
@@ -81,13 +81,13 @@ class CacheCount:
 
 
 class CallCache:
-    """The file. Reads happen in the caller's thread, writes in one of the cache's own."""
+    """The file of the cache. Reads happen in the caller's thread, writes in a thread of the cache."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file.
+        """Open or create the file.
 
         Raises:
-            CacheError: it cannot be used.
+            CacheError: the file cannot be used.
         """
         self.path = path
         with self._trouble("open"):
@@ -112,15 +112,15 @@ class CallCache:
             yield
         except (sqlite3.Error, OSError) as error:
             raise CacheError(
-                f"cannot {action} the call cache {self.path}: {error}; mend or remove the file, choose another one "
+                f"cannot {action} the call cache {self.path}: {error}; repair or remove the file, choose another one "
                 "with --cache FILE, or do without one with --no-cache"
             ) from error
 
     def check(self) -> None:
-        """See whether an answer could be written.
+        """Check that an answer can be written.
 
         Raises:
-            CacheError: it could not.
+            CacheError: it cannot.
         """
         with self._trouble("write"):
             self._reader.execute("BEGIN IMMEDIATE")
@@ -136,7 +136,7 @@ class CallCache:
         return None if row is None else json.loads(row[0])
 
     def put(self, key: str, facts: Mapping[str, Any], role: str, answer: Mapping[str, Any]) -> None:
-        """Store an answer soon; :meth:`close` waits for it. A later answer under the same key replaces it.
+        """Queue an answer for storage; :meth:`close` waits for it. A later answer under the same key replaces it.
 
         Raises:
             CacheError: an earlier answer could not be written.
@@ -144,14 +144,14 @@ class CallCache:
         if self._error is not None:
             with self._trouble("write"):
                 raise self._error
-        # JSON in ASCII holds whatever a reply may hold, NUL and lone surrogates included.
+        # JSON in ASCII can hold any reply, with NUL and lone surrogates.
         model = facts["model"].get("model", "")
         text = json.dumps(answer)
         self._unwritten[key] = text
         self._queue.put((key, str(model), role, facts["prompt_hash"], json.dumps(facts), text))
 
     def _write(self) -> None:
-        """Write what waits, as one transaction, until the end of the queue."""
+        """Write queued answers, as one transaction each time, until the end of the queue."""
         insert = (
             f"INSERT OR REPLACE INTO calls_v{FORMAT} (key, model, role, prompt_hash, request, answer) "
             "VALUES (?, ?, ?, ?, ?, ?)"
@@ -185,14 +185,14 @@ class CallCache:
             return [CacheCount(*row) for row in self._reader.execute(query)]
 
     def latest(self, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the facts and answers of the calls stored last."""
+        """Return the most recently stored requests and answers."""
         query = f"SELECT request, answer FROM calls_v{FORMAT} ORDER BY stored_at DESC, key LIMIT ?"
         with self._trouble("read"):
             rows = self._reader.execute(query, (count,)).fetchall()
         return [(json.loads(request), json.loads(answer)) for request, answer in rows]
 
     def close(self) -> None:
-        """Write what waits and close the file.
+        """Write queued answers and close the file.
 
         Raises:
             CacheError: an answer could not be written.
@@ -208,19 +208,19 @@ class CallCache:
 _USAGE = ("prompt_tokens", "completion_tokens")
 _KNOWN = (*_USAGE, "model_revision", "left_out")
 _PAID = ("attempts", "latency", "cost")
-"""What of a call is told again to the store alone that paid for it."""
+"""Columns of a cached call that only the store that paid for it gets again."""
 _GATHER_SECONDS = 0.05
-"""A kill loses the answers of at most this long."""
+"""Longest time between writes: a kill loses the answers of at most this long."""
 
 
 class CachedModel(ChatModel):
-    """A chat model with the cache in front of it."""
+    """A chat model behind the cache."""
 
     def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False, payer: str = "") -> None:
         """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer.
 
-        ``payer`` is the store that pays for the answers: when it needs one again, as after a kill, it is told what it
-        paid; others get it for nothing.
+        ``payer`` is the store billed for the answers: when it needs one again, as after a kill, the call has its
+        original cost; for other stores it is free.
         """
         self._model = model
         self._cache = cache
@@ -230,11 +230,11 @@ class CachedModel(ChatModel):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The model's."""
+        """Return the config of the model."""
         return self._config
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Return the stored answer, or the model's."""
+        """Return the stored answer, or else the answer of the model."""
         facts = request_facts(self._config, request, await self._model.served_as())
         key = digest(facts)
         started = time.perf_counter()
@@ -242,7 +242,7 @@ class CachedModel(ChatModel):
         if stored is not None:
             is_ours = bool(self._payer) and stored.get("paid_by") == [self._payer, request.request_id]
             answer = _restored(stored, time.perf_counter() - started, is_ours=is_ours)
-            if _is_worth_keeping(request, answer):  # older caches hold others
+            if _is_worth_keeping(request, answer):  # older caches hold other fields
                 return answer
         answer = await self._model.answer(request)
         if _is_worth_keeping(request, answer):
@@ -251,7 +251,7 @@ class CachedModel(ChatModel):
         return answer
 
     async def served_as(self) -> str | None:
-        """Return what the model does."""
+        """Return the model's name of the checkpoint."""
         return await self._model.served_as()
 
     async def aclose(self) -> None:
@@ -303,7 +303,7 @@ def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> Ch
 
 
 def cached(model: ChatModel, service: Service) -> ChatModel:
-    """Return ``model`` behind the cache that the service names, or as it is when it names none.
+    """Return ``model`` behind the cache that the service settings name, or ``model`` if they name none.
 
     Raises:
         CacheError: the cache cannot be used.
@@ -314,7 +314,7 @@ def cached(model: ChatModel, service: Service) -> ChatModel:
 
 
 def check_cache(service: Service) -> None:
-    """See whether the cache that the service names can be read and written, if it names one.
+    """Check that the cache in the service settings, if any, can be read and written.
 
     Raises:
         CacheError: it cannot.

@@ -1,7 +1,7 @@
-"""Optional packages: import one when it is needed, or say with which line to install it.
+"""Optional packages, imported when they are needed; errors hold the command that installs them.
 
-The base install pulls neither PyTorch nor a client of a model server. A module that needs one imports it through
-:func:`need` when it is used, so that naming the policy or the teacher costs nothing.
+The base install has neither PyTorch nor a client of a model server. A module that needs one imports it through
+:func:`need` at its first use, so that naming a policy or a teacher costs nothing.
 """
 
 from importlib import import_module
@@ -17,25 +17,25 @@ def install_line(extra: str) -> str:
 
 
 def installed(module: str) -> bool:
-    """Whether a module is there, without importing it."""
+    """Return whether a module is installed, without importing it."""
     return find_spec(module) is not None
 
 
 def look_for(module: str, extra: str) -> None:
-    """See whether ``module`` is installed, without importing it: PyTorch takes seconds.
+    """Check that ``module`` is installed, without importing it: PyTorch takes seconds.
 
     Raises:
-        PluginError: it is not; the message holds the install line.
+        PluginError: it is not; the message holds the install command.
     """
     if not installed(module):
         raise PluginError(f"package {module!r} is not installed; get it with: {install_line(extra)}")
 
 
 def need(module: str, extra: str) -> Any:
-    """Import and return ``module``, which the extra ``extra`` brings.
+    """Import and return ``module``, which belongs to the extra ``extra``.
 
     Raises:
-        PluginError: it is not installed, or it fails to import; the message holds the install line.
+        PluginError: it is not installed, or it fails to import; the message holds the install command.
     """
     try:
         return import_module(module)
@@ -44,5 +44,5 @@ def need(module: str, extra: str) -> Any:
         raise PluginError(f"package {missing!r} is not installed; get it with: {install_line(extra)}") from error
     except Exception as error:
         raise PluginError(
-            f"package {module!r} fails to import ({type(error).__name__}: {error}); mend it with: {install_line(extra)}"
+            f"package {module!r} fails to import ({type(error).__name__}: {error}); fix it with: {install_line(extra)}"
         ) from error

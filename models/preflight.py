@@ -17,7 +17,7 @@ SEED = 2**31 - 1
 """Seed of every pre-flight request; seeds of a run have 63 bits."""
 
 PATIENCE_SECONDS = 5.0
-"""How long requests may fail before the server counts as gone."""
+"""Time of failing requests after which the server counts as gone."""
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer: the first one after a start may compile kernels."""
 ASIDE_SECONDS = 2.0
@@ -45,7 +45,7 @@ class PreflightModel(ChatModel):
 
         Raises:
             ConfigError: the server refuses the request, or drops its pictures.
-            ServerGoneError: there is no answer.
+            ServerGoneError: the server does not answer.
         """
         request = replace(request, seed=SEED)
         if not self._first:

@@ -1,8 +1,8 @@
-"""vLLM in this process: its engine batches continuously, so every turn is handed over as soon as it comes.
+"""vLLM in this process: its engine batches continuously, so every turn is submitted as soon as it comes.
 
-The engine runs in an event loop of its own in a background thread, and serves any number of episodes from any loop.
-Like a vLLM server it draws each reply from the seed of its request; its log-probabilities are those of the model
-itself, before temperature. For several machines, or to keep a model loaded between runs, use a server and ``openai``.
+The engine runs in its own event loop in a background thread and serves any number of episodes from any loop. Like a
+vLLM server it samples each reply with the seed of its request; log-probabilities are those of the model before
+temperature. For several machines, or to keep a model loaded between runs, use a server and ``openai``.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from .weights import is_local, revision_of
 
 EXTRA = "vllm"
 VERSION = "1"
-"""Raised when equal requests get other replies for a reason of ours."""
+"""Raised when a change of ours makes equal requests get different replies."""
 
 MAX_MODEL_LEN = 8192
 """Tokens of prompt and reply together: a collage of renders takes about 3,000."""
@@ -38,14 +38,14 @@ MAX_IMAGES = 8
 
 
 class Engine:
-    """The engine and the loop that it lives in."""
+    """The engine and its event loop."""
 
     def __init__(self, model: str, revision: str | None, dtype: DType, settings: str) -> None:
         """Start the engine; takes from half a minute to minutes.
 
         Args:
             model: saved directory or hub id.
-            revision: of the hub repository.
+            revision: revision of the hub repository.
             dtype: precision; ``auto`` is the checkpoint's own.
             settings: more engine arguments as a JSON object.
 
@@ -53,7 +53,7 @@ class Engine:
             PluginError: vLLM is not installed.
             ConfigError: it cannot serve this model on this machine.
         """
-        # By default vLLM forks its workers; this process has threads and compiled code that do not survive that. It
+        # By default vLLM forks its workers; threads and compiled code of this process do not survive a fork. It
         # also logs a hundred lines over our progress bars.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -70,12 +70,12 @@ class Engine:
             "dtype": dtype,
             "max_model_len": MAX_MODEL_LEN,
             "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0},
-            # The checkpoint's own sampling defaults would draw from another distribution than asked for.
+            # The checkpoint's own sampling defaults would sample from a distribution that was not requested.
             "generation_config": "vllm",
             "disable_log_stats": True,
             # CUDA graphs are most of the speed on a GPU; without one there is nothing to capture.
             "enforce_eager": not on_gpu,
-            # vLLM takes back what it draws after half a prompt, which it cannot on a CPU, and dies.
+            # vLLM discards tokens sampled after half a prompt; on a CPU it cannot, and dies.
             **({} if on_gpu else {"enable_chunked_prefill": False}),
             **json.loads(settings),
         }
@@ -89,9 +89,9 @@ class Engine:
         threading.Thread(target=self._end_with_the_program, name="pivot-vllm-end").start()
 
     def _end_with_the_program(self) -> None:
-        """End vLLM's processes, which would stay and hold the GPU.
+        """End vLLM's processes, which would otherwise stay and keep the GPU.
 
-        The command leaves before exit functions run, but like every Python program it waits for threads such as this.
+        The command exits before exit functions run, but like every Python program it waits for threads such as this.
         """
         threading.main_thread().join()
         self._engine.shutdown()
@@ -112,7 +112,7 @@ class Engine:
         prompt: dict[str, Any] = {"prompt": text}
         if pictures:
             prompt["multi_modal_data"] = {"image": pictures}
-        # Ids must differ between the requests that are in work: two label versions may ask the same at one time.
+        # Ids must differ between concurrent requests: two label versions may send the same one at a time.
         name = f"{request.request_id}-{id(request)}"
         outputs: list[Any] = []
         try:
@@ -142,7 +142,7 @@ class Engine:
 
 
 async def _start(engine: Any, arguments: Any) -> Any:
-    """Make the engine inside its loop, where its background tasks will run."""
+    """Create the engine inside its event loop, where its background tasks run."""
     return engine.from_engine_args(arguments)
 
 
@@ -168,7 +168,7 @@ def _read(output: Any, seconds: float) -> ChatAnswer:
 
 @lru_cache(maxsize=1)
 def _engine(model: str, revision: str | None, dtype: DType, settings: str) -> Engine:
-    """One engine a process, shared by policy and teacher: it takes most of the GPU."""
+    """The one engine per process, shared by policy and teacher: it takes most of the GPU."""
     return Engine(model, revision, dtype, settings)
 
 
@@ -178,11 +178,11 @@ class VllmModel(ChatModel):
     def __init__(
         self, model: str, revision: str | None = None, dtype: DType = "auto", engine: dict[str, Any] | None = None
     ) -> None:
-        """Name the model; the engine starts when the first request comes.
+        """Store the name of the model; the engine starts with the first request.
 
         Args:
             model: saved directory or hub id.
-            revision: of the hub repository; a local directory is named by its content.
+            revision: revision of the hub repository; a local directory is identified by its content.
             dtype: ``auto`` is the checkpoint's own.
             engine: more arguments of vLLM's engine, such as ``{"gpu_memory_utilization": 0.8}``.
         """
@@ -195,14 +195,14 @@ class VllmModel(ChatModel):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model, revision and precision."""
+        """Return model, revision and precision."""
         return {"model": self._model, "revision": self._revision, "dtype": self._dtype, "version": VERSION}
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer one request; the engine batches it with whatever else is in work."""
+        """Answer one request; the engine batches it with other current requests."""
         async with self._starting:
             if self._failure is not None:
-                raise self._failure  # a start takes a minute: it is not tried once an episode
+                raise self._failure  # a start takes a minute: it is not repeated for every episode
             try:
                 engine = await asyncio.to_thread(_engine, self._model, self._revision, self._dtype, self._settings)
             except ConfigError as error:
@@ -221,7 +221,7 @@ class VllmOptions(ModelOptions):
 
 
 class VllmBackend(Backend):
-    """A saved directory or hub id; structured output keeps every answer of a writer in shape."""
+    """vLLM with a saved directory or hub id; structured output keeps the answers of a writer valid."""
 
     name: ClassVar[str] = "vllm"
     extra: ClassVar[str] = EXTRA
@@ -233,16 +233,16 @@ class VllmBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """See the model; its name and content are read when it is asked for."""
+        """Check that a model is given; its content is read with the first request."""
         return self._model().config
 
     @property
     def in_flight(self) -> int:
-        """The default number of sequences in one step of vLLM."""
+        """Return the default number of sequences per step of vLLM."""
         return 256
 
     def connect(self) -> ChatModel:
-        """Return the model; its engine starts with the first request."""
+        """Return the model, whose engine starts with the first request."""
         return self._model()
 
     def _model(self) -> VllmModel:

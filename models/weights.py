@@ -1,7 +1,7 @@
-"""Which weights a model name stands for: a hub id with a revision, or a local directory named by its content.
+"""Identity of the weights behind a model name: a hub id with a revision, or the content of a local directory.
 
-A directory can be overwritten by the next checkpoint while its path stays, so its revision is a digest of the files
-that decide what the model says. Hashing runs at the speed of the disk and is done once a process.
+The next checkpoint may overwrite a directory while its path stays, so its revision is a digest of the files that decide
+the answers. Hashing runs at the speed of the disk and is done once per process.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ LOCAL_PREFIX = "local-"
 
 
 def is_local(model: str) -> bool:
-    """Whether ``model`` is a directory of this machine rather than a hub id."""
+    """Return whether ``model`` is a directory of this machine rather than a hub id."""
     return Path(model).is_dir()
 
 
 def revision_of(model: str, revision: str | None) -> str | None:
-    """Return the revision to store: the given one, else the digest of a local directory, else None.
+    """Return the revision to store: ``revision`` if set, else the digest of a local directory, else None.
 
     Raises:
         ConfigError: ``model`` is a directory without a model.
@@ -31,7 +31,7 @@ def revision_of(model: str, revision: str | None) -> str | None:
     files = sorted(path for path in Path(model).rglob("*") if path.suffix in DECIDING and path.is_file())
     if not any(path.name == "config.json" for path in files):
         raise ConfigError(
-            f"{model} holds no config.json, so it is no saved model; expected a save_pretrained directory"
+            f"{model} holds no config.json, so it is not a saved model; expected a save_pretrained directory"
         )
     return LOCAL_PREFIX + _digest(
         tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files), model

@@ -17,7 +17,6 @@ PENDING = {
     "flows",
     "insight",
     "labeling",
-    "models",
     "rollouts",
     "root",
     "storage",

@@ -1,4 +1,4 @@
-"""The model ``openai``: behind any OpenAI-compatible server, reached through the call cache."""
+"""The backend ``openai``: a model behind any OpenAI-compatible server, reached through the call cache."""
 
 from typing import Any, ClassVar
 
@@ -11,22 +11,22 @@ from ..service import Service
 from .model import PACKAGES, OpenAIModel, model_config
 
 VERSION = "1"
-"""Goes up when the same options get other answers, as by another way to write requests."""
+"""Raised when equal options get different answers, for example because requests are written differently."""
 
 EPISODES_A_SLOT = 2.0
-"""Episodes in flight for each request that may be in flight. While one draws its next picture, another one asks; and
-when no new ones are left, enough of them are on their way to fill all slots nearly to the end."""
+"""Concurrent episodes per concurrent request. While one renders its next picture, another one asks; and when no new
+episodes are left, enough of them are running to fill all slots nearly to the end."""
 
 
 class OpenAIOptions(ModelOptions):
     """Options of a model behind a server."""
 
     logprobs: bool = True
-    """Whether replies are asked for with token ids and log-probabilities."""
+    """Whether requests for replies ask for token ids and log-probabilities."""
 
 
 class OpenAIBackend(Backend):
-    """Chat completions; the number of requests follows what the server takes."""
+    """Chat completions of a server; the number of concurrent requests follows what the server accepts."""
 
     name: ClassVar[str] = "openai"
     extra: ClassVar[str] = "openai"
@@ -39,29 +39,29 @@ class OpenAIBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model and revision, never the address."""
-        asked = {"logprobs": self.settings.logprobs} if self.role == "student" else {}
-        return {"version": VERSION, **model_config(self.settings.model, self.settings.revision), **asked}
+        """Return model and revision, never the address."""
+        decisive = {"logprobs": self.settings.logprobs} if self.role == "student" else {}
+        return {"version": VERSION, **model_config(self.settings.model, self.settings.revision), **decisive}
 
     @property
     def episode_seconds(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the service settings say."""
+        """Return the time limit of the service settings."""
         return self.service.episode_seconds
 
     @property
     def in_flight(self) -> int:
-        """The limit that may not be exceeded; the model keeps the real number below it."""
+        """Return the configured cap; the model keeps the actual number below it."""
         return self.service.max_concurrency
 
     @property
     def episodes_in_flight(self) -> int:
-        """Follows the number of requests that the server takes."""
+        """Return the most concurrent episodes, a multiple of the requests that the server accepts now."""
         limit = min(START, self.in_flight) if self._model is None else self._model.limit.limit
         return int(limit * EPISODES_A_SLOT) + 1
 
     @property
     def wants_logprobs(self) -> bool:
-        """As the options say."""
+        """Return the option ``logprobs``."""
         return self.settings.logprobs
 
     def connect(self) -> ChatModel:
@@ -70,7 +70,7 @@ class OpenAIBackend(Backend):
         return cached(self._model, self.service)
 
     def connect_for_preflight(self) -> ChatModel:
-        """Connect with little patience, and see whether the call cache can be used.
+        """Connect with little patience, and check that the call cache can be used.
 
         Raises:
             CacheError: it cannot.

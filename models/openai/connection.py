@@ -1,6 +1,6 @@
-"""The SDK's client as we use it: one connection a request in flight, no retries of its own, answers of bounded size.
+"""The SDK's client as used here: one connection per concurrent request, no retries of its own, answers of bounded size.
 
-Redirects are not followed: a request that is sent again elsewhere would arrive without its body, or with our key.
+Redirects are not followed: a redirected request would arrive without its body, or carry our key elsewhere.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from .proxy import Proxy
 from .wire import ANSWER_LIMIT_BYTES
 
 NO_KEY = "none"
-"""Sent where OPENAI_API_KEY is not set: local servers want no key, but the SDK wants to send one."""
+"""Sent if OPENAI_API_KEY is not set: local servers need no key, but the SDK requires one."""
 
 CONNECT_SECONDS = 10.0
 LONGEST_RETRY_AFTER = 600.0
-"""No server is obeyed longer than this, seconds."""
+"""Longest waiting time that is accepted from a server, seconds."""
 
 _SPARE_CONNECTIONS = 8
 
@@ -34,7 +34,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
 
     Raises:
         PluginError: the extra is not installed.
-        ConfigError: the key cannot be sent, or the proxy not be used.
+        ConfigError: the key cannot be sent, or the proxy cannot be used.
     """
     if proxy is not None:
         proxy.check()
@@ -44,7 +44,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     # Uncompressed: short answers cost more to unpack than to send.
     headers = {"Accept-Encoding": "identity"} | ({"Authorization": login} if login else {})
     connections = service.max_concurrency + _SPARE_CONNECTIONS
-    # The wall clock of a request is ours: the SDK's limits are for each read, which a slow stream never exceeds.
+    # We limit the whole request: the SDK's limits hold for each read, which a slow stream never exceeds.
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
     # The SDK's client on aiohttp takes half the time of its default one; the extra brings it.
     # It speaks HTTP to a SOCKS proxy, though, which never answers.
@@ -59,7 +59,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
         )
     except (ValueError, ImportError, http.InvalidURL):  # its message may hold the login
         raise ConfigError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY holds no address of a proxy that can be used; expected "
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY does not hold the address of a usable proxy; expected "
             "http://HOST:PORT, or none"
         ) from None
     return sdk.AsyncOpenAI(
@@ -75,9 +75,9 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
 
 @contextlib.contextmanager
 def transport_errors(sdk: Any) -> Iterator[None]:
-    """Give whatever goes wrong below HTTP one type, ``APIConnectionError``: the SDK lets errors of aiohttp through.
+    """Raise every failure below HTTP as ``APIConnectionError``: the SDK lets errors of aiohttp through.
 
-    A block's own ``asyncio.timeout`` is not touched, nor what we refuse ourselves.
+    Time limits of ``asyncio.timeout`` and our own errors pass unchanged.
     """
     try:
         yield
@@ -88,10 +88,10 @@ def transport_errors(sdk: Any) -> Iterator[None]:
 
 
 def _bounding_hook(http: Any) -> Any:
-    """Return a hook that unpacks an answer and limits how much of it is read, however long the server makes it."""
+    """Return a hook that unpacks an answer and limits how much of it is read."""
 
     class BoundedStream(http.AsyncByteStream):
-        """Passes a stream on up to the limit, which counts unpacked bytes."""
+        """Stream that ends with an error beyond the limit, which counts unpacked bytes."""
 
         def __init__(self, stream: Any, encoding: str) -> None:
             self._stream = stream
@@ -106,7 +106,7 @@ def _bounding_hook(http: Any) -> Any:
                     raise http.RemoteProtocolError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
                 yield chunk
             if self._unpacker is not None and not self._unpacker.eof:
-                raise http.RemoteProtocolError("a packed answer that is cut off")
+                raise http.RemoteProtocolError("a compressed answer that is cut off")
 
         async def aclose(self) -> None:
             await self._stream.aclose()
@@ -114,20 +114,20 @@ def _bounding_hook(http: Any) -> Any:
     async def bound(response: Any) -> None:
         encoding = response.headers.pop("content-encoding", "identity").strip().lower()
         if encoding not in _ENCODINGS:
-            raise http.RemoteProtocolError(f"an answer packed as {encoding[:40]!r}, which was not asked for")
+            raise http.RemoteProtocolError(f"an answer compressed as {encoding[:40]!r}, which was not requested")
         response.stream = BoundedStream(response.stream, encoding)
 
     return bound
 
 
 _ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
-"""What is understood, though nothing but the first is asked for."""
+"""Encodings that are understood; only the first is requested."""
 _ANY_HEADER = 32 + zlib.MAX_WBITS
-"""For zlib: find out yourself whether it is gzip or deflate."""
+"""Window bits that make zlib detect gzip or deflate."""
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that a Retry-After header asks for, as number or date; None without a readable one."""
+    """Return the waiting time in seconds of a Retry-After header (a number or a date); None without a readable one."""
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -28,35 +28,35 @@ from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_a
 
 CHAT, MODELS = "/chat/completions", "/models"
 PACKAGES = ("openai", "httpx2", "tenacity")
-"""What the extra brings."""
+"""Packages of the extra."""
 
 ERROR_BYTES = 300
-"""How much of a server's error message is quoted."""
+"""Longest quotation of a server's error message."""
 
 FIRST_CONTACT_SECONDS = 10.0
-"""How long a server that was never reached may keep silent before the run says so."""
+"""Longest silence of a server at the first contact."""
 
 ROOT_BYTES = 1000
-"""How much is read of what a server calls the checkpoint behind a name."""
+"""Longest name of a checkpoint that is read from a server."""
 
 _log = logging.getLogger(__name__)
 _warned: set[tuple[str, str]] = set()
-"""Servers and models about which this process has warned."""
+"""Pairs of server and model about which this process has warned."""
 
 _TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
 _CROWDED = frozenset({429, 503})
-"""Statuses by which a server says that it has too much to do."""
+"""Statuses of a server that has too much to do."""
 
 
 _taken: dict[str, int] = {}
-"""How many requests at a time servers took from this process lately, by address."""
+"""Concurrent requests that servers accepted from this process last, by address."""
 
 
 class _TryAgainError(Exception):
-    """One try failed in a way that another may not."""
+    """Failure of a try that may be repeated."""
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class _TryAgainError(Exception):
 
 
 class _RefusedError(Exception):
-    """The server refused a request for what it holds, perhaps for a field that another level leaves out."""
+    """Refusal of a request because of its content, perhaps of a field that a lower level leaves out."""
 
     def __init__(self, error: Any, asked_in: int) -> None:
         super().__init__(str(error))
@@ -75,7 +75,7 @@ class OpenAIModel(ChatModel):
     """A chat model behind a server. Bound to the event loop of its first request."""
 
     def __init__(self, model: str, revision: str | None = None, service: Service | None = None) -> None:
-        """Talk to ``model`` at the address of ``service``; nothing is sent before the first request.
+        """Prepare requests to ``model`` at the address of ``service``; nothing is sent before the first one.
 
         Raises:
             PluginError: the extra is not installed.
@@ -92,7 +92,7 @@ class OpenAIModel(ChatModel):
             *secrets_of(self.service.base_url, self.service.key_variable),
             *(() if self._proxy is None else self._proxy.secrets),
         ]
-        self._jitter = Random()  # pauses decide no byte
+        self._jitter = Random()  # pauses do not affect the data
         self._client: Any = None
         self._contacted = False
         self._contacting = asyncio.Lock()
@@ -101,7 +101,7 @@ class OpenAIModel(ChatModel):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model and revision; the address is not part of it."""
+        """Return model and revision; the address is not part of the config."""
         return model_config(self.model, self.revision)
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
@@ -111,7 +111,7 @@ class OpenAIModel(ChatModel):
         answers_before = self._breaker.answers
 
         def has_had_enough(state: Any) -> bool:
-            # As long as nobody is answered the breaker decides, not the number of tries: the server may be restarting.
+            # While no request is answered the breaker decides, not the number of tries: the server may be restarting.
             return state.attempt_number >= self.service.tries and self._breaker.answers > answers_before
 
         asked_for = 0.0  # the waiting time of the server's last Retry-After, which no recovery shortens
@@ -140,19 +140,19 @@ class OpenAIModel(ChatModel):
         except (_TryAgainError, PolicyError) as error:
             tries, where = request.sent.tries, self.service.base_url
             gave_up = f"no answer from {where} in {tries} tries (last: {error})"
-            told = gave_up if isinstance(error, _TryAgainError) else str(error)
-            raise PolicyError(told, {"attempts": tries, "answered": False}) from error
+            message = gave_up if isinstance(error, _TryAgainError) else str(error)
+            raise PolicyError(message, {"attempts": tries, "answered": False}) from error
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, state: Any) -> float:
-        """Return the seconds before the next try: doubling, drawn at random, never less than the server asked for."""
+        """Return the seconds before the next try: doubling, randomised, never less than the server asked for."""
         error = state.outcome.exception()
         doubled = self.service.pause_seconds * 2 ** min(state.attempt_number - 1, 30)
         drawn = min(doubled, self.service.longest_pause) * self._jitter.uniform(0.5, 1.0)
         return max(drawn, error.retry_after or 0.0)
 
     def _chat_answer(self, request: ChatRequest, answer: WireAnswer, seconds: float, level: int) -> ChatAnswer:
-        # A server with a reasoning parser takes the thoughts out of the reply that the grammar wants to see whole.
+        # A server with a reasoning parser removes the thoughts from the reply, but the grammar needs the whole reply.
         thought = f"<think>{answer.reasoning}</think>" if answer.reasoning and request.role == "student" else ""
         return ChatAnswer(
             text=thought + answer.text,
@@ -174,7 +174,7 @@ class OpenAIModel(ChatModel):
         )
 
     async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, int]:
-        """Send the request once, or once for each level of fields where the server refuses some.
+        """Send the request once, or once per level of fields while the server refuses some.
 
         Returns:
             the answer, its time in seconds, and the level.
@@ -202,7 +202,7 @@ class OpenAIModel(ChatModel):
             except _RefusedError:
                 levels.settle(level)
             except (_TryAgainError, PolicyError):
-                break  # for another request to find out
+                break  # another request will find the level
         else:
             levels.settle(levels.level if levels.is_settled else level)
         return answer, seconds, level
@@ -223,7 +223,7 @@ class OpenAIModel(ChatModel):
         except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
             if not isinstance(error, GarbledAnswerError):
                 self.limit.complained(asked_in, BROKEN)
-            raise self._refused_by_proxy(error) or self._failed(self._told(error)) from error
+            raise self._refused_by_proxy(error) or self._failed(self._failure(error)) from error
         except self._sdk.APIStatusError as error:
             if error.status_code in (400, 422):
                 raise _RefusedError(error, asked_in) from error
@@ -233,16 +233,16 @@ class OpenAIModel(ChatModel):
         seconds = time.monotonic() - started
         self._breaker.answered()
         if seconds > self.service.request_seconds / 2:
-            self.limit.complained(asked_in, CROWDED)  # the queue of the server is longer than our patience
+            self.limit.complained(asked_in, CROWDED)  # requests queue at the server for too long
         else:
             self.limit.answered(seconds)
         return answer, seconds
 
     async def send(self, body: bytes) -> bytes:
-        """Send a request's body once, as it is; return the body of the answer.
+        """Send the body of a request once, unchanged; return the body of the answer.
 
         Raises:
-            openai.APIError: what went wrong, on the wire or above.
+            openai.APIError: the connection failed, or the server answered with an error status.
         """
         with transport_errors(self._sdk):
             response = await self._connected().post(CHAT, cast_to=self._http.Response, content=body)
@@ -253,16 +253,16 @@ class OpenAIModel(ChatModel):
         return _TryAgainError(reason, retry_after)
 
     def _refused_by_proxy(self, error: Exception) -> ConfigError | None:
-        """Return the error for a proxy that does not let us through; None for other trouble below HTTP."""
+        """Return the error for a proxy that refuses the connection; None for other failures below HTTP."""
         status = status_of(error)
         if self._proxy is None or status is None or status >= FIRST_SERVER_ERROR:
             return None
         return self._proxy.refusal(status, self.service.base_url)
 
-    def _told(self, error: Exception) -> str:
-        """Say what went wrong below HTTP."""
+    def _failure(self, error: Exception) -> str:
+        """Describe a failure below HTTP."""
         if isinstance(error, TimeoutError):
-            return f"no whole answer within {self.service.request_seconds:g} s"
+            return f"no complete answer within {self.service.request_seconds:g} s"
         if self._proxy is not None and is_about(error):
             status = status_of(error)
             return f"{self._proxy} {'does not answer' if status is None else f'cannot reach it: status {status}'}"
@@ -271,7 +271,7 @@ class OpenAIModel(ChatModel):
         return cut_reply(censored(shown, self._secrets), ERROR_BYTES)
 
     def _judged(self, error: Any, asked_in: int) -> Exception:
-        """Return what an error status means for the request."""
+        """Return the error that a status means for the request."""
         status: int = error.status_code
         where, headers = self.service.base_url, error.response.headers
         speaker = speaks(self._proxy, status, headers, error.body)
@@ -287,7 +287,7 @@ class OpenAIModel(ChatModel):
                 self.limit.complained(asked_in, CROWDED)
             return self._failed(reason, retry_after(headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
-            if self._breaker.answers:  # a proxy says so, too, while the server behind it restarts
+            if self._breaker.answers:  # a proxy may answer so while the server behind it restarts
                 return self._failed(reason, retry_after(headers))
             return self._wrong_setup(status, reason, headers)
         self._breaker.refused(status, reason)
@@ -297,13 +297,13 @@ class OpenAIModel(ChatModel):
         where = self.service.base_url
         if status in (401, 403):
             return ConfigError(
-                f"{where} refuses the credentials ({reason}); set {self.service.key_variable} to a key that it takes"
+                f"{where} refuses the credentials ({reason}); set {self.service.key_variable} to a valid key"
             )
         if status in _REDIRECTS:
             there = cut_reply(censored(headers.get("location", "nowhere"), self._secrets), ERROR_BYTES)
-            return ConfigError(f"{where} sends its visitors to {there!r} (status {status}); give that with --base-url")
+            return ConfigError(f"{where} redirects to {there!r} (status {status}); use that address with --base-url")
         return ConfigError(
-            f"{where}{CHAT} is not there for model {self.model!r} ({reason}); check --base-url (it usually ends in "
+            f"{where}{CHAT} does not exist for model {self.model!r} ({reason}); check --base-url (it usually ends in "
             "/v1) and --model"
         )
 
@@ -316,9 +316,9 @@ class OpenAIModel(ChatModel):
     # First contact
 
     async def contact(self) -> None:
-        """Ask the server for its models once, so that a wrong address or name is one clear message.
+        """Request the list of models once, so that a wrong address or name is reported in one clear message.
 
-        A server that has no such list, or cannot give it now, is taken as it is.
+        A server without such a list, or one that cannot send it now, is accepted.
 
         Raises:
             ConfigError: the credentials, the address or the model are wrong.
@@ -331,14 +331,14 @@ class OpenAIModel(ChatModel):
             while True:
                 try:
                     async with asyncio.timeout(FIRST_CONTACT_SECONDS):
-                        known = await self.models()
+                        models = await self.models()
                 except TimeoutError:
                     raise ServerGoneError(
-                        f"{self.service.base_url} took a connection and said nothing for {FIRST_CONTACT_SECONDS:g} s; "
-                        "see to the server, then run the same command again"
+                        f"{self.service.base_url} accepted a connection but sent nothing for "
+                        f"{FIRST_CONTACT_SECONDS:g} s; check the server, then run the same command again"
                     ) from None
                 except GarbledAnswerError:
-                    known = {}
+                    models = {}
                 except self._sdk.APIConnectionError as error:
                     if (refusal := self._refused_by_proxy(error)) is not None:
                         raise refusal from error
@@ -346,48 +346,48 @@ class OpenAIModel(ChatModel):
                         await asyncio.sleep(min(1.0, self.service.patience_seconds / 10))
                         continue
                     raise ServerGoneError(
-                        f"no server answers at {self.service.base_url} ({self._told(error)}); start it "
+                        f"no server answers at {self.service.base_url} ({self._failure(error)}); start it "
                         f"(`pivot serve-command {self.model}` shows how), or give its address with --base-url"
                     ) from error
                 except self._sdk.APIStatusError as error:
-                    known = {}
+                    models = {}
                     if error.status_code in (401, 403, LOGIN_WANTED):
                         raise self._judged(error, 0) from error
                     if error.status_code == 404:
                         await self._look_below()
-                if known and self.model not in known:
-                    shown = ", ".join(sorted(known)[:5])
+                if models and self.model not in models:
+                    shown = ", ".join(sorted(models)[:5])
                     raise ConfigError(
                         f"the server at {self.service.base_url} has no model {self.model!r}; it has: {shown}"
-                        f"{' ...' if len(known) > 5 else ''}; choose one with --model"
+                        f"{' ...' if len(models) > 5 else ''}; choose one with --model"
                     )
-                self._served_as = known.get(self.model)
+                self._served_as = models.get(self.model)
                 self._contacted = True
                 return
 
     async def served_as(self) -> str | None:
-        """Return what the list of models says that the model is; warns once where it does not, and no revision does.
+        """Return the checkpoint that the list of models names; warn once if neither it nor the revision names one.
 
         The errors are those of :meth:`contact`.
         """
         if not self._contacted:
             await self.contact()
-        told = (self.service.base_url, self.model)
-        if self._served_as is None and self.revision is None and told not in _warned:
-            _warned.add(told)
+        server_and_model = (self.service.base_url, self.model)
+        if self._served_as is None and self.revision is None and server_and_model not in _warned:
+            _warned.add(server_and_model)
             _log.warning(
-                "%s does not say which checkpoint it has under the name %r, so answers are cached by the name alone; "
-                "when it gets another one, name that with --revision, or --teacher-revision for guidance",
+                "%s does not name the checkpoint behind the model name %r, so answers are cached by that name alone; "
+                "when the checkpoint changes, set --revision, or --teacher-revision for guidance",
                 self.service.base_url,
                 self.model,
             )
         return self._served_as
 
     async def models(self) -> dict[str, str | None]:
-        """Return the names of the server's models, and of each what tells its checkpoint from others of that name.
+        """Return the names of the server's models, each with the name of its checkpoint if the server has one.
 
         Raises:
-            GarbledAnswerError: something else answers at the address; the SDK's errors otherwise.
+            GarbledAnswerError: the answer is not a list of models. openai.APIError: the request failed.
         """
         with transport_errors(self._sdk):
             response = await self._connected().get(MODELS, cast_to=self._http.Response)
@@ -398,7 +398,7 @@ class OpenAIModel(ChatModel):
             raise GarbledAnswerError("no list of models") from error
 
     async def _look_below(self) -> None:
-        """Say so when the interface is at ``/v1`` of the given address."""
+        """Raise an error with the right address if the interface is at ``/v1`` below it."""
         below = f"{split_query(self.service.base_url)[0]}/v1"
         try:
             async with asyncio.timeout(FIRST_CONTACT_SECONDS):
@@ -416,7 +416,7 @@ class OpenAIModel(ChatModel):
         return self._client
 
     async def aclose(self) -> None:
-        """Close the connections, and remember what the server took: the next role begins with that."""
+        """Close the connections; remember the accepted concurrency as the start value of the next role."""
         if self._breaker.answers:
             _taken[self.service.base_url] = self.limit.limit
         client, self._client = self._client, None
@@ -425,11 +425,11 @@ class OpenAIModel(ChatModel):
 
 
 def checkpoint_of(row: Mapping[str, Any]) -> str | None:
-    """Return what an entry of a list of models says about its checkpoint; None where it says nothing.
+    """Return the checkpoint that an entry of a list of models names; None if it names none.
 
-    vLLM gives the folder or hub id that it loaded as ``root``, of an adapter also the model below as ``parent``. Others
-    repeat the name there, which tells nothing. ``created`` is the time of the request in many servers, so it is not
-    looked at.
+    vLLM sends the folder or hub id that it loaded as ``root``, for an adapter also its base model as ``parent``. Other
+    servers repeat the model name as ``root``, which does not identify a checkpoint. ``created`` is ignored: in many
+    servers it is the time of the request.
     """
     root, parent = row.get("root"), row.get("parent")
     if not isinstance(root, str) or not root or (root == row["id"] and row.get("owned_by") != "vllm"):

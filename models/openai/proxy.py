@@ -1,9 +1,8 @@
-"""The proxy between us and a server: which one the environment names, and which failures are its own.
+"""The proxy between this process and a server, and the failures that it causes.
 
-Behind ``HTTP_PROXY``, ``HTTPS_PROXY`` or ``ALL_PROXY`` a refusal may come from the proxy, and then no key, name or
-address of the server mends it. To a server on HTTPS the proxy speaks before the server does, and the client says so; on
-plain HTTP its answer looks like the server's, but for the status 407 and some headers. A login in the variable is never
-shown.
+With ``HTTP_PROXY``, ``HTTPS_PROXY`` or ``ALL_PROXY`` a refusal may come from the proxy; no key, name or address of the
+server fixes that. For HTTPS the proxy answers before the server, and the client reports that. For plain HTTP its
+answer looks like the server's, apart from status 407 and some headers. A login in the variable is never shown.
 """
 
 import re
@@ -25,7 +24,7 @@ _OWN_HEADERS = ("x-squid-error", "proxy-authenticate")
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy, as a variable of the environment names it."""
+    """A proxy that an environment variable names."""
 
     variable: str
     scheme: str
@@ -33,19 +32,19 @@ class Proxy:
     """Host and port."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     tunnels: bool = True
-    """Whether it only connects us (HTTPS), so that whatever is answered afterwards comes from the server."""
+    """Whether the proxy only opens a connection (HTTPS), so that every later answer comes from the server."""
 
     def __str__(self) -> str:
-        """Return what messages call it."""
+        """Return the proxy as messages show it."""
         return f"the proxy {self.scheme}://{self.place} ({self.variable})"
 
     @property
     def is_socks(self) -> bool:
-        """Whether it speaks SOCKS."""
+        """Whether the proxy speaks SOCKS."""
         return self.scheme in _SOCKS
 
     def check(self) -> None:
-        """See whether the client can use it.
+        """Check that the client can use the proxy.
 
         Raises:
             ConfigError: it cannot.
@@ -57,23 +56,23 @@ class Proxy:
                 f"{instead}"
             )
         if self.scheme not in (*_SCHEMES, *_SOCKS):
-            raise ConfigError(f"{self} is of no kind that can be used (http, https, socks5); {instead}")
+            raise ConfigError(f"{self} has an unsupported scheme (expected http, https or socks5); {instead}")
 
     def refusal(self, status: int, where: str) -> ConfigError:
-        """Return the error for a proxy that does not let us through to the server at ``where``."""
+        """Return the error for a proxy that refuses a connection to the server at ``where``."""
         if status == LOGIN_WANTED:
             return ConfigError(
-                f"{self} wants a login before it connects to {where} (status {status}); give it in {self.variable} as "
+                f"{self} requires a login to connect to {where} (status {status}); give it in {self.variable} as "
                 "http://NAME:PASSWORD@HOST:PORT, or name the server's host in NO_PROXY"
             )
         return ConfigError(
-            f"{self} refuses to connect to {where} (status {status}); have it allow that, or name the server's host in "
-            "NO_PROXY"
+            f"{self} refuses to connect to {where} (status {status}); allow that in the proxy, or name the server's "
+            "host in NO_PROXY"
         )
 
 
 def proxy_of(url: str) -> Proxy | None:
-    """Return the proxy that the environment names for a server; None for a direct connection."""
+    """Return the proxy for a server from the environment variables; None for a direct connection."""
     server, named = urlsplit(url), getproxies()
     if proxy_bypass(server.netloc):
         return None
@@ -88,13 +87,13 @@ def _read(variable: str, address: str, *, tunnels: bool) -> Proxy:
     try:
         place = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     except ValueError:
-        raise ConfigError(f"{variable} holds no address of a proxy; expected http://HOST:PORT") from None
+        raise ConfigError(f"{variable} does not hold the address of a proxy; expected http://HOST:PORT") from None
     secrets = tuple(each for each in (parts.password, unquote(parts.password or "")) if each)
     return Proxy(variable, parts.scheme.lower(), place, secrets, tunnels)
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the status with which a proxy refused to connect us, from the client's error; None for another trouble."""
+    """Return the status with which a proxy refused a connection, from the client's error; None for other failures."""
     cause = error.__cause__
     while cause is not None:
         if type(cause).__name__ in ("ClientHttpProxyError", "ProxyError"):
@@ -105,7 +104,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_about(error: BaseException) -> bool:
-    """Whether a client's error is about the proxy, not the server."""
+    """Return whether a client's error concerns the proxy, not the server."""
     cause = error.__cause__
     while cause is not None:
         if "Proxy" in type(cause).__name__:
@@ -115,10 +114,10 @@ def is_about(error: BaseException) -> bool:
 
 
 def speaks(proxy: Proxy | None, status: int, headers: Mapping[str, str], body: Any) -> str:
-    """Say who gave an error status: the proxy, perhaps the proxy, or nothing where it was the server."""
+    """Return the sender of an error status: the proxy, "the proxy, or the server", or nothing for the server."""
     if proxy is None or proxy.tunnels:
         return ""
-    told = headers.get("proxy-status", "")
-    if status == LOGIN_WANTED or "error=" in told or any(name in headers for name in _OWN_HEADERS):
+    status_text = headers.get("proxy-status", "")
+    if status == LOGIN_WANTED or "error=" in status_text or any(name in headers for name in _OWN_HEADERS):
         return str(proxy)
     return "" if isinstance(body, dict) else f"{proxy}, or the server behind it,"

@@ -1,8 +1,8 @@
-"""Requests and answers of the chat completions interface as bytes: what is sent, and what may come back.
+"""Requests and answers of the chat completions interface as bytes.
 
-A request is JSON with pictures as data URLs; its messages are encoded once a prompt, however many samples ask the same.
-Answers are untrusted: whatever is no chat completion is a :class:`GarbledAnswerError`, and only what has the right type
-is taken over. Fields that not every server knows are given up one after the other (``LEVELS``).
+A request is JSON with pictures as data URLs; its messages are encoded once per prompt, for all samples. Answers are
+untrusted: an answer that is not a chat completion is a :class:`GarbledAnswerError`, and fields of a wrong type are
+ignored. Fields that not every server accepts are dropped one after the other (``LEVELS``).
 """
 
 import base64
@@ -27,23 +27,23 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"return_token_ids", "logprobs", "response_format"}),
     frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens"}),
 )
-"""Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit goes
-by its newer name, ``max_completion_tokens``."""
+"""Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit is
+sent under its newer name, ``max_completion_tokens``."""
 
 NEVER = -100
-"""Bias of tokens that are not to be drawn: the interface's lowest."""
+"""Bias of tokens that must not be sampled: the lowest of the interface."""
 
 _KEPT_BYTES = 64_000_000
 _LARGEST_TOKEN = 2**31 - 1
 
 
 class GarbledAnswerError(Exception):
-    """An answer that is no chat completion: cut off, not JSON, or of another shape."""
+    """An answer that is not a chat completion: cut off, not JSON, or of another shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """What a chat completion says, checked."""
+    """The checked content of a chat completion."""
 
     text: str
     reasoning: str
@@ -51,19 +51,19 @@ class WireAnswer:
     token_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
     tokens: tuple[str, ...] | None
-    """Texts of the tokens that ``logprobs`` speaks about."""
+    """Texts of the tokens of ``logprobs``."""
     refusal: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
     revision: str | None
-    """Model and build that answered, in the server's words."""
+    """Model and build that answered, as the server names them."""
 
 
 class RequestEncoder:
-    """Makes request bodies; keeps the encoded messages of recent prompts."""
+    """Encoder of request bodies; it keeps the encoded messages of recent prompts."""
 
     def __init__(self, model: str) -> None:
-        """Ask for ``model``."""
+        """Encode requests to ``model``."""
         self._model = model
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
@@ -99,10 +99,10 @@ class RequestEncoder:
         return fields
 
     def _messages(self, request: ChatRequest) -> bytes:
-        known = self._kept.get(request.prompt_hash)
-        if known is not None:
+        encoded = self._kept.get(request.prompt_hash)
+        if encoded is not None:
             self._kept.move_to_end(request.prompt_hash)
-            return known
+            return encoded
         messages = [
             {**message, "content": content if isinstance(content, str) else [_part(part, request) for part in content]}
             for message in request.messages
@@ -136,7 +136,7 @@ def read_answer(raw: bytes) -> WireAnswer:
     """Read a chat completion.
 
     Raises:
-        GarbledAnswerError: it is none.
+        GarbledAnswerError: the bytes are not a chat completion.
     """
     try:
         data = json.loads(raw)
@@ -148,7 +148,7 @@ def read_answer(raw: bytes) -> WireAnswer:
     token_ids = _token_ids(choice.get("token_ids"))
     logprobs = _logprobs(choice.get("logprobs"))
     if token_ids is not None and logprobs is not None and len(token_ids) != len(logprobs):
-        logprobs = None  # they belong to other tokens
+        logprobs = None  # they belong to different tokens
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return WireAnswer(
@@ -177,7 +177,7 @@ def _first_choice(data: Any) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
-    """Return a message's text; some servers send it in parts, and null for an empty one."""
+    """Return the text of a message; some servers send it in parts, and null for an empty text."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):
@@ -206,13 +206,13 @@ def _logprobs(value: Any) -> tuple[float, ...] | None:
     numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
     try:
         floats = tuple(float(item) for item in numbers if isinstance(item, int | float))
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer of hundreds of digits
         return None
     return floats if len(floats) == len(numbers) and all(map(math.isfinite, floats)) else None
 
 
 def _tokens(value: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the texts beside log-probabilities that have been read."""
+    """Return the token texts of log-probabilities that were read."""
     texts = [item.get("token") for item in value["content"]]
     return tuple(texts) if all(isinstance(text, str) for text in texts) else None
 
@@ -223,5 +223,5 @@ def _count(value: Any) -> int | None:
 
 def _revision(data: Mapping[str, Any]) -> str | None:
     words = [data.get(name) for name in ("model", "system_fingerprint")]
-    known = [word for word in words if isinstance(word, str) and word]
-    return cut_reply("@".join(known), 200) if known else None
+    texts = [word for word in words if isinstance(word, str) and word]
+    return cut_reply("@".join(texts), 200) if texts else None

@@ -1,4 +1,4 @@
-"""The model ``transformers``: loaded into this process, once for all that ask it."""
+"""The backend ``transformers``: a model loaded into this process once, for all callers."""
 
 from typing import Any, ClassVar
 
@@ -18,11 +18,11 @@ class TransformersOptions(ModelOptions):
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
-    """Most turns in one ``generate``."""
+    """Most turns per call of ``generate``."""
 
 
 class TransformersBackend(Backend):
-    """A ``save_pretrained`` directory or hub id; it answers guidance freely, so that more is asked for again."""
+    """A ``save_pretrained`` directory or hub id, without structured output: more guidance requests are repeated."""
 
     name: ClassVar[str] = "transformers"
     extra: ClassVar[str] = EXTRA
@@ -34,16 +34,16 @@ class TransformersBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """See the model; its name and content are read when it is asked for."""
+        """Check that a model is given; its content is read with the first request."""
         return self._model().config
 
     @property
     def in_flight(self) -> int:
-        """The next batch gathers while one is answered."""
+        """Return two batches: the next one gathers while one is answered."""
         return 2 * self.settings.batch_size
 
     def connect(self) -> ChatModel:
-        """Return the model; its weights are loaded with the first request."""
+        """Return the model, whose weights are loaded with the first request."""
         return self._model()
 
     def _model(self) -> TransformersModel:

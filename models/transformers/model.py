@@ -1,8 +1,8 @@
-"""A model loaded into this process with transformers: the turns that wait together go through one ``generate``.
+"""A model loaded into this process with transformers: turns that wait together go through one ``generate``.
 
-Rows are padded on the left and every row draws from its own seed, so a reply is a function of its own request up to
-rounding: another batch shape may add numbers in another order, and a near tie may then fall to the other side. With
-``batch_size=1`` it is exactly repeatable on one machine. Token ids and log-probabilities come with every reply.
+Rows are padded on the left and every row is sampled with its own seed, so a reply depends on its own request alone, up
+to rounding: a different batch shape may add numbers in a different order and decide a near tie differently. With
+``batch_size=1`` replies are exactly repeatable on one machine. Every reply has token ids and log-probabilities.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from .processors import load_processor
 
 EXTRA = "transformers"
 PACKAGES = ("torch", "transformers")
-"""What the extra brings."""
+"""Packages of the extra."""
 VERSION = "1"
-"""Raised when equal requests get other replies, as by another way to draw tokens."""
+"""Raised when equal requests get different replies, for example after a change of the sampling."""
 
 BATCH_SIZE = 32
-"""Turns in one ``generate``: a 3B model with pictures of 256 pixels takes about 12 GB beside its weights."""
+"""Turns per call of ``generate``: a 3B model with pictures of 256 pixels takes 12 GB in addition to its weights."""
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 
@@ -39,7 +39,7 @@ def picture_of(frame: EncodedFrame) -> Image.Image:
     """Return a stored frame as the RGB picture that processors take.
 
     Raises:
-        PolicyError: its bytes are no picture.
+        PolicyError: the bytes are not a picture.
     """
     try:
         return Image.fromarray(decode(frame.image))
@@ -48,15 +48,15 @@ def picture_of(frame: EncodedFrame) -> Image.Image:
 
 
 class Engine:
-    """The loaded model with its processor; answers batches, one at a time."""
+    """The loaded model with its processor; it answers one batch at a time."""
 
     def __init__(self, model: Any, processor: Any, banned: Sequence[int] = ()) -> None:
-        """Take a loaded model, which may be one that is being trained.
+        """Wrap a loaded model, possibly one in training.
 
         Args:
-            model: with the defaults of its own ``generation_config`` put aside, see :attr:`own_defaults`.
-            processor: of the model.
-            banned: tokens that are never drawn.
+            model: the model; the defaults of its ``generation_config`` are moved to :attr:`own_defaults`.
+            processor: processor of the model.
+            banned: tokens that are never sampled.
         """
         transformers, self._torch = need("transformers", EXTRA), need("torch", EXTRA)
         self._model, self.processor = model, processor
@@ -68,7 +68,7 @@ class Engine:
         ends = own if isinstance(own, list) else [tokenizer.eos_token_id if own is None else own]
         self._ends = {each for each in ends if each is not None}
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._ends)
-        # A checkpoint's own defaults (repetition penalty, nucleus) would draw from another distribution than asked for.
+        # A checkpoint's own defaults (repetition penalty, nucleus) would change the requested distribution.
         model.generation_config = transformers.GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=pad)
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._processors_list = transformers.LogitsProcessorList
@@ -79,7 +79,7 @@ class Engine:
 
         Raises:
             PluginError: PyTorch or transformers is not installed.
-            ConfigError: there is no such model, or it cannot be loaded on this machine.
+            ConfigError: the model does not exist, or it cannot be loaded on this machine.
         """
         transformers, torch = need("transformers", EXTRA), need("torch", EXTRA)
         device = _device(torch, device)
@@ -98,9 +98,9 @@ class Engine:
         return cls(loaded, load_processor(model, config.model_type, hub_revision))
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Answer a batch in one ``generate``; when memory is short, in halves.
+        """Answer a batch in one ``generate``, or in halves if memory is short.
 
-        A request that cannot be shown to the model gets its error, and the others their answers.
+        A request that cannot be encoded gets its error; the others get their answers.
         """
         rows: list[tuple[int, str, list[Image.Image]]] = []
         answers: list[ChatAnswer | Exception | None] = [None] * len(requests)
@@ -130,7 +130,7 @@ class Engine:
         except self._torch.OutOfMemoryError as error:
             self._torch.cuda.empty_cache()
             if len(rows) == 1:
-                return [PolicyError(f"one turn alone does not fit into the memory of {self.device}: {error}")]
+                return [PolicyError(f"a single turn does not fit into the memory of {self.device}: {error}")]
         half = len(rows) // 2
         return self._generate(requests[:half], rows[:half]) + self._generate(requests[half:], rows[half:])
 
@@ -182,7 +182,7 @@ class Engine:
     def _read(
         self, request: ChatRequest, tokens: list[int], logprobs: list[float], prompt_tokens: int, seconds: float
     ) -> ChatAnswer:
-        """Cut a row at its end token or its own limit; ``seconds`` is what its whole batch took."""
+        """Cut a row at its end token or its own limit; ``seconds`` is the time of its whole batch."""
         limit = min(request.sampling.max_tokens, len(tokens))
         end = next((place + 1 for place, token in enumerate(tokens[:limit]) if token in self._ends), None)
         length = limit if end is None else end
@@ -197,29 +197,29 @@ class Engine:
         )
 
 
-def _device(torch: Any, wanted: str) -> str:
-    if wanted == "auto":
+def _device(torch: Any, requested: str) -> str:
+    if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=wanted)
+        torch.empty(0, device=requested)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {wanted!r} cannot be used ({reason}); expected auto, cpu or cuda") from error
-    return wanted
+        raise ConfigError(f"device {requested!r} cannot be used ({reason}); expected auto, cpu or cuda") from error
+    return requested
 
 
-def _dtype(torch: Any, wanted: DType, device: str) -> Any:
-    """Half precision on a GPU, full precision on a CPU, whose half precision is slow."""
-    if wanted == "auto":
+def _dtype(torch: Any, requested: DType, device: str) -> Any:
+    """Return half precision for a GPU and full precision for a CPU, whose half precision is slow."""
+    if requested == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
-    if wanted not in ("bfloat16", "float16", "float32"):
-        raise ConfigError(f"dtype {wanted!r} cannot be used; expected auto, bfloat16, float16 or float32")
-    return getattr(torch, wanted)
+    if requested not in ("bfloat16", "float16", "float32"):
+        raise ConfigError(f"dtype {requested!r} cannot be used; expected auto, bfloat16, float16 or float32")
+    return getattr(torch, requested)
 
 
 @lru_cache(maxsize=2)
 def _thread(model: str, revision: str | None, dtype: DType, device: str, size: int) -> BatchingThread[Any, Any]:
-    """One engine a model and process, shared by policy and teacher; it loads in its thread at the first request."""
+    """One engine per model and process, shared by policy and teacher; it loads in its thread at the first request."""
     engines: list[Engine] = []
 
     def answer(requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
@@ -241,14 +241,14 @@ class TransformersModel(ChatModel):
         device: str = "auto",
         batch_size: int = BATCH_SIZE,
     ) -> None:
-        """Name the model; it is loaded when the first request comes.
+        """Store the name of the model, which is loaded with the first request.
 
         Args:
             model: ``save_pretrained`` directory or hub id.
-            revision: of the hub repository; a local directory is named by its content.
+            revision: revision of the hub repository; a local directory is identified by its content.
             dtype: ``auto`` is bfloat16 on a GPU and float32 on a CPU.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-            batch_size: most turns in one ``generate``.
+            batch_size: most turns per call of ``generate``.
         """
         self._model = model
         self._revision = revision_of(model, revision)
@@ -258,10 +258,10 @@ class TransformersModel(ChatModel):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model, revision, precision and the version of the sampling."""
+        """Return model, revision, precision and the version of the sampling."""
         return {"model": self._model, "revision": self._revision, "dtype": self._dtype, "version": VERSION}
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer one request together with those that wait beside it."""
+        """Answer one request in a batch with other waiting requests."""
         thread = _thread(self._model, self._revision, self._dtype, self._device, self._batch_size)
         return await asyncio.wrap_future(thread.submit(request))

@@ -1,8 +1,8 @@
-"""The processor of a vision-language model: chat template, tokenizer and image part, also without torchvision.
+"""The processor of a vision-language model: chat template, tokenizer and image part, with or without torchvision.
 
-Stock processors of the Qwen families carry a video part that needs torchvision, and PyPI's torchvision does not go with
-a CPU build of PyTorch. Where it is absent, a subclass with the same calls takes images and text only; it also reads
-directories that were saved with a video part. Where torchvision is there, the stock class is used.
+Stock processors of the Qwen families have a video part that needs torchvision, and PyPI's torchvision does not work
+with a CPU build of PyTorch. Without torchvision, a subclass with the same interface accepts images and text only; it
+also loads directories that were saved with a video part. With torchvision, the stock class is used.
 """
 
 from functools import cache
@@ -13,14 +13,14 @@ from ...errors import ConfigError
 from ..extras import need
 
 IMAGE_ONLY_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-"""Model types whose processor can do without its video part."""
+"""Model types whose processor works without its video part."""
 
 _MARKS = ("image", "video", "vision_start", "vision_end")
 _TOKENS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 
 
 def has_torchvision() -> bool:
-    """Whether torchvision is installed; one that does not go with the installed PyTorch is an error of its own."""
+    """Return whether torchvision is installed; one that does not match PyTorch fails with its own error."""
     return find_spec("torchvision") is not None
 
 
@@ -62,7 +62,7 @@ def load_processor(model: str, model_type: str, revision: str | None = None) -> 
     Args:
         model: local directory or hub id.
         model_type: ``config.model_type`` of the model.
-        revision: of the hub repository; None for its default.
+        revision: revision of the hub repository; None for its default.
 
     Raises:
         PluginError: transformers is not installed.

@@ -1,8 +1,8 @@
-"""Sampling in which every row of a batch draws from its own seed, so that a reply does not depend on its neighbours.
+"""Sampling with one seed per row of a batch, so that a reply does not depend on its neighbours.
 
-A token is drawn by adding Gumbel noise to the scaled scores and taking the largest: the same distribution as softmax
-sampling, with noise that each row takes from a generator of its own. What is left of the batch is rounding: kernels may
-add in another order for another batch shape, and a near tie may then fall to the other side.
+A token is sampled by adding Gumbel noise to the scaled scores and taking the largest: the distribution of softmax
+sampling, with noise from one generator per row. Only rounding depends on the batch: kernels may add in a different
+order for a different batch shape and decide a near tie differently.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Tensor = Any
 
 
 class SeededSampler(transformers.LogitsProcessor):
-    """Turns greedy decoding into sampling and records the log-probability of every chosen token.
+    """Logits processor that turns greedy decoding into sampling and records log-probabilities of chosen tokens.
 
     Log-probabilities are those of the model itself: of the raw scores, before temperature and nucleus, in float32.
     """
@@ -32,15 +32,15 @@ class SeededSampler(transformers.LogitsProcessor):
         device: Any,
         banned: Sequence[int] = (),
     ) -> None:
-        """Prepare one generator a row.
+        """Prepare one generator per row.
 
         Args:
-            seeds: one a row; equal seeds on equal scores give equal tokens.
-            temperatures: one a row; 0 takes the best token.
-            top_ps: one a row; the smallest set of tokens that holds this share of the probability is kept.
-            top_ks: one a row; so many best tokens are kept, all of them for 0.
-            device: where the scores live; another kind of device draws other noise.
-            banned: tokens that are never drawn; the others share their probability.
+            seeds: one per row; equal seeds on equal scores give equal tokens.
+            temperatures: one per row; 0 takes the best token.
+            top_ps: one per row; the smallest set of tokens that holds this share of the probability is kept.
+            top_ks: one per row; number of best tokens that are kept, 0 for all.
+            device: device of the scores; different kinds of devices generate different noise.
+            banned: tokens that are never sampled; the others share their probability.
         """
         self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         self._greedy = torch.tensor([each == 0 for each in temperatures], device=device)[:, None]
@@ -51,7 +51,7 @@ class SeededSampler(transformers.LogitsProcessor):
         self._chosen: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return scores whose largest is the drawn token; shape (rows, vocabulary)."""
+        """Return scores whose largest is the sampled token; shape (rows, vocabulary)."""
         del input_ids
         raw = scores.float()
         if self._banned:
@@ -76,7 +76,7 @@ class SeededSampler(transformers.LogitsProcessor):
 
 
 def _nucleus(scores: Tensor, top_ps: Tensor) -> Tensor:
-    """Drop the tokens outside the smallest set that holds the share ``top_ps``; the best one always stays."""
+    """Remove the tokens outside the smallest set that holds the share ``top_ps``; the best one always stays."""
     ordered, places = scores.sort(dim=-1, descending=True)
     shares = ordered.softmax(dim=-1)
     outside = shares.cumsum(dim=-1) - shares >= top_ps

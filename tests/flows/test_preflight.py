@@ -80,7 +80,7 @@ def cached_in_garbage(part: dict[str, Any], folder: Path) -> None:
 
 MISTAKES = {
     "nobody there": Mistake(r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody),
-    "wrong path": Mistake(r"/v1/v2/chat/completions is not there for model", change=elsewhere("/v2")),
+    "wrong path": Mistake(r"/v1/v2/chat/completions does not exist for model", change=elsewhere("/v2")),
     "wrong key": Mistake(r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}),
     "unknown model": Mistake(
         r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
@@ -151,7 +151,7 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
         async with server:
             await asyncio.to_thread(pivot.build, config_of(1, teacher=part(url)), tmp_path)
 
-    with pytest.raises(ServerGoneError, match=r"^teacher: .*took a connection and said nothing"):
+    with pytest.raises(ServerGoneError, match=r"^teacher: .*accepted a connection but sent nothing"):
         asyncio.run(run())
 
 

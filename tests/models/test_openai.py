@@ -170,21 +170,6 @@ def test_retry_after_is_honoured_and_tries_are_counted() -> None:
     assert server.log.faults == {"429": 2}
 
 
-@pytest.mark.parametrize("status", ["408", "409", "425"])
-def test_statuses_that_ask_for_another_try_get_one(status: str) -> None:
-    with served(fault=lambda key, tried: status if tried < 2 else None) as server:
-        (answer,) = ask(server)
-    assert answer.call["attempts"] == 2
-
-
-@pytest.mark.parametrize("status", ["401", "403", "404", "405", "302"])
-def test_a_stray_refusal_after_good_answers_is_tried_again(status: str) -> None:
-    """A proxy answers so while the server behind it restarts; before any answer it is a wrong address or key."""
-    with served(fault=lambda key, tried: status if server.log.answered >= 1 and tried < 3 else None) as server:
-        answers = ask(server, 6, one_first=True)
-    assert [answer.call["attempts"] for answer in answers] == [1, 3, 3, 3, 3, 3]
-
-
 @pytest.mark.parametrize("status", ["400", "410", "413", "422"])
 def test_other_statuses_are_never_tried_again(status: str) -> None:
     seen: list[str] = []
@@ -253,7 +238,7 @@ def test_what_is_sent() -> None:
     ("settings", "change", "message"),
     [
         ({"key": f"Bearer {KEY}"}, {}, r"refuses the credentials \(status 401.*OPENAI_API_KEY"),
-        ({"prefix": ""}, {"suffix": "/v2"}, r"is not there for model"),
+        ({"prefix": ""}, {"suffix": "/v2"}, r"does not exist for model"),
         ({"prefix": "/v1"}, {"cut": "/v1"}, r"has no /models, but .*/v1 has; use --base-url http"),
         ({}, {"model": "other"}, r"has no model 'other'; it has: tiny; choose one with --model"),
     ],
@@ -282,7 +267,7 @@ def test_no_server_at_all() -> None:
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://h:port/v1", "file:///etc"])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no address of a server"):
+    with pytest.raises(ConfigError, match="is not an address of a server"):
         bare_url(url)
 
 
@@ -381,12 +366,12 @@ def test_stray_refusals_give_up_no_field(refused: int) -> None:
 def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(address.KEY_VARIABLE, KEY)
     with served(key="Bearer teachers-own-key") as server:
-        with pytest.raises(ConfigError, match="TEACHER_KEY is to hold the key of a model server, but is not set"):
+        with pytest.raises(ConfigError, match="TEACHER_KEY should hold the key of a model server but is not set"):
             ask(server, key_variable="TEACHER_KEY")
         monkeypatch.setenv("TEACHER_KEY", "teachers-own-key")
         assert ask(server, key_variable="TEACHER_KEY")
         monkeypatch.setenv("TEACHER_KEY", "not-the-teachers-key")
-        with pytest.raises(ConfigError, match="set TEACHER_KEY to a key that it takes") as refused:
+        with pytest.raises(ConfigError, match="set TEACHER_KEY to a valid key") as refused:
             ask(server, key_variable="TEACHER_KEY")
         assert "not-the-teachers-key" not in str(refused.value)
     with pytest.raises(ConfigError, match="name of an environment variable") as wrong:

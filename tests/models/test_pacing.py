@@ -12,6 +12,7 @@ from pivot.models.service import Service
 from pivot.rollouts.supervisor import run_without_gc_pauses
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_call_cache import REQUEST
+from pivot.tests.models.test_openai import ask
 
 
 async def one_round(limit: AdaptiveLimit, seconds: list[float]) -> None:
@@ -194,3 +195,18 @@ def test_pauses_end_when_the_server_answers_after_an_outage_and_not_before() -> 
     alone, after_outage = asyncio.run(run())
     assert alone >= 0.19
     assert after_outage < 5.0
+
+
+@pytest.mark.parametrize("status", ["408", "409", "425"])
+def test_statuses_that_ask_for_another_try_get_one(status: str) -> None:
+    with served(fault=lambda key, tried: status if tried < 2 else None) as server:
+        (answer,) = ask(server)
+    assert answer.call["attempts"] == 2
+
+
+@pytest.mark.parametrize("status", ["401", "403", "404", "405", "302"])
+def test_a_stray_refusal_after_good_answers_is_tried_again(status: str) -> None:
+    """A proxy answers so while the server behind it restarts; before any answer it is a wrong address or key."""
+    with served(fault=lambda key, tried: status if server.log.answered >= 1 and tried < 3 else None) as server:
+        answers = ask(server, 6, one_first=True)
+    assert [answer.call["attempts"] for answer in answers] == [1, 3, 3, 3, 3, 3]

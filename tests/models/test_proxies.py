@@ -75,7 +75,7 @@ def outcome(url: str, **service: Any) -> str:
 
 
 @pytest.mark.parametrize("url", [PLAIN, SECURE])
-@pytest.mark.parametrize(("status", "says"), [(407, "wants a login before it connects to"), (403, "")])
+@pytest.mark.parametrize(("status", "says"), [(407, "requires a login to connect to"), (403, "")])
 def test_a_refusal_of_the_proxy_ends_the_run_at_once(
     url: str, status: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_proxy_that_cannot_be_used_is_said_before_anything_is_sent(
 
 def test_another_variable_that_holds_no_address_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", f"gopher://me:{PASSWORD}@gate.invalid")
-    with pytest.raises(PivotError, match="HTTPS_PROXY or ALL_PROXY holds no address of a proxy") as raised:
+    with pytest.raises(PivotError, match="does not hold the address of a usable proxy") as raised:
         check_server(PLAIN, MODEL)
     assert PASSWORD not in str(raised.value)
 
