@@ -8,10 +8,11 @@ inherits the contract test.
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, SupportsIndex
 
 import gymnasium
 import numpy as np
+from gymnasium.error import ResetNeeded
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ..errors import ConfigError
@@ -354,3 +355,36 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     def from_settings(cls, settings: dict[str, Any]) -> Self:
         """Build the environment from the JSON stored as ``env_config``."""
         return cls(cls.config_type(**settings))
+
+
+class NamedActions(PivotEnv):
+    """An environment with a fixed list of action names without arguments; the unusable action is the last index."""
+
+    actions: ClassVar[tuple[str, ...]]
+    """Usable actions; their indices are the members of ``action_space``."""
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Parse exactly one action; return None for anything else."""
+        return ParsedAction(answer) if answer in self.actions else None
+
+    def encode_action(self, name: str, payload: str | None = None) -> int:
+        """Return the action's index; see the base class."""
+        names = (*self.actions, self.profile.unusable_action)
+        if name not in names or payload is not None:
+            argument = "" if payload is None else f" with payload {payload!r}"
+            raise ValueError(f"no action {name!r}{argument}; actions are {', '.join(names)}, no payload")
+        return names.index(name)
+
+    def checked_index(self, action: SupportsIndex, *, ended: bool) -> int:
+        """Return the index of an action for ``step``; ``ended`` says whether the episode is over.
+
+        Raises:
+            ValueError: ``action`` is not in the action space.
+            gymnasium.error.ResetNeeded: the episode is over.
+        """
+        index = action.__index__()
+        if not 0 <= index <= len(self.actions):
+            raise ValueError(f"action {index} is not in [0, {len(self.actions)}]; use encode_action(name)")
+        if ended:
+            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        return index

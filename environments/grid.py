@@ -11,11 +11,10 @@ from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import ResetNeeded
 
 from ..errors import GenerationError, LevelError
 from ..identity import derive_seed
-from .base import NO_FRAME, EnvConfig, Frame, ParsedAction, PivotEnv, Task
+from .base import NO_FRAME, EnvConfig, Frame, NamedActions, Task
 
 ACTIONS = ("up", "down", "left", "right")
 """Usable actions; their indices are the members of ``action_space``."""
@@ -80,11 +79,12 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
     return lines
 
 
-class GridEnv(PivotEnv):
+class GridEnv(NamedActions):
     """A puzzle on a grid with one action per turn (spec section 2)."""
 
     config: Any
     """A :class:`~pivot.environments.base.TurnRewards`."""
+    actions: ClassVar[tuple[str, ...]] = ACTIONS
     instruction: ClassVar[str]
     """The goal, in one sentence."""
 
@@ -166,11 +166,7 @@ class GridEnv(PivotEnv):
             ValueError: ``action`` is not in the action space.
             gymnasium.error.ResetNeeded: the episode is over.
         """
-        index = action.__index__()
-        if not 0 <= index <= UNUSABLE_INDEX:
-            raise ValueError(f"action {index} is not in [0, {UNUSABLE_INDEX}]; use encode_action(name)")
-        if self._ended:
-            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        index = self.checked_index(action, ended=self._ended)
         moved, extra = (False, 0.0) if index == UNUSABLE_INDEX else self._move(index)
         self._turn += 1
         solved = self._is_solved()
@@ -192,19 +188,6 @@ class GridEnv(PivotEnv):
         return self._new_frame() if self.render_mode == "rgb_array" else None
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
-
-    def parse_action(self, answer: str) -> ParsedAction | None:
-        """Parse exactly one direction; return None for anything else."""
-        return ParsedAction(answer) if answer in ACTIONS else None
-
-    def encode_action(self, name: str, payload: str | None = None) -> int:
-        """Return the action's index; see the base class."""
-        if name == UNUSABLE:
-            return UNUSABLE_INDEX
-        if name not in ACTIONS or payload is not None:
-            argument = "" if payload is None else f" with payload {payload!r}"
-            raise ValueError(f"no action {name!r}{argument}; actions are {', '.join((*ACTIONS, UNUSABLE))}, no payload")
-        return ACTIONS.index(name)
 
     def snapshot(self) -> bytes:
         """Return the turn count and the state text."""

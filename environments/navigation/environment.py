@@ -16,14 +16,13 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import ResetNeeded
 from pydantic import Field, ValidationInfo, model_validator
 
 from ...errors import ConfigError
 from ...images import codec
 from ...plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Source, Task
+from ..base import EnvConfig, EnvProfile, Frame, NamedActions, Source, Task
 from ..grid import UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
@@ -126,11 +125,12 @@ class NavigationConfig(BackendConfig):
         return self
 
 
-class NavigationEnv(BackendEnv):
+class NavigationEnv(BackendEnv, NamedActions):
     """Search for an object in a room; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     config: NavigationConfig
     config_type: ClassVar[type[EnvConfig]] = NavigationConfig
+    actions: ClassVar[tuple[str, ...]] = ACTIONS
     profile: ClassVar[EnvProfile] = EnvProfile(
         name="navigation",
         version=f"1+art-{ART}",
@@ -265,11 +265,7 @@ class NavigationEnv(BackendEnv):
             ValueError: ``action`` is not in the action space.
             gymnasium.error.ResetNeeded: the episode is over.
         """
-        index = action.__index__()
-        if not 0 <= index <= UNUSABLE_INDEX:
-            raise ValueError(f"action {index} is not in [0, {UNUSABLE_INDEX}]; use encode_action(name)")
-        if self._ended:
-            raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
+        index = self.checked_index(action, ended=self._ended)
         moved, worked = self._take(index)
         near = self._is_near()
         remaining = self.config.horizon - len(self._actions)
@@ -298,19 +294,6 @@ class NavigationEnv(BackendEnv):
         return math.hypot(after.x - before.x, after.z - before.z) > STILL, worked
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
-
-    def parse_action(self, answer: str) -> ParsedAction | None:
-        """Parse exactly one action; return None for anything else."""
-        return ParsedAction(answer) if answer in ACTIONS else None
-
-    def encode_action(self, name: str, payload: str | None = None) -> int:
-        """Return the action's index; see the base class."""
-        if name == UNUSABLE and payload is None:
-            return UNUSABLE_INDEX
-        if name not in ACTIONS or payload is not None:
-            argument = "" if payload is None else f" with payload {payload!r}"
-            raise ValueError(f"no action {name!r}{argument}; actions are {', '.join((*ACTIONS, UNUSABLE))}, no payload")
-        return ACTIONS.index(name)
 
     @property
     def state(self) -> NavigationState:

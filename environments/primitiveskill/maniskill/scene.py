@@ -7,6 +7,7 @@ same primitives bit-identical, because a used scene keeps contacts and solver st
 Lengths are millimetres in the interface, metres inside ManiSkill.
 """
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import sapien  # pyright: ignore[reportMissingImports]
 import sapien.physx  # pyright: ignore[reportMissingImports]
 import torch  # pyright: ignore[reportMissingImports]
+from mani_skill import ASSET_DIR  # pyright: ignore[reportMissingImports]
 from mani_skill.agents.robots import Panda  # pyright: ignore[reportMissingImports]
 from mani_skill.envs.sapien_env import BaseEnv  # pyright: ignore[reportMissingImports]
 from mani_skill.sensors.camera import CameraConfig  # pyright: ignore[reportMissingImports]
@@ -40,7 +42,6 @@ from ..tasks import (
 )
 from ..world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
 from .arm import joint_angles
-from .assets import apple_visual
 
 OPEN, SHUT = 0.04, -0.01
 """Commands of the gripper, distance of each finger from the middle in metres: open, and pressing on an object."""
@@ -50,6 +51,8 @@ STILL = 1e-3
 """Speed below which an object counts as at rest, metres per second."""
 HANGING = 0.06
 """Largest distance of the held object's lower end below the tool, metres."""
+YCB, APPLE_MODEL = "assets/mani_skill2_ycb", "013_apple"
+"""Folder of optional models below ManiSkill's assets, and name of the apple's."""
 HAND_LINKS = ["panda_leftfinger", "panda_rightfinger", "panda_hand"]
 COLOURS = {
     "red cube": (0.86, 0.12, 0.10),
@@ -260,7 +263,7 @@ class Tabletop(BaseEnv):
         builder = self.scene.create_actor_builder()
         rough = sapien.physx.PhysxMaterial(1.0, 1.0, 0.0)
         builder.add_sphere_collision(radius=APPLE / 2000, material=rough, density=500)
-        if not apple_visual(builder):
+        if not _add_apple_model(builder):
             builder.add_sphere_visual(radius=APPLE / 2000, material=COLOURS[name])
             builder.add_capsule_visual(
                 pose=sapien.Pose([0, 0, APPLE / 2000], [0.7071068, 0, 0.7071068, 0]),
@@ -303,6 +306,28 @@ class Tabletop(BaseEnv):
         for link in cabinet.get_links():
             link.disable_gravity = True
         return cabinet
+
+
+def _add_apple_model(builder: Any) -> bool:
+    """Add the YCB apple's mesh, scaled to the size of the built-in apple; return whether it is installed.
+
+    ManiSkill's command stores it (``python -m mani_skill.utils.download_asset ycb``). Only the appearance changes:
+    collisions use the built-in shape, so a task is the same with and without the model.
+    """
+    folder = ASSET_DIR / YCB
+    model = folder / "models" / APPLE_MODEL / "textured.obj"
+    try:
+        box = json.loads((folder / "info_pick_v0.json").read_text())[APPLE_MODEL]["bbox"]
+        low, high = ([float(length) for length in box[end]] for end in ("min", "max"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if not model.is_file():
+        return False
+    widths = [b - a for a, b in zip(low, high, strict=True)]
+    scale = APPLE / 1000 / max(widths)
+    middle = [-(a + b) / 2 * scale for a, b in zip(low, high, strict=True)]
+    builder.add_visual_from_file(str(model), pose=sapien.Pose(middle), scale=[scale] * 3)
+    return True
 
 
 def _add_boxes(collide: Callable[..., Any], show: Callable[..., Any], boxes: tuple[Box, ...], colour: Any) -> None:

@@ -1,19 +1,24 @@
 """Generator of icon-like SVG targets: a motif on an optional backdrop, in one of four drawing styles.
 
-A motif is a recognisable object made of a few shapes: a house, a clock, a cloud with rain. The style determines how
-shapes become elements (flat, outlined, line art, gradients); palette, sizes, details, tilt, backdrop and small
-decorations are random, too. Documents contain no text. Every number in a document is an integer from integer
-arithmetic, so a seed gives the same bytes on every machine.
+A motif is a recognisable object made of a few shapes: a house, a clock, a cloud with rain. It is a function from a pen
+to elements within the view box of 96 x 96 units, drawn from back to front with a margin of about ten units. To add one,
+write a function in ``nature``, ``signs`` or ``things``, add it to that module's ``MOTIFS``, and increase
+:data:`GENERATOR`, since seeds then give different documents.
+
+The style determines how shapes become elements (flat, outlined, line art, gradients); palette, sizes, details, tilt,
+backdrop and small decorations are random, too. Documents contain no text. Every number in a document is an integer from
+integer arithmetic, so a seed gives the same bytes on every machine.
 """
 
 import random
 
-from .motifs import MOTIFS
+from . import nature, signs, things
 from .pen import PALETTES, STYLES, VIEW, Pen
 
 GENERATOR = 1
 """Version of the generator, increased with every change of a seed's document; task ids depend on it."""
 
+MOTIFS = {motif.__name__: motif for motif in (*nature.MOTIFS, *signs.MOTIFS, *things.MOTIFS)}
 _NAMES = sorted(MOTIFS)
 
 

@@ -1,4 +1,4 @@
-"""Motifs from nature: plants, weather, animals, food; see :mod:`~pivot.environments.svg.targets.motifs`."""
+"""Motifs from nature: plants, weather, animals, food; see :mod:`~pivot.environments.svg.targets.icons`."""
 
 from .pen import Pen
 

@@ -1,4 +1,4 @@
-"""Motifs from screens and signs: symbols, charts, controls; see :mod:`~pivot.environments.svg.targets.motifs`."""
+"""Motifs from screens and signs: symbols, charts, controls; see :mod:`~pivot.environments.svg.targets.icons`."""
 
 from .pen import Pen
 

@@ -1,4 +1,4 @@
-"""Motifs of artefacts: buildings, vehicles, tools, vessels; see :mod:`~pivot.environments.svg.targets.motifs`."""
+"""Motifs of artefacts: buildings, vehicles, tools, vessels; see :mod:`~pivot.environments.svg.targets.icons`."""
 
 from .pen import Pen
 

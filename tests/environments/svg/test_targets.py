@@ -14,8 +14,7 @@ from pivot.datasets.config import env_config
 from pivot.environments.svg import sources
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import Pool
-from pivot.environments.svg.targets.icons import draw_motif, draw_target
-from pivot.environments.svg.targets.motifs import MOTIFS
+from pivot.environments.svg.targets.icons import MOTIFS, draw_motif, draw_target
 from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
 
