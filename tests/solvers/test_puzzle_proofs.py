@@ -190,5 +190,5 @@ def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
     assert "more than 10 states" in str(small.undecided)
     assert not small.holds and not small.problems
     assert prover_of("chess") is None
-    with pytest.raises(CertifyError, match="'chess' cannot be proved"):
+    with pytest.raises(CertifyError, match="'chess' has no prover"):
         prove("chess", case, verdict)
