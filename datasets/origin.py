@@ -16,7 +16,13 @@ def refuse_unfinished_copy(storage: Storage) -> None:
         StoreError: it is one; the message names the command that goes on with it.
     """
     if storage.stat(MANIFEST) is None and storage.stat(ORIGIN) is not None:
-        command = storage.read_json(ORIGIN).get("command")
+        origin = storage.read_json(ORIGIN)
+        command = origin.get("command") if isinstance(origin, dict) else None
+        if command not in ("compact", "migrate"):
+            raise StoreError(
+                f"{storage.address(ORIGIN)} does not name the command that began this store; expected compact or "
+                "migrate: remove the folder and start again"
+            )
         raise StoreError(
             f"{storage.address()} is the unfinished store of `pivot {command}`; finish it with the same command: "
             f"pivot {command} DIR --out {storage.address()}"

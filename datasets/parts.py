@@ -6,6 +6,7 @@ ones by the digests of their manifests: it stays small however many shards there
 that it names; one in the making is seen by nobody.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -41,12 +42,18 @@ def listed_parts(storage: Storage) -> dict[int, FileRecord]:
         return {}
     raw = storage.read_json(PARTS)
     try:
-        return {int(number): FileRecord(**record) for number, record in sorted(raw["parts"].items())}
+        return {_part_number(text): FileRecord.decode(record) for text, record in sorted(raw["parts"].items())}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
             f"{storage.address(PARTS)} is no list of parts (expected {{'parts': {{number: {{'sha256', 'bytes'}}}}}}); "
             "the next `pivot build --append` of the same part writes it anew once it is removed"
         ) from error
+
+
+def _part_number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{4,9}", text) or not int(text):
+        raise ValueError(f"{text!r} is no number of a part")
+    return int(text)
 
 
 def write_parts(storage: Storage, parts: Mapping[int, FileRecord]) -> None:

@@ -271,7 +271,7 @@ class Store:
         """
         raw = self.storage.read_json(MANIFEST)
         try:
-            return {name: FileRecord(**entry) for name, entry in raw["files"].items()}
+            return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{self.storage.address(MANIFEST)} is not a manifest "

@@ -83,8 +83,9 @@ class Copying:
                 return
             begun = None
         if begun is not None:
+            command = begun.get("command") if isinstance(begun, dict) else None
             raise StoreError(
-                f"{self.target} was begun by `pivot {begun.get('command')}` from another store, from an earlier state "
+                f"{self.target} was begun by `pivot {command}` from another store, from an earlier state "
                 "of this one or with other options; choose an empty folder with --out"
             )
         if there:

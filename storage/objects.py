@@ -175,8 +175,9 @@ class ObjectStorage(Storage):
         except _library().exceptions.BaseError as error:
             raise OSError(str(explained("read", self.address(name), error, endpoint(self.root.text)))) from error
 
-    def read_bytes(self, name: str) -> bytes:
-        """Read an object by one request, or none where it was fetched beforehand."""
+    def read_bytes(self, name: str, limit: int = -1) -> bytes:
+        """Read an object by one request, or none where it was prefetched."""
+        del limit  # most objects are shorter than what is worth a second request
         if name in self._ahead:
             return self._ahead[name]
         self._check_name(name)

@@ -29,7 +29,7 @@ class Receipt:
         """Read a receipt; None when there is none or it is unreadable (the shard is then made again)."""
         try:
             raw = storage.read_json(name)
-            files = {path: FileRecord(**entry) for path, entry in raw["files"].items()}
+            files = {path: FileRecord.decode(entry) for path, entry in raw["files"].items()}
             return cls(raw["inputs"], files, dict(raw["facts"]), dict(raw.get("changed", {})))
         except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             return None
