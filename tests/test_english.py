@@ -13,7 +13,6 @@ PENDING = {
     "benchmarks",
     "cli",
     "datasets",
-    "docs",
     "flows",
     "insight",
     "labeling",
