@@ -44,6 +44,7 @@ SNIPPETS_ELSEWHERE = {
 PROGRAMS = {
     "pip": "installs packages",
     "python3": "creates an environment; the fixture creates one",
+    "python": "trains for hours; the wheel has no benchmarks",
     "make": "needs the repository; test_docs.py checks that the target exists",
     "source": "changes the shell",
     "export": "changes the shell",
