@@ -63,8 +63,11 @@ REFUSED = "refused"
 
 
 @dataclass(frozen=True)
-class Stage(ABC):
-    """One stage of one shard. It travels to workers; the store is opened once in each of them."""
+class ShardFiles(ABC):
+    """Files that one stage keeps of one shard, with their receipt: how they are checked and written.
+
+    A scheduler that makes the tables of several shards at a time, such as a probe, uses this alone.
+    """
 
     store: Store
     shard: Shard
@@ -86,22 +89,9 @@ class Stage(ABC):
         """Name of the receipt, relative to the store."""
         return self.store.receipt_file(self.name, self.shard)
 
-    @property
-    def episodes(self) -> int:
-        """Number of rollouts in the shard."""
-        return (self.shard.stop - self.shard.first) * self.store.config.rollouts
-
     @abstractmethod
     def inputs(self) -> str:
         """Return the digest of everything that decides the files."""
-
-    @abstractmethod
-    def make(self, pending: Pending) -> Product:
-        """Make the tables of the shard, or complete those that are there.
-
-        Raises:
-            StoreError: stored rows cannot be read.
-        """
 
     def check(self) -> Pending | ShardResult:
         """Return the result of an earlier run if it is whole, else the work that is left."""
@@ -127,6 +117,24 @@ class Stage(ABC):
         files = write_tables(self.store.storage, product.tables, sparse=self.sparse)
         Receipt(pending.inputs, files, product.facts).write(self.store.storage, self.receipt_file)
         return ShardResult(self.shard, self.name, False, files, product.facts)
+
+
+@dataclass(frozen=True)
+class Stage(ShardFiles):
+    """One stage of one shard. It travels to workers, each of which opens the store once."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of rollouts in the shard."""
+        return (self.shard.stop - self.shard.first) * self.store.config.rollouts
+
+    @abstractmethod
+    def make(self, pending: Pending) -> Product:
+        """Make the tables of the shard, or complete those that are there.
+
+        Raises:
+            StoreError: stored rows cannot be read.
+        """
 
 
 def run(stage: Stage) -> ShardResult:

@@ -26,7 +26,7 @@ from .hints import own_hints
 from .rates import probe_settings
 from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .rollback import rollback_policy
-from .shard import ShardProbe, hints_of, inputs_of, known_rows
+from .shard import ProbeFiles, ShardProbe, hints_of, known_rows
 
 STAGE = "probe"
 
@@ -165,7 +165,7 @@ def _in_one_loop(
     opened: list[ShardProbe] = []
     hints: dict[str, str] = {}
     if any(PROBE_ARMS[arm].hint == "self" for arm in settings.arms):
-        there = [known_rows(store, shard, inputs_of(store, shard, settings, policy)).values() for shard in shards]
+        there = [known_rows(ProbeFiles(store, shard, settings, policy)).values() for shard in shards]
         hints = own_hints(store, shards, hints_of(chain.from_iterable(there)))
 
     def finish(work: ShardProbe) -> None:

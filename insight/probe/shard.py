@@ -6,14 +6,15 @@ not come to are stored as broken, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 from ...datasets.config import Shard
-from ...datasets.parquet import read_table, write_tables
+from ...datasets.parquet import read_table
 from ...datasets.run import RunEnv
 from ...datasets.schema import EPISODES, LABELS, STEPS
+from ...datasets.stages.base import Pending, Product, ShardFiles, ShardResult
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
 from ...environments.base import Task
@@ -23,7 +24,6 @@ from ...rollouts.base import TaskRollouts
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch
 from ...storage import FileRecord
-from ...storage.receipts import Receipt
 from .arms import PROBE_ARMS
 from .hints import own_hints
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
@@ -68,7 +68,7 @@ class ShardProbe:
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0
-        known = known_rows(store, shard, self._inputs) if known is None else known
+        known = known_rows(self._stage) if known is None else known
         for failure in self._failures():
             for name in PROBE_ARMS:
                 if name in settings.arms:
@@ -198,8 +198,8 @@ class ShardProbe:
     # On disk
 
     @property
-    def _inputs(self) -> str:
-        return inputs_of(self._store, self.shard, self._settings, self._policy)
+    def _stage(self) -> "ProbeFiles":
+        return ProbeFiles(self._store, self.shard, self._settings, self._policy)
 
     def write(self) -> dict[str, FileRecord]:
         """Write the rows of the shard and its receipt; return the manifest entries.
@@ -207,33 +207,48 @@ class ShardProbe:
         Raises:
             StoreError: they cannot be written.
         """
-        store, table = self._store, PROBE.table([to_row(row) for row in self.rows])
-        files = write_tables(store.storage, [(probe_file(self.shard), PROBE, table)])
-        owed = sum(row.status is RetryStatus.ERROR for row in self.rows)
-        facts: dict[str, Any] = {"retries": len(self.rows), "owed": owed}
-        Receipt(self._inputs, files, facts).write(store.storage, receipt_file(self.shard))
-        return files
+        stage = self._stage
+        return stage.write(Pending(stage.inputs()), stage.product(self.rows)).files
 
 
-def inputs_of(store: Store, shard: Shard, settings: ProbeSettings, policy: RollbackPolicy) -> str:
-    """Return a digest of what decides the rows of a shard besides their arms and samples."""
-    manifest = store.manifest()
-    names = [store.table_file(schema, shard) for schema in (EPISODES, STEPS, LABELS)]
-    return digest(
-        {
-            "version": VERSION,
-            "gamma": settings.gamma,
-            "policy": policy.config_for(shard.env),
-            "files": [manifest[name].sha256 for name in names if name in manifest],
-        }
-    )
+@dataclass(frozen=True)
+class ProbeFiles(ShardFiles):
+    """Files of the retries of one shard; :class:`ShardProbe` plans them, and a scheduler plays them."""
+
+    settings: ProbeSettings
+    policy: RollbackPolicy
+    title: ClassVar[str] = "probe"
+
+    @property
+    def receipt_file(self) -> str:
+        """Name of the receipt: a probe keeps its own beside those of the build."""
+        return receipt_file(self.shard)
+
+    def inputs(self) -> str:
+        """Return the digest of everything that decides the rows besides their arms and samples."""
+        manifest = self.store.manifest()
+        names = [self.store.table_file(schema, self.shard) for schema in (EPISODES, STEPS, LABELS)]
+        return digest(
+            {
+                "version": VERSION,
+                "gamma": self.settings.gamma,
+                "policy": self.policy.config_for(self.shard.env),
+                "files": [manifest[name].sha256 for name in names if name in manifest],
+            }
+        )
+
+    def product(self, rows: Sequence[Retry]) -> Product:
+        """Return the table of some retries."""
+        table = PROBE.table([to_row(row) for row in rows])
+        broken = sum(row.status is RetryStatus.ERROR for row in rows)
+        return Product([(probe_file(self.shard), PROBE, table)], {"retries": len(rows), "owed": broken})
 
 
-def known_rows(store: Store, shard: Shard, inputs: str) -> dict[str, Retry]:
-    """Return the rows of an earlier run that still hold, by id; those that broke are left out."""
-    receipt = Receipt.read(store.storage, receipt_file(shard))
-    if receipt is None or not receipt.holds(store.storage, inputs):
+def known_rows(stage: ProbeFiles) -> dict[str, Retry]:
+    """Return the rows of an earlier run that still hold, by id, without broken ones."""
+    if not isinstance(stage.check(), ShardResult):
         return {}
+    store, shard = stage.store, stage.shard
     rows = [from_row(Retry, row) for row in read_table(store.storage, probe_file(shard), PROBE).to_pylist()]
     return {row.retry_id: row for row in rows if row.status is not RetryStatus.ERROR}
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pivot.storage.receipts import Receipt
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import loop
-from pivot.training.policy_rl import rollout_store as played
 from pivot.training.policy_rl.engines.in_process import InProcessModel
 from pivot.training.policy_rl.learner import Learner
 
@@ -81,7 +81,7 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "score": at_call(loop, "score_turns", 4),
     "step": at_call(torch.optim.AdamW, "step", 6),
     "learned": at_call(Learner, "update", 3, after=True),
-    "receipt": at_call(played.Receipt, "write", 3),
+    "receipt": at_call(Receipt, "write", 3),
     "line": half_a_line(6),
     "optimizer": half_an_optimizer,
     "seal": at_call(on_disk, "seal", 2),

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ...datasets.config import EnvRun, PartConfig, RunConfig
-from ...datasets.inputs import ROLLOUT, rollout_facts, rollout_inputs
-from ...datasets.parquet import write_tables
+from ...datasets.inputs import ROLLOUT
 from ...datasets.run import Run
-from ...datasets.schema import EPISODES, STORE_TABLES
+from ...datasets.schema import STORE_TABLES
+from ...datasets.stages.base import Pending
+from ...datasets.stages.rollout import RolloutStage
 from ...datasets.store import DATABASE, MANIFEST, Store
-from ...datasets.tables import rollout_tables
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
-from ...storage.receipts import Receipt
 from .config import RlConfig
 from .levels import Levels
 
@@ -65,13 +64,9 @@ class PlayedStore:
         store, shard = Store(self._root, config), config.shards()[-1]
         for name in (MANIFEST, DATABASE):
             store.storage.delete(name)
-        tables = rollout_tables(rollouts)
-        files = write_tables(
-            store.storage, [(store.table_file(schema, shard), schema, tables[schema]) for schema in STORE_TABLES]
-        )
-        inputs = rollout_inputs(store.run, shard, [record.task for record in rollouts])
-        receipt = Receipt(inputs, files, rollout_facts(tables[EPISODES]))
-        receipt.write(store.storage, store.receipt_file(ROLLOUT, shard))
+        stage = RolloutStage(store, shard, [record.task for record in rollouts])
+        pending = Pending(stage.inputs())
+        stage.write(pending, stage.product(pending, rollouts))
         store.write_run()
 
     def forget_after(self, number: int) -> None:
