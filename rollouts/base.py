@@ -1,7 +1,7 @@
-"""The vocabulary of rollouts: what a policy is asked, what it answers, and the records an episode leaves.
+"""The vocabulary of rollouts: requests to a policy, its replies, and the records of an episode.
 
-A policy sees a rendered prompt and returns raw text; whether that text holds an action is the reply grammar's business.
-Why an episode ended is a typed value, and a failed or broken episode is a record like any other.
+A policy gets a rendered prompt and returns raw text; the reply grammar decides whether that text holds an action. The
+reason why an episode ended is a typed value, and a failed or broken episode is a record like any other.
 """
 
 from abc import ABC, abstractmethod
@@ -31,10 +31,10 @@ INFO_KEYS = (
 
 
 def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
-    """Return an environment's ``info`` with the reply grammar's part in it.
+    """Return an environment's ``info`` completed by the result of the reply grammar.
 
-    An environment sees actions alone; whether the whole reply kept the format, the think block too, only the parser
-    knows. ``action_is_valid`` of the log is what the column ``action_valid`` says.
+    An environment sees actions alone; only the parser knows whether the whole reply, think block included, kept the
+    format. ``action_is_valid`` of the log equals the column ``action_valid``.
     """
     if "action_is_valid" not in info:
         return info
@@ -42,11 +42,11 @@ def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
 
 
 GROUP_SIZE = 8
-"""N of the paper: rollouts of one prompt key that are compared with each other (spec sections 1 and 6)."""
+"""Group size N of the paper: rollouts of one prompt key that are compared (spec sections 1 and 6)."""
 
 
 class Status(StrEnum):
-    """How far the record of an episode goes."""
+    """Completeness of an episode's record."""
 
     COMPLETE = "complete"
     TRUNCATED = "truncated"  # imports only: the log stops before the episode did
@@ -54,7 +54,7 @@ class Status(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
+    """Reason why an episode ended."""
 
     SUCCESS = "success"
     LOST = "lost"  # the environment ended it: a fall into a hole
@@ -64,7 +64,7 @@ class StopReason(StrEnum):
 
 
 class ReplyOutcome(StrEnum):
-    """What the reply grammar (spec section 2) made of a reply."""
+    """Result of the reply grammar (spec section 2) for a reply."""
 
     OK = "ok"
     NO_THINK = "no_think"  # the action runs, but the step is not action_valid
@@ -80,22 +80,22 @@ class Turn:
     episode_id: str
     t: int
     seed: int
-    """Derived from the episode id and ``t``; all randomness of the reply comes from it."""
+    """Source of all randomness of the reply, derived from the episode id and ``t``."""
     prompt: PromptMessages
     images: Mapping[str, EncodedFrame]
-    """The frames that the prompt names, and perhaps others of the same task."""
+    """At least the frames that the prompt names; others of the same task may be included."""
     task: Task
-    """The level being attempted, for logs. Like ``env`` it tells more than a model may know."""
+    """The level being attempted, for logs. Like ``env`` it holds more than a model may know."""
     env: PivotEnv
-    """The live environment. Only an embedded stand-in may look at it; a real policy sees prompt and images. Of a served
-    policy it may live in another process, and is None."""
+    """The live environment, for embedded stand-ins only; a real policy uses prompt and images. It is None if the
+    environment runs in another process, as it may for a served policy."""
     sent: Sent = field(default_factory=Sent, init=False, compare=False)
-    """Counted by a policy that sends requests."""
+    """Counter of the requests that the policy sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a policy answered."""
+    """Reply of a policy to one turn."""
 
     text: str
     finish_reason: str = "stop"
@@ -106,7 +106,7 @@ class Reply:
 
 
 class Policy(Plugin, ABC):
-    """Answers turns. Episodes run concurrently in one event loop; a policy may batch the turns that wait together."""
+    """Agent that answers turns. Episodes run concurrently in one event loop; a policy may batch waiting turns."""
 
     renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
@@ -114,24 +114,24 @@ class Policy(Plugin, ABC):
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
     """True for a policy that waits for a model, in another process or on a device. One event loop then answers the
-    turns of all shards of a build, so that the model is kept busy across them; others may play the episodes."""
+    turns of all shards of a build, so that the model stays busy; worker processes may run the episodes."""
     episodes_in_flight: int = 64
-    """Episodes that a build keeps going at a time; a served policy raises it to what its model can take."""
+    """Most concurrent episodes of a build; a served policy raises it to what its model accepts."""
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Everything that decides the replies (model, revision, sampling, version); part of every episode id."""
+        """Return everything that decides the replies (model, revision, sampling, version); part of every episode id."""
 
     def config_for(self, env: str) -> dict[str, Any]:
-        """Return what decides the replies in one environment, for its episode ids: ``config``, unless it knows more."""
+        """Return what decides the replies in one environment, for its episode ids; by default ``config``."""
         del env
         return self.config
 
     def check(self) -> None:
-        """See whether everything that the policy needs is installed, before a long run starts.
+        """Check that everything the policy needs is installed, before a long run starts.
 
         Raises:
             PluginError: something is missing; the message says how to get it.
@@ -145,7 +145,7 @@ class Policy(Plugin, ABC):
         """
 
     def check_environment(self, env: str, config: EnvConfig) -> None:
-        """See whether the policy can play an environment with these settings, before a simulator starts for it.
+        """Check that the policy can play an environment with these settings, before a simulator starts for it.
 
         Raises:
             ConfigError: it cannot.
@@ -156,12 +156,12 @@ class Policy(Plugin, ABC):
         """Answer one turn.
 
         Raises:
-            PolicyError: no answer could be had; the episode becomes an ``error`` record and is owed again.
-            ServerGoneError: nobody will get an answer; the run stops.
+            PolicyError: the turn cannot be answered; the episode becomes an ``error`` record and is pending again.
+            ServerGoneError: no turn will be answered; the run stops.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections and models when the last episode is over; called in the loop that ran them."""
+        """Release connections and models after the last episode; called in the event loop that used them."""
 
 
 @dataclass(slots=True)
@@ -273,7 +273,7 @@ class Episode:
     steps: list[Step] = field(default_factory=list)
 
     def append(self, step: Step) -> None:
-        """Add the next step, and what the row says about it; rewards are summed in order (spec section 1)."""
+        """Append the next step and update the episode's columns; rewards are summed in order (spec section 1)."""
         self.steps.append(step)
         self.num_steps += 1
         self.actions.append(step.action)
@@ -303,17 +303,17 @@ class HistoryEntry:
 
 
 class StudentPrompt(ABC):
-    """Renders the acting prompt of one environment."""
+    """Acting prompt of one environment."""
 
     template: str
-    """Its public name, ``student.`` and the environment."""
+    """Public name of the template: ``student.`` and the environment."""
     version: str
     """Raised with every change of wording."""
     frame_only: ClassVar[bool] = False
     """True when the messages of a task depend on nothing but the frame, so that a repeated frame repeats the prompt."""
     hindsight: ClassVar[Literal["before_closing", "end"]] = "end"
-    """Where a Teacher is told what the Student was not (spec section 8): between the current picture and the closing
-    text, which then has to be the last two parts of the last message, or after everything."""
+    """Position of the hindsight context in the Teacher's prompt (spec section 8): between the current picture and the
+    closing text, which then must be the last two parts of the last message, or at the end."""
 
     @abstractmethod
     def render(
@@ -329,12 +329,12 @@ class StudentPrompt(ABC):
         """Return the messages of turn ``t``.
 
         Args:
-            profile: what is known about the environment.
+            profile: description of the environment.
             task: the level; prompts show its instruction, never its state.
             t: step index, 0-based.
             frame_id: the current picture.
             history: the past actions, oldest first; the template decides how many it shows.
-            observation: the text observation of this step, empty where the environment has none.
+            observation: the text observation of this step, empty if the environment has none.
         """
 
 

@@ -1,8 +1,7 @@
-"""How one episode is run and written down; when, where and beside which others is the business of ``loop.py``.
+"""Execution and record of one episode; ``loop.py`` schedules many of them.
 
 Records hold nothing that depends on timing. An episode that breaks, in the policy or in the environment, becomes a
-record with its steps so far. What an environment's ``info`` may hold for the record is said at
-:class:`~pivot.environments.base.PivotEnv`.
+record with its steps so far. :class:`~pivot.environments.base.PivotEnv` says what ``info`` may hold for the record.
 """
 
 import asyncio
@@ -41,22 +40,22 @@ from .prompts.render import PromptCache
 Result = TypeVar("Result")
 
 ERROR_LIMIT_BYTES = 2000
-"""Longest stored error text; a server's error page may be of any length."""
+"""Longest stored error text; an error page of a server may have any length."""
 
 ENDS_THE_RUN = (CacheError, ConfigError, PluginError, ServerGoneError)
-"""Errors that every other episode would meet too: the run has to stop and say so."""
+"""Errors that concern every episode: the run has to stop and report them."""
 
 
 class CallEnv(Protocol):
-    """Calls a function that uses an environment, in a thread where the environment would hold up the loop."""
+    """Caller of functions that use an environment, in a thread if the environment would block the event loop."""
 
     def __call__(self, env: PivotEnv, function: Callable[..., Result], /, *arguments: Any) -> Awaitable[Result]:
-        """Return what ``function`` returns, or raise what it raises; nothing else uses ``env`` in the meantime."""
+        """Return the result of ``function`` or raise its error; nothing else uses ``env`` meanwhile."""
         ...
 
 
 class TaskRun:
-    """What the episodes of one task share, and how one of them is run."""
+    """Shared data of the episodes of one task, and the execution of each."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class TaskRun:
         return episode
 
     async def run_episode(self, env: PivotEnv, sample: int, call: CallEnv) -> Episode:
-        """Run one episode to its end, whatever that is, and keep its record."""
+        """Run one episode until it ends, in success, failure or error, and keep its record."""
         episode = self._begin(sample)
         try:
             outcome = await self._play(env, episode, call)
@@ -132,7 +131,7 @@ class TaskRun:
         return episode
 
     def give_up(self, sample: int, error: Exception) -> None:
-        """Make an error record of an episode that will not be finished, or was not begun; a finished one stays."""
+        """Record an episode that was not finished, or not begun, as an error; a finished one is unchanged."""
         episode = self._episodes.get(sample) or self._begin(sample)
         if episode.status is Status.COMPLETE and episode.stop_reason is None:
             _break_off(episode, StopReason.POLICY_ERROR, error)
@@ -197,7 +196,7 @@ class TaskRun:
     def _step(
         self, env: PivotEnv, name: str, payload: str | None
     ) -> tuple[str, tuple[Any, bool, bool, dict[str, Any]], Measured]:
-        """Take a turn; return the id of the frame after it, the rest of what the environment says, and the state."""
+        """Take a turn; return the id of the next frame, the other results of the environment, and the state."""
         frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
         return self._frames.id_of(env, frame), (reward, terminated, truncated, info), self._state_of(env)
 
@@ -207,9 +206,9 @@ class TaskRun:
     async def _ask(
         self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None
     ) -> tuple[Reply, str, ParsedReply]:
-        """Return the reply, its text as it is stored, and what the grammar makes of it."""
+        """Return the reply, its stored text, and its parse."""
         name, calls, profile = episode.episode_id, self._calls[episode.sample_idx], self.profile
-        # A copy: another episode's thread may add a frame while the policy looks through them.
+        # A copy: the thread of another episode may add a frame while the policy reads them.
         turn = Turn(name, t, turn_seed(name, t), prompt, dict(self._frames.frames), self.task, env)
         started = perf_counter()
 
@@ -264,7 +263,7 @@ class TaskRun:
 
 
 class _PolicyFailedError(Exception):
-    """Carries what a policy raised past the handler of the environment's errors."""
+    """Wrapper of a policy's error, so that the handler of the environment's errors does not catch it."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))

@@ -1,7 +1,7 @@
-"""The distinct frames of one task: each is hashed and encoded once, however often the eight rollouts come back to it.
+"""The distinct frames of one task: each is hashed and encoded once, even if all rollouts show it.
 
-Episodes start from one level and revisit the same few states; only about one frame in eight is new. Where an
-environment can name its picture (``frame_key``) and leave it undrawn (``draw_frames``), a known one is not even drawn.
+Episodes start from one level and revisit the same few states; only about one frame in eight is new. If an environment
+can name its picture (``frame_key``) without rendering it (``draw_frames``), a frame that exists is not rendered again.
 """
 
 from collections.abc import Hashable
@@ -14,7 +14,7 @@ from ..messages import EncodedFrame
 
 
 class FrameBook:
-    """Frames of one task by their id, in the order in which they were first seen."""
+    """Frames of one task by id, in the order of their first appearance."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -25,13 +25,13 @@ class FrameBook:
         """Return the id of the frame that ``env`` shows now, and store the frame if it is new.
 
         Raises:
-            ImageError: the environment gave no RGB frame.
+            ImageError: the environment returned something other than an RGB frame.
         """
         key = env.frame_key()
-        known = None if key is None else self._ids.get(key)
-        if known is not None:
-            return known
-        if frame.size == 0:  # NO_FRAME: the environment left it undrawn
+        stored = None if key is None else self._ids.get(key)
+        if stored is not None:
+            return stored
+        if frame.size == 0:  # NO_FRAME: the environment did not render it
             drawn = env.render()
             frame = drawn if isinstance(drawn, np.ndarray) else frame
         name = frame_id(frame)

@@ -1,7 +1,7 @@
-"""The ids of rollouts: pure functions of what made an episode, never of what happened in it (spec section 9).
+"""The ids of rollouts: pure functions of an episode's inputs, never of its results (spec section 9).
 
-An episode's random stream derives from its id, so two runs with equal inputs give equal episodes whatever the number of
-workers, and a store can name the episodes it still owes.
+An episode's random stream derives from its id, so two runs with equal inputs give equal episodes for any number of
+workers, and a store can name its pending episodes.
 """
 
 from collections.abc import Mapping
@@ -56,6 +56,6 @@ def turn_seed(episode: str, t: int) -> int:
 
 def request_id(episode: str, t: int, role: str) -> str:
     """Return the id of one request to a model: the key of the ``calls`` table and of reply caches."""
-    # One for every step, and no part holds a slash: the joined text is as good as JSON and much cheaper.
+    # Computed for every step, and no part holds a slash: joined text is as unique as JSON and much cheaper.
     parts = f"{episode}/{t}/{role}"
     return f"request-{ID_VERSION}-{sha256(parts.encode()).hexdigest()[:32]}"

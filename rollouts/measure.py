@@ -1,7 +1,7 @@
-"""What the states of a level take to be won, by the measure of its certificates, for the columns that say so.
+"""Turns needed to success from each state of a level, in the unit of its certificates, for the ``need`` columns.
 
-Where the solver of an environment is exact, its distances tell; a level that its search cannot hold is left unmeasured.
-Elsewhere it is what the solver reads from the log of an episode (:meth:`..solvers.base.Solver.needs`).
+For an exact solver these are its distances; a level beyond the limits of its search is not measured. For other solvers
+they are what the solver derives from the log of an episode (:meth:`..solvers.base.Solver.needs`).
 """
 
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from ..solvers.base import Case, DistanceMap, ExactSolver, Solver
 from .base import Episode
 
 MOST_STATES = 500_000
-"""States of the search for the distances of a level: a few tenths of a second, and some 50 MB."""
+"""Most states in the search for the distances of a level: a few tenths of a second and about 50 MB."""
 CAP = "max_states"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A state as its columns have it; null where nothing is known."""
+    """Columns of a state; ``need`` is None if unknown."""
 
     state: str
     need: int | None = None
 
 
 class Measure:
-    """The distances of one level, searched when they are first asked for."""
+    """The distances of one level, computed at their first use."""
 
     def __init__(self, env: str, initial_state: str, horizon: int) -> None:
         """Measure a level of an environment up to its turn budget."""
@@ -34,7 +34,7 @@ class Measure:
 
     @cached_property
     def _solver(self) -> Solver | None:
-        """The solver with its default settings: those of a run decide labels, never episodes."""
+        """Return the solver with default settings: settings of a run decide labels, never episodes."""
         if self._env not in plugins.names("solvers"):
             return None
         kind: type[Solver] = plugins.load("solvers", self._env)
@@ -65,15 +65,15 @@ class Measure:
 
     @cached_property
     def optimal_start(self) -> int | None:
-        """The fewest turns from the start of the level."""
+        """Return the fewest turns from the start of the level to success."""
         return self.of(self._initial_state).need if self.exact else None
 
     def note_needs(self, episode: Episode) -> None:
-        """Write into the steps of an episode what its log says was needed, where no distance is known."""
+        """Set ``need`` of the steps of an episode from its log, if the solver is not exact."""
         steps = episode.steps
         if self._solver is None or self.exact or not steps:
             return
         observations = [step.observation_text for step in steps]
         case = Case(self._initial_state, episode.actions, self._horizon, [step.info for step in steps], observations)
-        for step, need in zip(steps, self._solver.needs(case) or (), strict=False):  # one more, of the last state
+        for step, need in zip(steps, self._solver.needs(case) or (), strict=False):  # the needs include the last state
             step.need = None if need is None else round(need)

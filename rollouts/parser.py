@@ -1,7 +1,7 @@
-"""The reply grammar: which action, if any, a reply holds (spec section 2).
+"""The reply grammar: the action, if any, in a reply (spec section 2).
 
 A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
-tag, and everything from a think tag that is opened after it and never closed; what is left is *visible*. The first
+tag, and everything from a think tag that is opened after it and never closed; the rest is *visible*. The first
 complete answer pair of the visible text, trimmed and (unless case matters) case-folded, must be exactly one action of
 the environment's grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any
 reply.
@@ -33,10 +33,10 @@ THINK_TAGS = ("think", "redacted_thinking")
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """What the grammar made of a reply."""
+    """Result of parsing a reply."""
 
     action: ParsedAction | None
-    """The action to execute; None when the reply has no usable one."""
+    """The action to execute; None if the reply has no usable one."""
     action_valid: bool
     """True only for a usable action after a complete think block."""
     outcome: ReplyOutcome
@@ -56,7 +56,7 @@ def parse_reply(
         text: the raw reply.
         tag: name of the answer tag, ``profile.answer_tag``.
         parse_action: the environment's grammar, given the trimmed, case-folded text inside the first visible pair.
-        limit_bytes: what is longer is cut before it is read.
+        limit_bytes: longer replies are cut before they are read.
         keeps_case: do not fold the case, for environments whose actions are documents.
     """
     text = cut_reply(text, limit_bytes)

@@ -1,9 +1,9 @@
-"""What a run is going to do, derived from its settings alone: which levels.
+"""The levels of a run, derived from its settings alone.
 
-Level ``i`` comes from ``derive_seed(run_seed, env name, i)`` and from the levels before it, which it must not repeat.
-Usually a level is one task; with several evaluation sets it is one in each, side by side. A task
-never depends on how many were asked for, so a store grows by planning again with a larger count. ``verify`` makes the
-same plan from ``run.json`` and compares it with the rows it finds.
+Level ``i`` depends on ``derive_seed(run_seed, env name, i)`` and on the levels before it, which it must not repeat.
+Usually a level is one task; with several evaluation sets it is one task in each, next to each other. A task never
+depends on the number of tasks, so a store grows by planning again with a larger count. ``verify`` makes the same plan
+from ``run.json`` and compares it with the stored rows.
 """
 
 from ..environments.base import EnvConfig, PivotEnv, Task
@@ -11,8 +11,8 @@ from ..errors import GenerationError
 from ..identity import derive_seed
 
 MAX_DRAWS = 1000
-"""Draws for one task. A level repeats with probability ``used / possible``; 1000 draws in vain mean that practically
-every level the settings allow is in use (with 1 % of them left: 4 in 100,000)."""
+"""Draws per task. A level repeats with probability ``used / possible``; 1000 failed draws mean that practically every
+level that the settings allow is in use (if 1 % of them were left: 4 in 100,000)."""
 
 
 def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count: int) -> list[Task]:
@@ -34,10 +34,10 @@ def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count
     used: set[str] = set()
     level = 0
     while len(tasks) < count:
-        found = _distinct_level(env_type, config, run_seed, level, used, len(tasks))
-        for task in found:
+        level_tasks = _distinct_level(env_type, config, run_seed, level, used, len(tasks))
+        for task in level_tasks:
             used.update((_task_key(task), _level_key(env_type, task)))
-        tasks += found
+        tasks += level_tasks
         level += 1
     return tasks[:count]
 

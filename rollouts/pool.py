@@ -1,7 +1,7 @@
-"""The environments of a run, one pool for each type and settings: made when needed, used again while they are sound.
+"""The environments of a run, one pool per type and settings: created when needed, reused unless they broke.
 
 An environment that blocks (``PivotEnv.blocks``) is called in a thread of the pool, so that the event loop, and with it
-every other episode, goes on meanwhile. Whichever thread it is: an environment is used by one caller at a time.
+every other episode, continues. An environment has one caller at a time, possibly in different threads.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from ..environments.base import EnvConfig, PivotEnv
 Result = TypeVar("Result")
 
 MOST_THREADS = 64
-"""Blocking environments of one pool that are called at a time. They wait for something else, which is cheap."""
+"""Most concurrent calls of blocking environments per pool. Their threads only wait, which is cheap."""
 
 _log = logging.getLogger(__name__)
 
 
 class EnvPool:
-    """Environments of one type and settings, at most as many as the settings allow."""
+    """Pool of environments of one type and settings, at most as many as the settings allow."""
 
     def __init__(self, env_type: type[PivotEnv], config: EnvConfig) -> None:
         """Start empty."""
         self.env_type, self.config = env_type, config
         self.lent = 0
-        """Environments that are promised or in use; whoever starts an episode counts it here."""
+        """Number of environments reserved or in use; the caller that starts an episode increments it."""
         self._free: list[PivotEnv] = []
         self._threads = ThreadPoolExecutor(min(MOST_THREADS, config.most_instances or MOST_THREADS), "pivot-env")
 
@@ -37,7 +37,7 @@ class EnvPool:
         return self.config.most_instances is None or self.lent < self.config.most_instances
 
     def take(self) -> PivotEnv:
-        """Return a sound environment that nobody uses."""
+        """Return a free environment, or a new one."""
         if self._free:
             return self._free.pop()
         env = self.env_type(self.config)
@@ -45,7 +45,7 @@ class EnvPool:
         return env
 
     async def give_back(self, env: PivotEnv, *, sound: bool) -> None:
-        """Take an environment back; one that broke is closed."""
+        """Take an environment back; close it if it broke."""
         if not sound:
             await self._end(env)
         else:
@@ -53,7 +53,7 @@ class EnvPool:
         self.lent -= 1
 
     async def call(self, env: PivotEnv, function: Callable[..., Result], /, *arguments: Any) -> Result:
-        """Call a function that uses ``env``, in a thread if ``env`` blocks; when cancelled, wait until it has ended."""
+        """Call a function that uses ``env``, in a thread if ``env`` blocks; wait until a cancelled call has ended."""
         if not env.blocks:
             return function(*arguments)
         running = self._threads.submit(function, *arguments)
@@ -65,7 +65,7 @@ class EnvPool:
             raise
 
     async def close(self) -> None:
-        """Close the environments that nobody uses."""
+        """Close the free environments."""
         while self._free:
             await self._end(self._free.pop())
         self._threads.shutdown()
@@ -73,5 +73,5 @@ class EnvPool:
     async def _end(self, env: PivotEnv) -> None:
         try:
             await self.call(env, env.close)
-        except Exception as error:  # noqa: BLE001 - the records are made; an environment may break at its end, too
+        except Exception as error:  # noqa: BLE001 - the records are complete; an environment may fail while it closes
             _log.warning("%s: closing an environment failed: %s", self.env_type.profile.name, error)

@@ -10,13 +10,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 PENDING = {
+    "rollouts",
     "benchmarks",
     "cli",
     "datasets",
     "flows",
     "insight",
     "labeling",
-    "rollouts",
     "root",
     "storage",
     "testing",
@@ -81,10 +81,12 @@ def problems(path: Path, root: Path = ROOT) -> list[str]:
     """Return what breaks the rules in a Python or Markdown file, each with its line."""
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(root).as_posix()
+    # Prompts are versioned data: their wording changes with their version alone.
+    patterns = {} if "prompts" in path.parts else GLOSSARY
     glossary = [
         f"{name}:{number}: {match[0]!r}; write: {better}"
         for number, line in enumerate(text.splitlines(), 1)
-        for better, pattern in GLOSSARY.items()
+        for better, pattern in patterns.items()
         for match in re.finditer(pattern, line, flags=re.IGNORECASE)
     ]
     if path.suffix != ".py":

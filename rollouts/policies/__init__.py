@@ -1,4 +1,4 @@
-"""Policies that act through a chat model, and the name of those that are in training."""
+"""Policies that act through a chat model, and the policy name of models in training."""
 
 from .model import ModelPolicy
 from .trained import NAME, TrainedPolicy

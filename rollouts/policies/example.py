@@ -1,4 +1,4 @@
-"""The turn that a model is met with before a run: the first one in a small room of Sokoban, as every player gets it."""
+"""The turn of the pre-flight check: the first one in a small room of Sokoban, with the real prompt."""
 
 from ...environments.base import Task
 from ...environments.sokoban import SokobanEnv
@@ -8,12 +8,12 @@ from ..base import Turn
 from ..prompts.render import render_student
 from ..prompts.sokoban import PROMPT
 
-EPISODE = "meeting"
+EPISODE = "preflight"
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
 
 
 def example_turn() -> Turn:
-    """Return the turn."""
+    """Return the example turn."""
     env = SokobanEnv.from_settings({})
     frame, _ = env.reset(options={"state": ROOM})
     picture = EncodedFrame(frame_id(frame), frame.shape[1], frame.shape[0], "png", encode_png(frame))

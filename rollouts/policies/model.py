@@ -13,19 +13,19 @@ from .example import example_turn
 
 ROLE = "student"
 PREFLIGHT_TOKENS = 16
-"""Of the reply that a model is met with; what it says decides nothing."""
+"""Longest reply to a pre-flight request, whose content is ignored."""
 
 TEMPERATURE = 1.0
-"""As for training rollouts (spec section 8)."""
+"""Default temperature, as for training rollouts (spec section 8)."""
 
 
 class ModelPolicy(Policy):
-    """A policy on a chat model. Prompt and pictures are all that the model is shown of a turn."""
+    """Policy that asks a chat model. The model sees prompt and pictures of a turn, nothing else."""
 
     served: ClassVar[bool] = True
 
     def __init__(self, backend: Backend) -> None:
-        """Act through a model of ``backend``; it is connected when the first turn comes.
+        """Act through a model of ``backend``, which connects with the first turn.
 
         Raises:
             ConfigError: the sampling is out of range.
@@ -43,16 +43,16 @@ class ModelPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model, revision and sampling: all that decides the replies."""
+        """Return model, revision and sampling: everything that decides the replies."""
         return {**self._backend.config, "sampling": self.sampling.row()}
 
     @property
     def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As many as keep the model busy."""
+        """Return the number of episodes that keep the model busy."""
         return self._backend.episodes_in_flight
 
     def check(self) -> None:
-        """See whether everything that the model needs is installed.
+        """Check that everything the model needs is installed.
 
         Raises:
             PluginError: something is missing.
@@ -60,7 +60,7 @@ class ModelPolicy(Policy):
         self._backend.check()
 
     async def preflight(self) -> None:
-        """Ask for the beginning of a reply to an example; see the base class for the errors."""
+        """Request the beginning of a reply to an example turn; see the base class for the errors."""
         if self._backend.one_process:
             return
         request = self.request(example_turn())
@@ -99,7 +99,7 @@ class ModelPolicy(Policy):
         )
 
     async def aclose(self) -> None:
-        """Let go of the model."""
+        """Close the model."""
         model, self._model = self._model, None
         if model is not None:
             await model.aclose()

@@ -1,4 +1,4 @@
-"""The policy of a store that a training run left: its replies are in the rows and nowhere else."""
+"""The policy of a store that a training run wrote: its replies exist in the rows alone."""
 
 from typing import Any, ClassVar
 
@@ -9,18 +9,18 @@ from ...plugins import Settings
 from ..base import Policy, Reply, Turn
 
 NAME = "trained"
-"""Of the policy column, whichever engine generated the replies."""
+"""Name in the policy column, for any generation engine."""
 
 
 class TrainedSettings(Settings):
-    """Which model it was."""
+    """Identity of the model."""
 
     config: dict[str, Any] = Field(default_factory=dict)
-    """Of the policy when it first played: model, run, updates done, sampling."""
+    """Config of the policy at its first rollouts: model, run, number of updates, sampling."""
 
 
 class TrainedPolicy(Policy):
-    """A model in training; its weights of that moment are gone, so what it played can be read but not played again."""
+    """A model in training. Its weights of that moment are gone, so its episodes can be read but not repeated."""
 
     name = NAME
     config_type: ClassVar[type[Settings]] = TrainedSettings
@@ -28,11 +28,11 @@ class TrainedPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """As the first rows tell it."""
+        """Return the config stored with the first rows."""
         return self.settings.config
 
     async def reply(self, turn: Turn) -> Reply:
-        """Refuse.
+        """Raise an error: the weights are gone.
 
         Raises:
             ConfigError: always.

@@ -1,1 +1,1 @@
-"""Student prompts, one file an environment."""
+"""Student prompts, one file per environment."""

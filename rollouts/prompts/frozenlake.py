@@ -1,4 +1,4 @@
-"""The acting prompt of FrozenLake. Its legend is the renderer's own, so text and picture cannot drift apart."""
+"""The acting prompt of FrozenLake. Its legend comes from the renderer, so that text and picture always agree."""
 
 from ...environments.frozenlake import LEGEND
 from .grid import GridPrompt

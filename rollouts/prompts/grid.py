@@ -1,6 +1,6 @@
-"""What the acting prompts of the grid puzzles share: task, legend, rules, actions, picture, reply format.
+"""The common acting prompt of the grid puzzles: task, legend, rules, actions, picture, reply format.
 
-The reply format stands after the picture: what a Teacher is told in addition goes between the two (spec section 8).
+The reply format follows the picture: a Teacher's hindsight context goes between the two (spec section 8).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ MOVES = ("up", "down", "left", "right")
 
 
 class GridPrompt(StudentPrompt):
-    """A prompt that depends on the current picture and nothing else."""
+    """A prompt that depends on the current picture alone."""
 
     frame_only = True
     hindsight = "before_closing"
@@ -21,15 +21,15 @@ class GridPrompt(StudentPrompt):
     def __init__(
         self, *, template: str, version: str, task: str, legend: Mapping[str, str], rules: Sequence[str], thinking: str
     ) -> None:
-        """Fill in the words of one environment.
+        """Fill in the texts of one environment.
 
         Args:
             template: name of the template.
             version: raised with every change of wording.
-            task: what the task is, whole sentences.
-            legend: what each thing looks like in the picture.
-            rules: whole sentences.
-            thinking: what to think about, as the object of "think about".
+            task: description of the task, in whole sentences.
+            legend: look of each object in the picture.
+            rules: rules of the environment, in whole sentences.
+            thinking: object of "think about".
         """
         self.template = template
         self.version = version

@@ -1,7 +1,7 @@
 """The acting prompt of PrimitiveSkill: instruction, actions, the last two actions as text, picture, and coordinates.
 
 Steps are counted from 1 here, as in every history that a model reads; everywhere else they count from 0. Positions
-come without names, in a fixed order: which of them is which thing is to be seen in the picture.
+come without names, in a fixed order: the picture shows which object each belongs to.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Render the Student prompt of a turn once and name it by the digest of its messages.
 
-Messages name images by frame id, so equal messages mean that the model was shown the same thing. One cache serves the
-episodes of one task: where a prompt depends on the frame alone, a frame seen before costs one dictionary look-up.
+Messages name images by frame id, so equal messages mean that the model saw the same input. One cache serves the
+episodes of one task: if a prompt depends on the frame alone, a repeated frame costs one dictionary look-up.
 """
 
 from collections.abc import Hashable, Sequence
@@ -28,7 +28,7 @@ def render_student(
 
 
 class PromptCache:
-    """Rendered prompts of one task; ``prompts`` holds each distinct one under its hash."""
+    """Rendered prompts of one task; ``prompts`` maps hashes to distinct prompts."""
 
     def __init__(self, prompt: StudentPrompt, profile: EnvProfile, task: Task) -> None:
         """Start empty."""

@@ -1,4 +1,4 @@
-"""The acting prompt of Sokoban. Its legend is the renderer's own, so text and picture cannot drift apart."""
+"""The acting prompt of Sokoban. Its legend comes from the renderer, so that text and picture always agree."""
 
 from ...environments.sokoban import LEGEND
 from .grid import GridPrompt

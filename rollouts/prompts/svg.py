@@ -1,6 +1,6 @@
 """The acting prompt of SVG reconstruction: the target on the first turn, then also the raster of the last submission.
 
-A turn is a request of its own, so the target comes again with every later picture: nobody could draw it from memory.
+A turn is a separate request, so the target is repeated with every later picture: a model has no memory of it.
 """
 
 from collections.abc import Sequence
