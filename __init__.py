@@ -1,13 +1,21 @@
-"""PIVOT: find the step where a failed vision-language agent lost the task, prove it, and train on it.
+r"""PIVOT: find the step where a failed vision-language agent lost the task, prove it, and train on it.
 
-Four functions are the whole Python interface, and the command line calls the same ones::
+Everything that the command line does is a function here, and the command line calls it::
 
     import pivot
 
-    verdict = pivot.certify("sokoban", level, ["right", "up"], horizon=9)   # one episode, in memory
-    verdicts = pivot.certify_batch("sokoban", episodes)                     # many at once
-    result = pivot.build(config)                                            # rollouts, labels and dataset on disk
-    frames = pivot.load_store("runs/demo")                                  # lazy polars frames over a store
+    level = "######\n#@ $.#\n#    #\n######"
+    verdict = pivot.certify("sokoban", level, ["down", "right", "right", "up"], horizon=4)  # one episode, in memory
+
+    config = {"environments": {"sokoban": {"tasks": 2}}, "rollouts": 4}
+    result = pivot.build(config, "runs/demo")  # rollouts, labels and dataset on disk
+    report = pivot.verify("runs/demo")  # proves every label again
+    frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
+    modes = pivot.query("runs/demo", "from modes")  # SQL over a store
+
+``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
+``evaluate_analyzer``, ``evaluate_policy`` and ``certify_batch`` are named like their commands. Names are imported when
+they are first used, so ``import pivot`` takes milliseconds.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,44 +24,90 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api.reading import probe, query, report, stats, verify
+    from .api.stores import Appended, append, build, compact, migrate, relabel
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
+    from .datasets.progress import Reporter
+    from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
-    from .flows.api import build
+    from .flows.forms import LabelChanges
+    from .flows.pipeline import BuildResult
+    from .insight.probe.records import ProbeSettings
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
 
 __all__ = [
+    "Appended",
+    "BuildResult",
     "Certificate",
+    "LabelChanges",
     "PivotError",
+    "ProbeSettings",
+    "Reporter",
     "RunConfig",
     "StoreFrames",
     "Unsolved",
     "Verdict",
+    "VerifyReport",
     "__version__",
+    "append",
     "build",
     "certify",
     "certify_batch",
+    "compact",
     "load_store",
+    "migrate",
+    "probe",
+    "query",
+    "relabel",
+    "report",
+    "stats",
+    "verify",
 ]
 
 _HOMES = {
+    "Appended": "api.stores",
+    "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
+    "LabelChanges": "flows.forms",
+    "ProbeSettings": "insight.probe.records",
+    "Reporter": "datasets.progress",
     "RunConfig": "datasets.config",
     "StoreFrames": "datasets.store",
     "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
-    "build": "flows.api",
+    "VerifyReport": "datasets.proof.report:Report",
+    "append": "api.stores",
+    "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
+    "compact": "api.stores",
     "load_store": "datasets.parts",
+    "migrate": "api.stores",
+    "probe": "api.reading",
+    "query": "api.reading",
+    "relabel": "api.stores",
+    "report": "api.reading",
+    "stats": "api.reading",
+    "verify": "api.reading",
 }
+"""Module of each public name, with the name in it where that differs."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public names when they are first used: ``import pivot`` stays cheap."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name when it is first used: ``import pivot`` stays cheap."""
     from importlib import import_module  # noqa: PLC0415 - only needed here
 
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    if name not in _HOMES:
+        near_match = import_module(".api.keywords", __name__).near_match
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near_match(name, __all__)}")
+    module, _, its_name = _HOMES[name].partition(":")
+    value = getattr(import_module(f".{module}", __name__), its_name or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})

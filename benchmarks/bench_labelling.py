@@ -13,13 +13,13 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from pivot import build
 from pivot.datasets.config import RunConfig, Shard, make_config
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.schema import EPISODES, LABELS
 from pivot.datasets.stages.base import run
 from pivot.datasets.stages.label import LabelStage
 from pivot.datasets.store import Store
-from pivot.flows.api import build
 from pivot.identity import canonical_json
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.sokoban.solver import SokobanSolver

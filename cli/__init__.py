@@ -13,7 +13,7 @@ from ..plugins import blamed
 from ..version import __version__
 from .build import build
 from .cache import cache
-from .compact import compact
+from .compact import compact, migrate
 from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
@@ -21,7 +21,6 @@ from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .links import with_links
-from .migrate import migrate
 from .options import unwrapped
 from .peek import peek
 from .plot import plot

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..api import stores as api
+from ..api.stores import with_shards
 from ..datasets.config import RunConfig
 from ..datasets.parts import members_of
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError
-from ..flows.append import reserve_part, take_up_parts
-from ..flows.engines.base import Workers, open_pool
 from ..flows.engines.local import available_cores
-from ..flows.engines.server import start_server
-from ..flows.pipeline import BuildResult, finished_build
 from ..storage import Address, open_storage
-from .console import ProgressBars, err, out
+from .console import ProgressBars, err, out, quoted
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of
 from .results import show_plan, show_result
@@ -81,49 +79,24 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     root = options.out
     if root is None:
         raise ConfigError("no folder given; name the folder of the store with --out DIR")
-    if "tasks_per_shard" not in config.model_fields_set:
-        config = _with_shards(config, root)
     if options.dry_run:
-        show_plan(config, root, workers.workers or available_cores())
+        show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return
-    crew = workers.crew()
     if not options.append:
-        show_result(_build(config, root, crew, refresh=options.refresh))
+        with ProgressBars() as bars:
+            result = api.build(
+                config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump()
+            )
+        show_result(result)
         return
-    part = reserve_part(root, config)
-    if part is None:
-        take_up_parts(root)
+    with ProgressBars() as bars:
+        part = api.append(config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump())
+    if part.number is None:
         parts = len(members_of(Store.open(root)))
         out.print(f"{root} holds all of it already, in {parts} part{'s' * (parts > 1)}", soft_wrap=True)
         return
     for env, levels in part.left_out.items():
         if levels:
             err.print(f"{env}: {levels} levels are left out, which {root} holds already", soft_wrap=True)
-    show_result(_build(part.config, part.root, crew, refresh=options.refresh))
-    take_up_parts(root, [part.number])
-    out.print(f"part {part.number} of {root}; all parts: pivot stats {root}", soft_wrap=True)
-
-
-def _build(config: RunConfig, root: Address, workers: Workers, *, refresh: bool) -> BuildResult:
-    done = finished_build(root, config, refresh=refresh)
-    if done is not None:
-        return done
-    with open_pool(workers, list(config.environments), root) as pool, ProgressBars() as bars:
-        err.print(
-            "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)",
-            soft_wrap=True,
-        )
-        server = start_server()
-        # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
-        from ..flows.deployments import run_in_process  # noqa: PLC0415
-
-        server.wait()
-        return run_in_process(config, root, pool, bars, refresh=refresh)
-
-
-def _with_shards(config: RunConfig, out_dir: Address) -> RunConfig:
-    """Return the config with the shards of the store that is there, or with those that fit its size."""
-    if open_storage(out_dir).stat(RUN) is None:
-        return config.with_fitting_shards()
-    begun = Store.open(out_dir, complete=False).config
-    return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
+    show_result(part.result)
+    out.print(f"part {part.number} of {root}; all parts: pivot stats {quoted(root)}", soft_wrap=True)

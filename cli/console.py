@@ -5,6 +5,7 @@ characters appear as escapes, ``[markup]`` as text. Only :func:`styled` gives a 
 """
 
 import io
+import shlex
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -105,6 +106,10 @@ class ProgressBars:
         else:
             self._lines.advance(stage, amount)
 
+    def note(self, line: str) -> None:
+        """Show a line."""
+        err.print(line, soft_wrap=True)
+
     def finish(self, stage: str) -> None:
         """Fill the bar."""
         if self._live:
@@ -178,6 +183,11 @@ def percent(part: int, whole: int) -> str:
 def show_error(message: str) -> None:
     """Print one clear error line."""
     err.print(styled(("error:", "bold red"), f" {message}"), soft_wrap=True)
+
+
+def quoted(path: object) -> str:
+    """Return a path for a command line that can be pasted."""
+    return shlex.quote(str(path))
 
 
 def warn(message: str) -> None:

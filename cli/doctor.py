@@ -150,7 +150,7 @@ def _certify() -> str:
 
 
 def _build() -> str:
-    from ..flows.api import build  # noqa: PLC0415 - as above
+    from ..api.stores import build  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory() as folder:
         registered = plugins.names("environments")

@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_args
 import typer
 
 from .. import plugins
+from ..api.stores import build
 from ..datasets.split import SIDES, VALIDATION
 from ..errors import ConfigError, TrainingError
-from ..flows.api import build
 from ..flows.engines.local import available_cores
 from ..labeling.vocabulary import Vocabulary
 from ..models.base import Backend

@@ -10,7 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypeAliasType
 
 from ..errors import ConfigError, PivotError
-from ..flows.engines.base import Workers
 from ..storage import Address, parse_address
 
 StoreAddress = TypeAliasType("StoreAddress", Address)
@@ -67,10 +66,6 @@ class WorkerOptions(Options):
     address: str = ""
     """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; empty to start
     workers on this machine for the run."""
-
-    def crew(self) -> Workers:
-        """Return the workers, as the flows take them."""
-        return Workers(self.engine, self.address, self.workers)
 
 
 def store_argument(metavar: str, default_help: str) -> Any:

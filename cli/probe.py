@@ -4,10 +4,10 @@ import json
 
 import typer
 
+from ..api import reading as api
 from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..errors import ConfigError
-from ..flows.engines.base import open_pool
 from ..insight.probe.arms import PROBE_ARMS
 from ..insight.probe.rates import arm_rates, refuted_labels
 from ..insight.probe.records import ProbeSettings
@@ -19,7 +19,6 @@ from ..insight.probe.report import (
     lift_rows,
     verdict_lines,
 )
-from ..insight.probe.run import checked_store, probe_store
 from ..insight.stats import Format, csv_text
 from .build import WORKERS
 from .console import ProgressBars, err, out, show_table, styled, write_data
@@ -68,10 +67,8 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     if style is Format.PARQUET:
         raise ConfigError("--format: found 'parquet', expected table, csv or json; rows are in DIR/probe")
     if not options.show:
-        store = checked_store(root, settings)
-        names = list(store.config.environments)
-        with open_pool(workers.crew(), names, root) as pool, ProgressBars() as bars:
-            result = probe_store(root, settings, bars, pool.stream)
+        with ProgressBars() as bars:
+            result = api.probe(root, settings, reporter=bars, **workers.model_dump())
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
     others = [folder.rstrip("/") for folder in members_of(store) if folder]

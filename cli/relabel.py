@@ -5,12 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..api import stores as api
 from ..datasets.config import RunConfig
-from ..datasets.run import Run
-from ..flows.engines.base import open_pool
-from ..flows.engines.local import execute_with
 from ..flows.forms import LabelChanges
-from ..flows.relabel import part_roots, relabel_parts
+from ..flows.relabel import part_roots
 from .build import WORKERS
 from .console import ProgressBars, out
 from .from_config import Flag, Form, from_config, nested_setting, parameter
@@ -63,8 +61,6 @@ class Relabelling:
         own = [text for text in texts if nested_setting("--solver", text)[0] not in others]
         put_solvers(own, merged, list(config.environments))
         changed = read_run(merged)
-        if changed.teacher != config.teacher:
-            Run(changed).writer().check()
         return {
             name: changed.model_dump(mode="json")[name]
             for name in LabelChanges.model_fields
@@ -133,11 +129,14 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
     def changes(config: RunConfig) -> dict[str, Any]:
         return relabelling.changes(config, environments)
 
-    for config in configs.values():  # a mistake is reported before workers start
-        changes(config)
-    with ProgressBars() as bars, open_pool(workers.crew(), environments, root) as pool:
-        result = relabel_parts(
-            root, changes, execute_with(pool), bars, keep_old=options.keep_old, refresh=options.refresh
+    with ProgressBars() as bars:
+        result = api.relabel(
+            root,
+            changes,
+            keep_old=options.keep_old,
+            refresh=options.refresh,
+            reporter=bars,
+            **workers.model_dump(),
         )
     if len(configs) > 1:
         out.print(f"all {len(configs)} parts of {root} are labelled again; here is the first one:", soft_wrap=True)

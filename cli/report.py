@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from ..insight.report.contents import Selection
-from ..insight.report.site import write_report
+from ..api import reading as api
 from .console import ProgressBars, out
 from .options import StorePath, option
 
@@ -37,8 +36,15 @@ def report(
 
     pivot report runs/first --environment sokoban --failures-only --limit 200
     """
-    selection = Selection(tuple(environment or ()), failures_only, limit, draw_plans)
     with ProgressBars() as bars:
-        contents = write_report(root, target, selection, bars)
+        contents = api.report(
+            root,
+            target,
+            environments=tuple(environment or ()),
+            failures_only=failures_only,
+            limit=limit,
+            draw_plans=draw_plans,
+            reporter=bars,
+        )
     count, stored = contents.record["count"], contents.record["stored"]
     out.print(f"{count} of {stored} episodes; open it: {target / 'index.html'}", soft_wrap=True)

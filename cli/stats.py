@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import duckdb
 import typer
 
+from ..api import reading as api
 from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
-from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary, summary_json
+from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from ..storage import Address
 from .console import out, show_table, visible, write_data
 from .options import StorePath
@@ -73,7 +74,7 @@ def stats(
         elif sql is not None:
             _show_result(root, connection, sql, style)
         elif style is Format.JSON:
-            write_data(json.dumps(summary_json(root, connection), indent=2, ensure_ascii=True) + "\n")
+            write_data(json.dumps(api.stats(root), indent=2, ensure_ascii=True) + "\n")
         else:
             _show_summary(root, connection)
 

@@ -1,37 +1,33 @@
 """``pivot verify``: prove a store again."""
 
-from typing import Annotated
-
-import typer
-
-from ..datasets.proof.verify import refuse_while_written, verify_store
-from ..datasets.store import Store
+from ..api import reading as api
 from ..errors import StoreError
-from ..flows.engines.base import Workers, open_pool
-from ..insight.probe.proof import probe_problems
+from .build import WORKERS
 from .console import ProgressBars, err, out, styled
-from .engines import WORKERS, ClusterAddress, EngineName
-from .options import StorePath, option
+from .from_config import Flag, Form, from_config
+from .options import AddressField, Options, WorkerOptions
 
 _SHOWN_PROBLEMS = 20
 
 
-def verify(
-    root: StorePath,
-    sources: Annotated[
-        bool,
-        typer.Option(
-            "--sources", help="Read what run.json names elsewhere, such as a folder of targets, to make levels again."
-        ),
-    ] = False,
-    workers: Annotated[int, option(WORKERS, "--workers", min=0)] = 0,
-    engine: EngineName = "local",
-    address: ClusterAddress = "",
-) -> None:
+class VerifyOptions(Options):
+    """Options of ``pivot verify``."""
+
+    root: AddressField
+    """Folder of a finished store, or its s3:// address."""
+    sources: bool = False
+    """Read what run.json names elsewhere, such as a folder of targets, to derive levels again."""
+
+
+OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
+
+
+@from_config(OPTIONS, WORKERS)
+def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
 
-    Levels and episode ids are derived anew from run.json, rewards and frames from a replay, frame ids from pixels, and
-    every label from a second, independent search; retries of a rollback probe are played again. The exit status is 1
+    Levels and episode ids are derived from run.json again, rewards and frames from a replay, frame ids from pixels, and
+    every label from a second, independent search; retries of a rollback probe are replayed. The exit status is 1
     when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
     be verified safely.
 
@@ -39,11 +35,9 @@ def verify(
 
     pivot verify runs/first
     """
-    refuse_while_written(root)
-    environments = list(Store.open(root).config.environments)
-    with open_pool(Workers(engine, address, workers), environments, root, writes=False) as pool, ProgressBars() as bars:
-        report = verify_store(root, bars, pool.stream, follow=sources)
-    report.problems += probe_problems(Store.open(root), follow=sources)
+    root = options.root
+    with ProgressBars() as bars:
+        report = api.verify(root, sources=options.sources, reporter=bars, **workers.model_dump())
     for note in report.notes:
         err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     for problem in report.problems[:_SHOWN_PROBLEMS]:

@@ -33,6 +33,7 @@ LAYERS = (
     "training",
     "insight",
     "flows",
+    "api",
     "cli",
     "testing",
 )

@@ -1,7 +1,10 @@
 """Check the Python interface: public functions, cheap imports, and helpful errors."""
 
+import ast
 import subprocess
 import sys
+import textwrap
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +43,46 @@ def test_the_command_line_does_not_wait_for_prefect() -> None:
 
 
 def test_every_public_name_is_there_and_documented() -> None:
+    assert set(pivot.__all__) <= set(dir(pivot))
     for name in pivot.__all__:
-        assert getattr(pivot, name) is not None
-    assert {"certify", "certify_batch", "build", "load_store"} <= set(pivot.__all__)
-    for function in (pivot.certify, pivot.certify_batch, pivot.build, pivot.load_store):
-        assert function.__doc__
-        assert "Raises:" in function.__doc__
-    with pytest.raises(AttributeError, match="no attribute 'certfy'"):
+        part = getattr(pivot, name)
+        assert part is not None
+        if isfunction(part):
+            assert part.__doc__
+            assert "Raises:" in part.__doc__
+
+
+def test_types_and_lazy_names_are_the_same_list() -> None:
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(Path(pivot.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib")
+        for alias in node.names
+    }
+    assert imported == set(pivot.__all__)
+
+
+def test_a_misspelt_name_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'certfy'; did you mean 'certify'"):
         pivot.certfy  # noqa: B018 - the access is the test
+    misspelt: dict[str, Any] = {"worker": 2}
+    for function in (pivot.build, pivot.append):
+        with pytest.raises(TypeError, match="no parameter 'worker'; did you mean 'workers'"):
+            function({}, tmp_path / "x", **misspelt)
+    for function in (pivot.verify, pivot.probe):
+        with pytest.raises(TypeError, match="no parameter 'worker'; did you mean 'workers'"):
+            function(tmp_path / "x", **misspelt)
+
+
+def test_the_example_of_the_module_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = textwrap.dedent((pivot.__doc__ or "").split("::\n")[1].split("\n``")[0])
+    names: dict[str, Any] = {}
+    exec(compile(example, "example", "exec"), names)
+    assert names["verdict"].pivot_step == 2
+    assert names["result"].environments["sokoban"]["episodes"] == 8
+    assert names["report"].holds and names["report"].checked
+    assert names["modes"].height
 
 
 # certify
@@ -214,3 +249,43 @@ def test_load_store_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(StoreError, match=r"did not finish; finish it with: pivot build --config"):
         pivot.load_store(tmp_path)
+
+
+# The other commands
+
+
+def test_a_store_is_relabelled_probed_copied_and_reported(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    pivot.build(config_of({"sokoban": 4}), root)
+    assert pivot.relabel(root, {"split": "episode"}).environments["sokoban"]["episodes"] == 16
+    assert pivot.probe(root, {"arms": ["no_hint"]}).retries
+    assert pivot.verify(root).holds
+    compacted = pivot.compact(root, tmp_path / "small", shard_size=2)
+    assert (compacted.shards, pivot.verify(tmp_path / "small").holds) == (2, True)
+    assert pivot.report(root, tmp_path / "site", limit=2).record["count"] == 2
+    rows = pivot.query(root, "select count(*) as n from episodes")
+    assert rows["n"].to_list() == [16]
+    assert pivot.stats(root)["modes"]
+    with pytest.raises(ConfigError, match="unknown label setting splt"):
+        pivot.relabel(root, {"splt": "episode"})
+    with pytest.raises(ConfigError, match="the query failed"):
+        pivot.query(root, "selec 1")
+
+
+def test_a_part_is_appended_once(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    pivot.build(config_of(1), root)
+    more = config_of(2)
+    added = pivot.append(more, root)
+    assert (added.number, added.left_out, added.result.environments["sokoban"]["episodes"]) == (1, {"sokoban": 1}, 4)
+    again = pivot.append(more, root)
+    assert (again.number, again.left_out) == (None, {"sokoban": 2})
+    assert pivot.load_store(root).episodes.collect().height == 8
+
+
+def test_a_large_store_gets_fitting_shards_as_on_the_command_line(tmp_path: Path) -> None:
+    from pivot.api.stores import with_shards
+
+    large = {"environments": {"sokoban": {"tasks": 5000}}}
+    assert with_shards(make_config(large), tmp_path / "new").tasks_per_shard == 32
+    assert with_shards(make_config({**large, "tasks_per_shard": 16}), tmp_path / "new").tasks_per_shard == 16

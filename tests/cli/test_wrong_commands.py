@@ -106,7 +106,7 @@ WRONG = [
         "config file more.json: colour: there is no such setting; known: environments",
     ),
     # Stores
-    ("verify", "missing argument 'DIR'; see: pivot verify --help"),
+    ("verify", "missing argument 'DIR'; Folder of a finished store"),
     ("verify gone", f"gone does not exist, so it {NO_STORE} sokoban --out gone"),
     ("verify file", "file is a file; name a folder"),
     ("stats empty", f"empty holds no run.json, so it {NO_STORE}"),
@@ -243,7 +243,7 @@ def test_a_wrong_probe_starts_no_worker(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Starting them takes seconds."""
-    monkeypatch.setattr(sys.modules["pivot.cli.probe"], "open_pool", lambda *_: pytest.fail("workers were started"))
+    monkeypatch.setattr(sys.modules["pivot.api.reading"], "open_pool", lambda *_: pytest.fail("workers were started"))
     for line in ("probe STORE --arm nope", "probe gone", "probe unfinished"):
         _error_of(f"{line.replace('STORE', str(place / 'STORE'))}", monkeypatch, capsys)
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pivot import build
 from pivot.cli import app
 from pivot.collage import collage, collage_layout, panel
 from pivot.datasets.describe import find_episode
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
-from pivot.flows.api import build
 from pivot.images import decode, encode_jpeg
 from pivot.tests.stores import Rows, need_at_pivots, read_rows
 from typer.testing import CliRunner

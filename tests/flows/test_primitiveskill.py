@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from PIL import Image
+from pivot import build
 from pivot.cli import app
 from pivot.collage import collage, collage_layout, panel
 from pivot.datasets.describe import find_episode
@@ -16,7 +17,6 @@ from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.flows.api import build
 from pivot.images import decode, encode_jpeg
 from pivot.tests.stores import Rows, change_rows, copy_store, need_at_pivots, problems, read_rows, rewrite_manifest
 from typer.testing import CliRunner

@@ -11,6 +11,7 @@ import numpy as np
 import pivot
 import pytest
 from PIL import Image
+from pivot import build
 from pivot.cli import app
 from pivot.collage import collage_layout, panel
 from pivot.datasets.card import card_text
@@ -22,7 +23,6 @@ from pivot.datasets.store import Store
 from pivot.environments.svg.sandbox.pool import Outcome
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError, StoreError
-from pivot.flows.api import build
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.images import decode, encode_png

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pivot import build
 from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
@@ -13,7 +14,6 @@ from pivot.datasets.stages.base import run
 from pivot.datasets.stages.label import LabelStage
 from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
-from pivot.flows.api import build
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import run_config

@@ -1,0 +1,166 @@
+"""Functions that read stores: verify, probe, stats, query, report."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ..datasets.progress import Reporter, Silent
+from ..datasets.proof.report import Report
+from ..datasets.proof.verify import refuse_while_written, verify_store
+from ..datasets.store import Store
+from ..datasets.views import connect, query_table
+from ..flows.engines.base import Workers, open_pool
+from ..insight.probe.proof import probe_problems
+from ..insight.probe.records import ProbeSettings
+from ..insight.probe.run import ProbeResult, checked_store, probe_store
+from ..insight.report.contents import Contents, Selection
+from ..insight.report.site import write_report
+from ..insight.stats import SUMMARY, summary_json
+from ..plugins import read_settings
+from ..storage import Address, open_storage, parse_address
+from ..storage.commit import settle
+from .keywords import public
+
+
+@public
+def verify(
+    root: str | Address,
+    *,
+    sources: bool = False,
+    workers: int = 1,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+) -> Report:
+    """Prove every label of a store again from its rows, and check that no file was changed, removed or added.
+
+    Args:
+        root: the finished store.
+        sources: read what ``run.json`` names elsewhere, such as a folder of targets.
+        workers: processes; 0 for one per core.
+        reporter: gets the progress.
+        engine: who runs the shards.
+        address: cluster of the engine.
+
+    Returns:
+        The problems, none of them for a store that holds, and what was checked.
+
+    Raises:
+        StoreError: there is no finished store, or a run is writing it.
+        GenerationError, PluginError, ConfigError: its config cannot be carried out here.
+    """
+    store = parse_address(root)
+    refuse_while_written(store)
+    settle(open_storage(store))
+    environments = list(Store.open(store).config.environments)
+    with open_pool(Workers(engine, address, workers), environments, store, writes=False) as pool:
+        report = verify_store(store, reporter or Silent(), pool.stream, follow=sources)
+    report.problems += probe_problems(Store.open(store), follow=sources)
+    return report
+
+
+@public
+def probe(
+    root: str | Address,
+    settings: ProbeSettings | Mapping[str, Any] | None = None,
+    *,
+    workers: int = 1,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+) -> ProbeResult:
+    """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
+
+    Args:
+        root: the finished store; its policy plays.
+        settings: arms, resamples, discount, such as ``{"resamples": 8}``.
+        workers: processes; 0 for one per core.
+        reporter: gets the progress, in failures.
+        engine: who runs the shards.
+        address: cluster of the engine.
+
+    Returns:
+        The number of retries, and of those that this call played.
+
+    Raises:
+        ConfigError: an arm is unknown, or the policy cannot play these environments.
+        StoreError: there is no finished store, or another run writes it.
+        ServerGoneError: the model does not answer any more; finished retries are kept.
+    """
+    if not isinstance(settings, ProbeSettings):
+        settings = read_settings(ProbeSettings, settings or {}, "setting ")
+    store = parse_address(root)
+    environments = list(checked_store(store, settings).config.environments)
+    with open_pool(Workers(engine, address, workers), environments, store) as pool:
+        return probe_store(store, settings, reporter or Silent(), pool.stream)
+
+
+@public
+def stats(root: str | Address) -> dict[str, Any]:
+    """Return the summary of a store: for each view of ``pivot stats`` its rows; shares are fractions.
+
+    Args:
+        root: the finished store.
+
+    Raises:
+        StoreError: there is no finished store, or one of its files is missing or torn.
+    """
+    store = parse_address(root)
+    with connect(store, [each.view for each in SUMMARY]) as connection:
+        return summary_json(store, connection)
+
+
+@public
+def query(root: str | Address, sql: str, *, allow_external: bool = False) -> pl.DataFrame:
+    """Run an SQL query over the views of a store.
+
+    Args:
+        root: the finished store.
+        sql: a statement of DuckDB, such as ``from modes``.
+        allow_external: let the query read and write other files and load extensions, too.
+
+    Returns:
+        The rows.
+
+    Raises:
+        StoreError: there is no finished store, or one of its files is missing or torn.
+        ConfigError: the query cannot be run.
+    """
+    store = parse_address(root)
+    with connect(store, [sql], external=allow_external) as connection:
+        return pl.DataFrame(query_table(store, connection, sql))
+
+
+@public
+def report(
+    root: str | Address,
+    out: str | Path,
+    *,
+    environments: Sequence[str] = (),
+    failures_only: bool = False,
+    limit: int | None = None,
+    draw_plans: bool = False,
+    reporter: Reporter | None = None,
+) -> Contents:
+    """Write a store as a site that opens from disk.
+
+    Args:
+        root: the finished store.
+        out: folder of the site; a report that is there is replaced.
+        environments: environments to show; all by default.
+        failures_only: leave out successes and episodes with an error.
+        limit: maximum number of episodes per environment, the first ones.
+        draw_plans: also render witness plans for environments with slow rendering.
+        reporter: gets the progress.
+
+    Returns:
+        What the site holds.
+
+    Raises:
+        StoreError: there is no finished store, or the folder cannot be written.
+        ConfigError: an environment is not in the store.
+    """
+    selection = Selection(tuple(environments), failures_only, limit, draw_plans)
+    return write_report(parse_address(root), Path(out), selection, reporter or Silent())

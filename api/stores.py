@@ -1,0 +1,300 @@
+"""Functions that write stores: build, append, relabel, compact, migrate."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from ..datasets.config import RunConfig, make_config
+from ..datasets.progress import Reporter, Silent
+from ..datasets.run import Run
+from ..datasets.store import RUN, Store
+from ..errors import StoreError
+from ..flows.append import reserve_part, take_up_parts
+from ..flows.compact import compact_store
+from ..flows.engines.base import Workers, open_pool
+from ..flows.engines.local import execute_with
+from ..flows.engines.server import start_server
+from ..flows.forms import LabelChanges
+from ..flows.migrate import Migration, migrate_store, open_older
+from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
+from ..flows.relabel import part_roots, relabel_parts
+from ..plugins import read_settings
+from ..storage import Address, open_storage, parse_address
+from .keywords import public
+
+
+@public
+def build(
+    config: RunConfig | Mapping[str, Any],
+    out: str | Address,
+    *,
+    workers: int = 1,
+    refresh: bool = False,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+    prefect: bool = False,
+) -> BuildResult:
+    """Roll out, label and export a dataset; call it again to resume, or to grow the store.
+
+    Args:
+        config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
+            ``{"environments": {"sokoban": {"tasks": 16}}}``. Shards get a size that fits the store unless it is set.
+        out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
+        workers: processes; 0 for one per core. With more than one, a script must guard its entry with
+            ``if __name__ == "__main__":``, as for any use of multiprocessing.
+        refresh: remove the contents of the folder and build again from the beginning.
+        reporter: gets the progress.
+        engine: ``local``, ``ray``, ``dask``, or another one that is installed.
+        address: cluster of the engine; empty for workers on this machine.
+        prefect: run as a Prefect flow that is recorded, as the command line does.
+
+    Returns:
+        Counts by environment, and whether anything had to be done.
+
+    Raises:
+        PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
+    """
+    root = parse_address(out)
+    resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    return _build(resolved, root, Workers(engine, address, workers), reporter, refresh=refresh, prefect=prefect)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The outcome of an append."""
+
+    number: int | None
+    """Number of the new part; None if the store had all of it already."""
+    left_out: dict[str, int]
+    """Levels that the store had already, by environment."""
+    result: BuildResult
+    """Counts of the new part, or of the store where there is none."""
+
+
+@public
+def append(
+    config: RunConfig | Mapping[str, Any],
+    out: str | Address,
+    *,
+    workers: int = 1,
+    refresh: bool = False,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+    prefect: bool = False,
+) -> Appended:
+    """Add a build to a finished store as a part of its own: more levels, another policy, other environments.
+
+    Args:
+        config: as for :func:`build`; levels that the store has with the same policy and settings are left out.
+        out: the finished store.
+        workers: as for :func:`build`, like the arguments below.
+        refresh: build the part again from the beginning.
+        reporter: gets the progress.
+        engine: who runs the shards.
+        address: cluster of the engine.
+        prefect: run as a recorded Prefect flow.
+
+    Returns:
+        The number of the part and its counts.
+
+    Raises:
+        PivotError: as :func:`build`.
+    """
+    root = parse_address(out)
+    resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    part = reserve_part(root, resolved)
+    if part is None:
+        take_up_parts(root)
+        done = result_of(Store.open(root))
+        if done is None:
+            raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
+        return Appended(None, {name: run.tasks for name, run in resolved.environments.items()}, done)
+    crew = Workers(engine, address, workers)
+    result = _build(part.config, part.root, crew, reporter, refresh=refresh, prefect=prefect)
+    if not (result.owed or result.unanswered):  # readers see a part when it is complete
+        take_up_parts(root, [part.number])
+    return Appended(part.number, part.left_out, result)
+
+
+def with_shards(config: RunConfig, root: Address) -> RunConfig:
+    """Return the config with the shard size of the store that is there, or with one that fits a new store.
+
+    A size that the config sets is kept.
+    """
+    if "tasks_per_shard" in config.model_fields_set:
+        return config
+    if open_storage(root).stat(RUN) is None:
+        return config.with_fitting_shards()
+    begun = Store.open(root, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
+
+
+@runtime_checkable
+class NoteReporter(Reporter, Protocol):
+    """Also gets single lines, such as that the flow engine starts."""
+
+    def note(self, line: str) -> None:
+        """Show a line."""
+        ...
+
+
+STARTING = "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)"
+
+
+def _build(
+    config: RunConfig, root: Address, workers: Workers, reporter: Reporter | None, *, refresh: bool, prefect: bool
+) -> BuildResult:
+    reporter = reporter or Silent()
+    environments = list(config.environments)
+    if not prefect:
+        with open_pool(workers, environments, root) as pool:
+            return build_store(root, config, execute_with(pool), reporter, refresh=refresh)
+    done = finished_build(root, config, refresh=refresh)
+    if done is not None:
+        return done
+    with open_pool(workers, environments, root) as pool:
+        if isinstance(reporter, NoteReporter):
+            reporter.note(STARTING)
+        server = start_server()
+        # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
+        from ..flows.deployments import run_in_process  # noqa: PLC0415
+
+        server.wait()
+        return run_in_process(config, root, pool, reporter, refresh=refresh)
+
+
+Changes = Callable[[RunConfig], Mapping[str, Any]]
+"""Fields of a part's config that differ from now on."""
+
+
+@public
+def relabel(
+    root: str | Address,
+    changes: LabelChanges | Mapping[str, Any] | Changes,
+    *,
+    keep_old: bool = False,
+    refresh: bool = False,
+    workers: int = 1,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+) -> BuildResult:
+    """Label a finished store again, without new rollouts, as its next label version.
+
+    Args:
+        root: the store.
+        changes: fields of the run config that differ from now on, such as ``{"split": "episode"}``: ``teacher``,
+            ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``; or a function that gives
+            them for the config of each part.
+        keep_old: keep the replaced labels.
+        refresh: ask the teacher for all guidance again.
+        workers: processes; 0 for one per core.
+        reporter: gets the progress.
+        engine: who runs the shards.
+        address: cluster of the engine.
+
+    Returns:
+        Counts of the first part.
+
+    Raises:
+        StoreError: there is no finished store, or another run writes it.
+        ConfigError: a change cannot be used.
+    """
+    store = parse_address(root)
+    configs = part_roots(store)
+    of_part = changes if callable(changes) else _changes_of(changes)
+    for config in configs.values():  # a mistake is reported before workers start
+        changed = make_config(config.model_dump(mode="json") | dict(of_part(config)))
+        if changed.teacher != config.teacher:
+            Run(changed).writer().check()
+    environments = list({name: None for config in configs.values() for name in config.environments})
+    with open_pool(Workers(engine, address, workers), environments, store) as pool:
+        return relabel_parts(
+            store,
+            lambda config: dict(of_part(config)),
+            execute_with(pool),
+            reporter or Silent(),
+            keep_old=keep_old,
+            refresh=refresh,
+        )
+
+
+def _changes_of(changes: LabelChanges | Mapping[str, Any]) -> Changes:
+    if not isinstance(changes, LabelChanges):
+        changes = read_settings(LabelChanges, changes, "label setting ")
+    fields = changes.model_dump(mode="json", exclude_none=True)
+
+    def of_part(config: RunConfig) -> dict[str, Any]:
+        solvers = fields.get("solvers", {})
+        own = {name: settings for name, settings in solvers.items() if name in config.environments}
+        return {**fields, "solvers": own} if solvers else fields
+
+    return of_part
+
+
+@public
+def compact(
+    root: str | Address,
+    out: str | Address,
+    *,
+    shard_size: int | None = None,
+    workers: int = 1,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+) -> BuildResult:
+    """Write a finished store once more in shards of another size, as a new store; rows are copied.
+
+    Args:
+        root: the finished store, which stays as it is.
+        out: the new one; empty, or begun by the same call.
+        shard_size: levels per shard; by default as many as a new build of its size would have.
+        workers: processes; 0 for one per core.
+        reporter: gets the progress.
+        engine: who runs the shards.
+        address: cluster of the engine.
+
+    Returns:
+        Counts of the new store.
+
+    Raises:
+        StoreError, ConfigError: as :func:`~pivot.flows.compact.compact_store`.
+    """
+    source, target = parse_address(root), parse_address(out)
+    environments = list(Store.open(source).config.environments)
+    with open_pool(Workers(engine, address, workers), environments, target) as pool:
+        return compact_store(source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size)
+
+
+@public
+def migrate(
+    root: str | Address,
+    out: str | Address,
+    *,
+    workers: int = 1,
+    reporter: Reporter | None = None,
+    engine: str = "local",
+    address: str = "",
+) -> Migration:
+    """Write a store of an older version as a new store of this version; no model is called.
+
+    Args:
+        root: the finished store, which stays as it is.
+        out: the new one; empty, or begun by the same call.
+        workers: processes; 0 for one per core.
+        reporter: gets the progress.
+        engine: who runs the shards.
+        address: cluster of the engine.
+
+    Returns:
+        Counts of the new store, and the settings that this version does not have.
+
+    Raises:
+        StoreError, ConfigError, PluginError, GenerationError: as :func:`~pivot.flows.migrate.migrate_store`.
+    """
+    source, target = parse_address(root), parse_address(out)
+    environments = list(open_older(source)[0].config.environments)
+    with open_pool(Workers(engine, address, workers), environments, target) as pool:
+        return migrate_store(source, target, execute_with(pool), reporter or Silent())
