@@ -48,7 +48,7 @@ def verify(
         The problems, none of them for a store that holds, and what was checked.
 
     Raises:
-        StoreError: there is no finished store, or a run is writing it.
+        StoreError: the store is missing or unfinished, or a run is writing it.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
     store = parse_address(root)
@@ -86,7 +86,7 @@ def probe(
 
     Raises:
         ConfigError: an arm is unknown, or the policy cannot play these environments.
-        StoreError: there is no finished store, or another run writes it.
+        StoreError: the store is missing or unfinished, or another run writes it.
         ServerGoneError: the model does not answer any more; finished retries are kept.
     """
     if not isinstance(settings, ProbeSettings):
@@ -105,7 +105,7 @@ def stats(root: str | Address) -> dict[str, Any]:
         root: the finished store.
 
     Raises:
-        StoreError: there is no finished store, or one of its files is missing or torn.
+        StoreError: the store is missing or unfinished, or one of its files is missing or torn.
     """
     store = parse_address(root)
     with connect(store, [each.view for each in SUMMARY]) as connection:
@@ -125,7 +125,7 @@ def query(root: str | Address, sql: str, *, allow_external: bool = False) -> pl.
         The rows.
 
     Raises:
-        StoreError: there is no finished store, or one of its files is missing or torn.
+        StoreError: the store is missing or unfinished, or one of its files is missing or torn.
         ConfigError: the query cannot be run.
     """
     store = parse_address(root)
@@ -159,7 +159,7 @@ def report(
         What the site holds.
 
     Raises:
-        StoreError: there is no finished store, or the folder cannot be written.
+        StoreError: the store is missing or unfinished, or the folder cannot be written.
         ConfigError: an environment is not in the store.
     """
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)

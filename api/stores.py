@@ -199,7 +199,7 @@ def relabel(
         Counts of the first part.
 
     Raises:
-        StoreError: there is no finished store, or another run writes it.
+        StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
     store = parse_address(root)
