@@ -82,7 +82,7 @@ def probe(
         address: cluster of the engine.
 
     Returns:
-        The number of retries, and of those that this call played.
+        The number of retries, and how many of them this call played.
 
     Raises:
         ConfigError: an arm is unknown, or the policy cannot play these environments.

@@ -113,7 +113,7 @@ def append(
         return Appended(None, {name: run.tasks for name, run in resolved.environments.items()}, done)
     crew = Workers(engine, address, workers)
     result = _build(part.config, part.root, crew, reporter, refresh=refresh, prefect=prefect)
-    if not (result.owed or result.unanswered):  # readers see a part when it is complete
+    if result.is_whole:  # readers see a part when it is complete
         take_up_parts(root, [part.number])
     return Appended(part.number, part.left_out, result)
 

@@ -60,6 +60,11 @@ class BuildResult:
     """By environment and name of ``COUNTS``."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether no episode and no answer of a teacher is pending."""
+        return not (self.owed or self.unanswered)
+
+    @property
     def owed(self) -> int:
         """Episodes that ended in an error and will run again at the next build."""
         return sum(counts["owed"] for counts in self.environments.values())
