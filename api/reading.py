@@ -19,8 +19,7 @@ from ..insight.report.contents import Contents, Selection
 from ..insight.report.site import write_report
 from ..insight.stats import SUMMARY, summary_json
 from ..plugins import read_settings
-from ..storage import Address, open_storage, parse_address
-from ..storage.commit import settle
+from ..storage import Address, parse_address
 from .keywords import public
 
 
@@ -33,6 +32,7 @@ def verify(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> Report:
     """Prove every label of a store again from its rows, and check that no file was changed, removed or added.
 
@@ -43,6 +43,7 @@ def verify(
         reporter: gets the progress.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         The problems, none of them for a store that holds, and what was checked.
@@ -51,9 +52,8 @@ def verify(
         StoreError: the store is missing or unfinished, or a run is writing it.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
-    store = parse_address(root)
+    store = parse_address(root, follow_links=follow_links)
     refuse_while_written(store)
-    settle(open_storage(store))
     environments = list(Store.open(store).config.environments)
     with open_pool(Workers(engine, address, workers), environments, store, writes=False) as pool:
         report = verify_store(store, reporter or Silent(), pool.stream, follow=sources)
@@ -70,6 +70,7 @@ def probe(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> ProbeResult:
     """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
 
@@ -80,6 +81,7 @@ def probe(
         reporter: gets the progress, in failures.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         The number of retries, and how many of them this call played.
@@ -91,35 +93,37 @@ def probe(
     """
     if not isinstance(settings, ProbeSettings):
         settings = read_settings(ProbeSettings, settings or {}, "setting ")
-    store = parse_address(root)
+    store = parse_address(root, follow_links=follow_links)
     environments = list(checked_store(store, settings).config.environments)
     with open_pool(Workers(engine, address, workers), environments, store) as pool:
         return probe_store(store, settings, reporter or Silent(), pool.stream)
 
 
 @public
-def stats(root: str | Address) -> dict[str, Any]:
+def stats(root: str | Address, *, follow_links: bool = False) -> dict[str, Any]:
     """Return the summary of a store: for each view of ``pivot stats`` its rows; shares are fractions.
 
     Args:
         root: the finished store.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
     """
-    store = parse_address(root)
+    store = parse_address(root, follow_links=follow_links)
     with connect(store, [each.view for each in SUMMARY]) as connection:
         return summary_json(store, connection)
 
 
 @public
-def query(root: str | Address, sql: str, *, allow_external: bool = False) -> pl.DataFrame:
+def query(root: str | Address, sql: str, *, allow_external: bool = False, follow_links: bool = False) -> pl.DataFrame:
     """Run an SQL query over the views of a store.
 
     Args:
         root: the finished store.
         sql: a statement of DuckDB, such as ``from modes``.
         allow_external: let the query read and write other files and load extensions, too.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         The rows.
@@ -128,7 +132,7 @@ def query(root: str | Address, sql: str, *, allow_external: bool = False) -> pl.
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
         ConfigError: the query cannot be run.
     """
-    store = parse_address(root)
+    store = parse_address(root, follow_links=follow_links)
     with connect(store, [sql], external=allow_external) as connection:
         return pl.DataFrame(query_table(store, connection, sql))
 
@@ -143,6 +147,7 @@ def report(
     limit: int | None = None,
     draw_plans: bool = False,
     reporter: Reporter | None = None,
+    follow_links: bool = False,
 ) -> Contents:
     """Write a store as a site that opens from disk.
 
@@ -154,6 +159,7 @@ def report(
         limit: maximum number of episodes per environment, the first ones.
         draw_plans: also render witness plans for environments with slow rendering.
         reporter: gets the progress.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         What the site holds.
@@ -163,4 +169,4 @@ def report(
         ConfigError: an environment is not in the store.
     """
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)
-    return write_report(parse_address(root), Path(out), selection, reporter or Silent())
+    return write_report(parse_address(root, follow_links=follow_links), Path(out), selection, reporter or Silent())

@@ -33,6 +33,7 @@ def build(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
     prefect: bool = False,
 ) -> BuildResult:
     """Roll out, label and export a dataset; call it again to resume, or to grow the store.
@@ -47,6 +48,7 @@ def build(
         reporter: gets the progress.
         engine: ``local``, ``ray``, ``dask``, or another one that is installed.
         address: cluster of the engine; empty for workers on this machine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
         prefect: run as a Prefect flow that is recorded, as the command line does.
 
     Returns:
@@ -55,7 +57,7 @@ def build(
     Raises:
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
-    root = parse_address(out)
+    root = parse_address(out, follow_links=follow_links)
     resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
     return _build(resolved, root, Workers(engine, address, workers), reporter, refresh=refresh, prefect=prefect)
 
@@ -82,6 +84,7 @@ def append(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
     prefect: bool = False,
 ) -> Appended:
     """Add a build to a finished store as a part of its own: more levels, another policy, other environments.
@@ -94,6 +97,7 @@ def append(
         reporter: gets the progress.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
         prefect: run as a recorded Prefect flow.
 
     Returns:
@@ -102,7 +106,7 @@ def append(
     Raises:
         PivotError: as :func:`build`.
     """
-    root = parse_address(out)
+    root = parse_address(out, follow_links=follow_links)
     resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
     part = reserve_part(root, resolved)
     if part is None:
@@ -180,6 +184,7 @@ def relabel(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> BuildResult:
     """Label a finished store again, without new rollouts, as its next label version.
 
@@ -194,6 +199,7 @@ def relabel(
         reporter: gets the progress.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         Counts of the first part.
@@ -202,7 +208,7 @@ def relabel(
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
-    store = parse_address(root)
+    store = parse_address(root, follow_links=follow_links)
     configs = part_roots(store)
     of_part = changes if callable(changes) else _changes_of(changes)
     for config in configs.values():  # a mistake is reported before workers start
@@ -244,6 +250,7 @@ def compact(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> BuildResult:
     """Write a finished store once more in shards of another size, as a new store; rows are copied.
 
@@ -255,6 +262,7 @@ def compact(
         reporter: gets the progress.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         Counts of the new store.
@@ -262,7 +270,7 @@ def compact(
     Raises:
         StoreError, ConfigError: as :func:`~pivot.flows.compact.compact_store`.
     """
-    source, target = parse_address(root), parse_address(out)
+    source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
     environments = list(Store.open(source).config.environments)
     with open_pool(Workers(engine, address, workers), environments, target) as pool:
         return compact_store(source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size)
@@ -277,6 +285,7 @@ def migrate(
     reporter: Reporter | None = None,
     engine: str = "local",
     address: str = "",
+    follow_links: bool = False,
 ) -> Migration:
     """Write a store of an older version as a new store of this version; no model is called.
 
@@ -287,6 +296,7 @@ def migrate(
         reporter: gets the progress.
         engine: who runs the shards.
         address: cluster of the engine.
+        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         Counts of the new store, and the settings that this version does not have.
@@ -294,7 +304,7 @@ def migrate(
     Raises:
         StoreError, ConfigError, PluginError, GenerationError: as :func:`~pivot.flows.migrate.migrate_store`.
     """
-    source, target = parse_address(root), parse_address(out)
+    source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
     environments = list(open_older(source)[0].config.environments)
     with open_pool(Workers(engine, address, workers), environments, target) as pool:
         return migrate_store(source, target, execute_with(pool), reporter or Silent())
