@@ -21,10 +21,10 @@ class Outlet(io.FileIO):
     """Standard output or error that no reader and no full disk can turn into a traceback."""
 
     def write(self, data: Buffer, /) -> int:
-        """Write; what nobody reads any more is dropped (`pivot stats DIR | head`).
+        """Write; drop output after its reader has closed (`pivot stats DIR | head`).
 
         Raises:
-            StoreError: standard output cannot be written. Later output is dropped, so it is told once.
+            StoreError: standard output cannot be written. Later output is dropped, so the error is raised once.
         """
         try:
             return super().write(data) or 0

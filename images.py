@@ -33,7 +33,7 @@ MAX_PIXELS = 64_000_000
 _COLOUR_RGB, _COLOUR_INDEXED = 2, 3
 _FILTER_UP = 2
 _LEVEL = 0
-"""Of ISA-L's effort. At levels 1 and 2 about one picture in a thousand has other bytes in another process."""
+"""Compression level of ISA-L; levels 1 and 2 are not deterministic across processes."""
 _MAX_COLOURS = 256
 _KEPT_SCRATCH = 32_000_000  # bytes: enough for collages of renders
 _SLOTS = 1024  # of the colour hash table: a power of two, and at most a quarter full
@@ -46,8 +46,8 @@ def check_frame(frame: Frame) -> Frame:
         ImageError: it is not a non-empty uint8 array of shape (height, width, 3).
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-        found = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise ImageError(f"not an RGB frame: found {found}, expected uint8 (height, width, 3); convert it first")
+        actual = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise ImageError(f"not an RGB frame: found {actual}, expected uint8 (height, width, 3); convert it first")
     if frame.size == 0:
         raise ImageError(f"empty frame: found shape {frame.shape}, expected at least 1x1 pixels")
     return np.ascontiguousarray(frame)

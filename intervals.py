@@ -15,22 +15,22 @@ from .identity import derive_seed
 Floats = NDArray[np.float64]
 
 RESAMPLES = 2000
-"""Of levels, for an interval: its ends move by about a tenth of its width from one set of resamples to another."""
+"""Resamples of the levels per interval: with another seed its bounds move by about a tenth of its width."""
 LEVEL = 0.95
 _DRAWS_TOGETHER = 200_000
-"""Levels drawn at a time: all draws of all resamples of ten thousand levels would take 160 MB."""
+"""Levels sampled at a time: all resamples of ten thousand levels at once would take 160 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number, and the ends of its interval."""
+    """A number with the bounds of its confidence interval."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        """Return it for a screen."""
+        """Return value and bounds with three digits."""
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
@@ -38,10 +38,10 @@ def sums_by_level(values: Sequence[float], levels: Sequence[str]) -> tuple[Float
     """Return the sum and the number of the values of each level, in the order in which levels first appear.
 
     Raises:
-        ValueError: there is no value, or not a level for each.
+        ValueError: the values are empty, or not as many as the levels.
     """
     if not len(values) or len(values) != len(levels):
-        raise ValueError(f"{len(values)} values of {len(levels)} records; expected one a record, and at least one")
+        raise ValueError(f"{len(values)} values of {len(levels)} records; expected one per record, and at least one")
     places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
     index = np.array([places[level] for level in levels])
     sums = np.bincount(index, weights=np.asarray(values, float), minlength=len(places)).astype(float)

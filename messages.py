@@ -1,4 +1,4 @@
-"""What a model is shown (chat messages that name their pictures by frame id, and the pictures) and what asking cost."""
+"""Prompts of models (chat messages that refer to pictures by frame id) and the cost of requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -87,18 +87,18 @@ class Call:
             for mine, theirs in [(getattr(self, name), getattr(earlier, name))]
         }
         if self.cache_hit and not self.attempts:
-            sums = {name: getattr(earlier, name) for name in sums}  # another store had paid for this answer
+            sums = {name: getattr(earlier, name) for name in sums}  # another store paid for this answer
         tries = self.attempts + earlier.attempts
         return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
 
     def reported(self, report: Mapping[str, Any]) -> "Call":
-        """Return the call with what a model says about it; what is no column is left out."""
-        known = {each.name: report[each.name] for each in fields(self) if each.name in report} if report else None
-        return replace(self, **known) if known else self
+        """Return the call with the fields of a model's report that are columns; others are dropped."""
+        columns = {each.name: report[each.name] for each in fields(self) if each.name in report} if report else None
+        return replace(self, **columns) if columns else self
 
 
 REPLY_LIMIT_BYTES = 64 * 1024
-"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` may say otherwise."""
+"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` overrides it."""
 
 
 def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:

@@ -21,16 +21,16 @@ Code = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the annotation of a field says about its column, beside the type."""
+    """Annotation of a field that describes its column, in addition to the type."""
 
     doc: str
-    """The meaning, for the reference: a sentence."""
+    """Meaning, as a sentence for the reference."""
     wide: bool = False
     """True for an integer of 64 bits; one of 32 otherwise."""
     json: bool = False
     """True for data of any shape, stored as canonical JSON."""
     later: bool = False
-    """True for a column that older stores lack: they are read as if it held nulls."""
+    """True for a column that older stores lack: it is read as nulls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class StoredField:
     type: Any
     """The annotation without ``None`` and without :class:`Stored`."""
     stored: Stored
-    given: bool
-    """Whether the constructor takes it; otherwise it follows from the other fields."""
+    in_constructor: bool
+    """True for an argument of the constructor; other fields are computed."""
     write: Code | None
-    """Turns a value into plain data; None where it is that already."""
+    """Converts a value to plain data; None if it is plain already."""
     read: Code | None
-    """The way back."""
+    """Converts plain data back; None if nothing is to convert."""
 
 
 @cache
@@ -77,7 +77,7 @@ def to_row(record: Any) -> dict[str, Any]:
 def from_row(record: type[Record], row: Mapping[str, Any], **others: Any) -> Record:
     """Make a record again from its row; ``others`` are its fields that are not stored."""
     for each in stored_fields(record):
-        if each.given:
+        if each.in_constructor:
             value = row[each.name]
             others[each.name] = value if value is None or each.read is None else each.read(value)
     return record(**others)

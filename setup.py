@@ -1,4 +1,4 @@
-"""What ``pyproject.toml`` cannot say: the long description of the package, whose links are read outside the repository.
+"""Long description of the package, with absolute links: ``pyproject.toml`` cannot compute it.
 
 A package index resolves no relative link. Where ``[project.urls]`` names a ``Repository``, links and pictures of the
 README lead there; without one, links leave their text and pictures go, so that none is broken.
@@ -20,14 +20,14 @@ def long_description(readme: str, repository: str | None) -> str:
     if repository is None:
         return _LINK.sub(r"\1", _PICTURE.sub("", readme))
     base = repository.rstrip("/").removesuffix(".git")
-    readme = _PICTURE.sub(lambda found: f"![{found[1]}]({base}/raw/HEAD/{found[2]})\n", readme)
-    return _LINK.sub(lambda found: f"[{found[1]}]({base}/blob/HEAD/{found[2]})", readme)
+    readme = _PICTURE.sub(lambda match: f"![{match[1]}]({base}/raw/HEAD/{match[2]})\n", readme)
+    return _LINK.sub(lambda match: f"[{match[1]}]({base}/blob/HEAD/{match[2]})", readme)
 
 
 if __name__ == "__main__":
     project = tomllib.loads((_HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
-        script_name=Path(__file__).name,  # it is no module of the package, whose folder this is
+        script_name=Path(__file__).name,  # not a module of the package, which has the same folder
         long_description=long_description(
             (_HERE / "README.md").read_text(encoding="utf-8"), project.get("urls", {}).get("Repository")
         ),

@@ -397,7 +397,7 @@ def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
 
 def _receipts(store: Store) -> list[StageReceipt] | None:
     """Every receipt of a finished store; None when some are missing."""
-    with store.storage.ahead(RECEIPTS):
+    with store.storage.prefetch(RECEIPTS):
         return _receipts_of_shards(store)
 
 

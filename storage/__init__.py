@@ -1,7 +1,7 @@
-"""Durable storage: whatever outlives a process is written, listed, locked and replaced through here.
+"""Durable storage: every file that outlives a process is written, listed, locked and replaced through this package.
 
-:func:`open_storage` alone decides what stands behind an address, so that one other backend serves every room, and a
-test that puts faults behind an address reaches every operation on it.
+:func:`open_storage` is the only place that chooses a backend for an address, so a new backend works everywhere, and a
+test that injects faults reaches every operation.
 """
 
 from .address import Address, FollowedPath, Url, allow_links, parse_address
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def open_storage(root: Address) -> Storage:
-    """Return the storage whose objects lie under ``root``; nothing is touched yet."""
+    """Return the storage of the objects below ``root``; nothing is read or written yet."""
     if isinstance(root, Url):
         from .objects import ObjectStorage  # noqa: PLC0415 - of an extra of the package
 

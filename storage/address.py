@@ -1,7 +1,7 @@
-"""Where storages lie: a local folder is its path, a folder of an object store is its address as text.
+"""Addresses of storages: a path for a local folder, a :class:`Url` for a folder of an object store.
 
-Text becomes one or the other in :func:`parse_address` alone, at the doors of the program: a path would take one slash
-out of ``s3://bucket/folder``.
+Only :func:`parse_address` turns text into an address, where it enters the program: ``Path`` would drop a slash of
+``s3://bucket/folder``.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path, PosixPath
 from ..errors import ConfigError
 
 SCHEMES = {"s3": "Amazon S3 or a server that speaks it", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-"""Kinds of object stores by the beginning of their addresses."""
+"""Kinds of object stores by the scheme of their addresses."""
 
 EXPECTED = "expected a folder, or an address such as s3://bucket/folder, gs://bucket/folder or az://container/folder"
 
@@ -22,7 +22,7 @@ class Url:
 
     text: str
     lease: str = field(default="", compare=False, repr=False)
-    """By which lease of a writer something may be written here; the lock of the storage gives it out."""
+    """Lease under which a writer may write here; :meth:`Storage.lock` sets it."""
 
     def __str__(self) -> str:
         return self.text
@@ -42,7 +42,7 @@ class Url:
 
     @property
     def scheme(self) -> str:
-        """Which kind of object store: one of ``SCHEMES``."""
+        """Kind of object store: one of ``SCHEMES``."""
         return self.text.partition("://")[0]
 
 
@@ -64,12 +64,12 @@ def allow_links(text: str) -> None:
 
 
 def parse_address(text: str | Address, *, follow_links: bool = False) -> Address:
-    """Tell a path from an address of an object store; what is one or the other already stays.
+    """Return text as a path, or as the address of an object store; a path or :class:`Url` is returned as it is.
 
     With ``follow_links`` links below the folder are followed; object stores have none.
 
     Raises:
-        ConfigError: it has the shape of an address, but is none of an object store that can be used.
+        ConfigError: the text has a scheme, but it is not a valid address of a supported object store.
     """
     if not isinstance(text, str):
         return FollowedPath(text) if follow_links and isinstance(text, Path) else text
@@ -77,8 +77,8 @@ def parse_address(text: str | Address, *, follow_links: bool = False) -> Address
     if not colon or not (scheme in SCHEMES or rest.startswith("//")):
         return FollowedPath(text) if follow_links or text in _allowed else Path(text)
     if scheme not in SCHEMES:
-        raise ConfigError(f"{text} is no place for a store (unknown scheme {scheme}://); {EXPECTED}")
+        raise ConfigError(f"{text} cannot hold a store (unknown scheme {scheme}://); {EXPECTED}")
     match = re.fullmatch(r"//([^/?#\s]+)((?:/[^/?#]+)*)/*", rest)
     if match is None or any(part in (".", "..") for part in match[2].split("/")):
-        raise ConfigError(f"{text} is no address of an object store; {EXPECTED}")
+        raise ConfigError(f"{text} is not an address of an object store; {EXPECTED}")
     return Url(f"{scheme}://{match[1]}{match[2]}")

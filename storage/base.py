@@ -1,8 +1,8 @@
-"""What a storage must be able to do: whole objects under one root, each the old one or the new one, never torn.
+"""The interface of a storage: objects under one root, each replaced as a whole, so that readers never see half of one.
 
-Names are relative to the root, with ``/`` between their parts; a *folder* is whatever shares such a beginning. A
-backend needs whole-object writes, listing by folder, deletion and one writer's lock: a local folder has them, an object
-store too. Nothing is moved but by ``replace`` and ``replace_folder``, of which :mod:`.commit` makes one step.
+Names are relative to the root and separated by ``/``; a *folder* is every name with the same beginning. A backend
+needs whole-object writes, listing by folder, deletion and a lock for one writer, which a local folder and an object
+store both have. Only ``replace`` and ``replace_folder`` move objects; :mod:`.commit` combines them into one step.
 """
 
 import hashlib
@@ -19,20 +19,20 @@ from ..errors import ReadOnlyError, StoreError
 from .address import Address
 
 WRITERS = 4
-"""Objects that are written at once: one is encoded while others wait for the disk."""
+"""Objects written in parallel: one is encoded while others wait for the disk."""
 
 MAX_JSON_BYTES = 32 << 20
-"""Longest JSON object that is parsed: a manifest of 200,000 files. Parsed, it takes up to 25 times as much memory."""
+"""Longest JSON object that is parsed: a manifest of 200,000 files. Parsed, it needs up to 25 times as much memory."""
 
 _CHUNK = 1 << 20
 
 Fill = Callable[[Any], object]
-"""Writes the content of an object into the binary sink that it is given."""
+"""Writes the content of an object into a binary sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What the manifest knows of an object."""
+    """Digest and length of an object, as the manifest lists them."""
 
     sha256: str
     bytes: int
@@ -52,74 +52,74 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What a listing tells about an object, without reading it."""
+    """Length and version of an object, as a listing has them without reading it."""
 
     bytes: int
     changed: str
-    """Another text after every write: the time of the last change of a local file, the tag of a stored object."""
+    """Differs after every write: modification time of a local file in nanoseconds, ETag of an object."""
 
 
 class Storage(ABC):
-    """Whole objects under one root. What fails raises StoreError, which names the object and what to do next."""
+    """Objects under one root. A failed operation raises StoreError, which names the object and what to do next."""
 
     remote: ClassVar[bool] = False
-    """Whether a look at an object is a request to a server, and no object can be torn."""
+    """Whether every operation is a request to a server, which never keeps half of an object."""
 
-    # Where objects lie
+    # Addresses
 
     @abstractmethod
     def address(self, name: str = "") -> str:
-        """Where an object or the root lies: for messages, and for readers such as polars that open addresses."""
+        """Return the address of an object or the root, for messages and for libraries that open addresses."""
 
     @abstractmethod
     def local_path(self, name: str = "") -> Path:
-        """The same as a path of this machine, for what works on local files alone, such as a database file.
+        """Return the address as a path, for libraries that open local files only, such as DuckDB.
 
         Raises:
-            StoreError: the storage is no local folder.
+            StoreError: the storage is not a local folder.
         """
 
     @abstractmethod
     def check_contents(self) -> None:
-        """Refuse whatever is no object of this storage alone, such as a link; a reader calls it once, first of all.
+        """Refuse links and special files below the root; a reader calls it before anything else.
 
         Raises:
-            StoreError: there is such a thing; the message names it.
+            StoreError: there is one; the message names it.
         """
 
     # Reading
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is anything at the root."""
+        """Whether the root exists."""
 
     @abstractmethod
     def entries(self) -> list[str]:
-        """What lies directly under the root, objects and folders, sorted."""
+        """Return the sorted names of the objects and folders directly under the root."""
 
     @abstractmethod
     def listing(self, folder: str = "") -> dict[str, Stat]:
-        """Every object below a folder by its name, sorted; nothing where there is no such folder."""
+        """Return every object below a folder, sorted by name; an empty dict if the folder does not exist."""
 
     @abstractmethod
     def stat(self, name: str) -> Stat | None:
-        """What is known of one object without reading it; None when there is none."""
+        """Return length and version of an object; None if it does not exist."""
 
-    def glance(self, name: str) -> Stat | None:
-        """The same; while a run holds the lock, what an earlier look at the folder told serves as well."""
+    def cached_stat(self, name: str) -> Stat | None:
+        """Return the same, possibly from an earlier listing of the folder while this run holds the lock."""
         return self.stat(name)
 
-    def ahead(self, folder: str) -> AbstractContextManager[None]:
-        """Within, every small object below a folder is read from what was fetched at once, where that saves time."""
+    def prefetch(self, folder: str) -> AbstractContextManager[None]:
+        """Prefetch the objects below a folder if that saves requests; within the context they are read from memory."""
         del folder
         return nullcontext()
 
     @abstractmethod
     def open(self, name: str) -> IO[bytes]:
-        """Open an object for reading at any place of it.
+        """Open an object for reading; the stream is seekable.
 
         Raises:
-            OSError: it cannot be opened; FileNotFoundError: there is none.
+            OSError: it cannot be opened; FileNotFoundError: it does not exist.
         """
 
     def read_bytes(self, name: str, limit: int = -1) -> bytes:
@@ -131,10 +131,10 @@ class Storage(ABC):
             raise storage_error("read", self.address(name), error) from error
 
     def read_json(self, name: str) -> Any:
-        """Read an object that holds JSON.
+        """Read and parse a JSON object.
 
         Raises:
-            StoreError: there is none, it is longer than ``MAX_JSON_BYTES``, or it is not JSON.
+            StoreError: it does not exist, is longer than ``MAX_JSON_BYTES``, or is not JSON.
         """
         content = self.read_bytes(name, MAX_JSON_BYTES + 1)
         problem = f"more than {MAX_JSON_BYTES >> 20} MB" if len(content) > MAX_JSON_BYTES else None
@@ -151,7 +151,7 @@ class Storage(ABC):
         )
 
     def record(self, name: str) -> FileRecord:
-        """Hash an object as it is now."""
+        """Read an object and return its digest and length."""
         hasher, size = hashlib.sha256(), 0
         try:
             with self.open(name) as stream:
@@ -166,17 +166,17 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
-        """Put what ``fill`` writes in the place of an object, durably; on any failure the old one is untouched.
+        """Replace an object by the content that ``fill`` writes, durably; after a failure the old one is unchanged.
 
-        Without ``flush`` the caller flushes the name, once for several objects.
+        Without ``flush`` the caller calls :meth:`flush` itself, once for several objects.
         """
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
-        """Make the names of written objects survive a power cut; their content does already."""
+        """Flush the names of written objects, so that they survive a power cut; their content does already."""
 
     def write_all(self, fills: Iterable[tuple[str, Fill]]) -> dict[str, FileRecord]:
-        """Write several objects side by side, each durably; ``fills`` may make the next while others are written."""
+        """Write several objects in parallel, each durably; ``fills`` may compute one while others are written."""
         with ThreadPoolExecutor(WRITERS) as pool:
             pending = {name: pool.submit(self.write, name, fill, flush=False) for name, fill in fills}
         records = {name: written.result() for name, written in pending.items()}
@@ -184,7 +184,7 @@ class Storage(ABC):
         return records
 
     def write_bytes(self, name: str, content: bytes) -> FileRecord:
-        """Write an object whose content is at hand."""
+        """Write an object from bytes."""
         return self.write(name, lambda sink: sink.write(content))
 
     def write_json(self, name: str, value: Any) -> FileRecord:
@@ -193,39 +193,39 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove an object, or a folder with all that is in it; nothing happens when there is none."""
+        """Remove an object, or a folder with everything in it, if it exists."""
 
     # Replacing
 
     @abstractmethod
     def replace(self, source: str, target: str) -> None:
-        """Move the object ``source`` to the place of ``target``; nothing happens when it has been moved before."""
+        """Move the object ``source`` over ``target``; do nothing if it was moved before."""
 
     @abstractmethod
-    def mark(self, folder: str) -> str:
-        """What tells a folder from the one in whose place it will be put, also after that."""
+    def folder_id(self, folder: str) -> str:
+        """Return a text that identifies a folder before and after :meth:`replace_folder` moved it."""
 
     @abstractmethod
-    def replace_folder(self, source: str, target: str, mark: str) -> None:
-        """Move the folder ``source``, whose mark was ``mark``, to the place of ``target``, and remove what was there.
+    def replace_folder(self, source: str, target: str, source_id: str) -> None:
+        """Move the folder ``source``, whose id is ``source_id``, over ``target``, and remove the old one.
 
-        Readers see one or the other, where the backend can do that. After a kill the same call goes on.
+        Readers see either folder whole, if the backend can exchange folders. After a kill, the same call resumes.
         """
 
     # One writer
 
     @abstractmethod
     def writer(self) -> str | None:
-        """Who holds the one writer's lock right now; None when nobody does, or nobody can tell. Changes nothing."""
+        """Return the process that holds the writer's lock; None if there is none or it is unknown. Changes nothing."""
 
     @abstractmethod
     def lock(self) -> AbstractContextManager[Address]:
-        """Hold the one writer's lock; it dies with the process, however that ends, at once or after a lease.
+        """Hold the writer's lock; it ends with the process, at once (local folder) or when its lease expires.
 
-        Yields the address of the storage by which the holder and its workers write.
+        Yields the address under which the holder and its workers write.
 
         Raises:
-            StoreError: another process holds it. ReadOnlyError: nothing can be written here.
+            StoreError: another process holds the lock. ReadOnlyError: the storage is not writable.
         """
 
 

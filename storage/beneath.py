@@ -1,8 +1,8 @@
 """Files below a folder, opened without following links.
 
-A store that a stranger sent may hold a link to any file of the reader's machine, or a named pipe that blocks whoever
-opens it. So names are opened relative to a handle of the folder, by ``openat2`` where the kernel has it, elsewhere
-folder by folder, and whatever is neither a file nor a folder is refused by its name.
+A store that a stranger sent may hold a link to any file of the reader's machine, or a named pipe that blocks its
+reader. So files are opened relative to a handle of the folder, with ``openat2`` where the kernel has it and
+folder by folder elsewhere, and anything but a file or folder is refused by name.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _OPENAT2 = 437
 """Number of the system call, the same on every architecture of Linux that Python runs on."""
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _TRIES = 16
-"""Tries of an ``openat2`` that the kernel could not finish because somebody renamed a folder meanwhile."""
+"""Tries of an ``openat2`` that the kernel gives up because a folder is renamed meanwhile."""
 
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -55,7 +55,7 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bo
         follow: whether links below ``root`` are followed.
 
     Raises:
-        OSError: it cannot be opened. StoreError: a link or a special file is in the way; the message names it.
+        OSError: it cannot be opened. StoreError: the name leads through a link or special file; the message names it.
     """
     flags |= os.O_CLOEXEC
     try:
@@ -144,9 +144,9 @@ def _refuse_on_the_way(root: Path, name: str, follow: bool) -> None:
 
 
 def refusal(root: Path, name: str, status: os.stat_result) -> StoreError:
-    """Describe what is no file of a folder itself, and what to do about it."""
+    """Describe a link or special file, and what to do about it."""
     place = printable(f"{root}/{name}")
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
     if stat.S_ISLNK(status.st_mode):
         return StoreError(
             f"{place} is a link, which may lead to any file of this machine; expected files and folders alone: remove "
@@ -164,7 +164,7 @@ def regular(descriptor: int, root: Path, name: str) -> os.stat_result:
     """Return the status of an open file.
 
     Raises:
-        IsADirectoryError: it is a folder. StoreError: it is a special file.
+        IsADirectoryError: the descriptor is of a folder. StoreError: it is of a special file.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -177,7 +177,7 @@ def regular(descriptor: int, root: Path, name: str) -> os.stat_result:
 def files_beneath(root: Path, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every file below a folder of ``root`` by its name relative to ``root``, in no order.
 
-    Folders that may not be listed are passed over, and so is what disappears meanwhile.
+    Folders without the right to list them, and files that are deleted meanwhile, are skipped.
 
     Raises:
         StoreError: a link or special file is found; with ``follow`` a special file, or a link to a folder above it.

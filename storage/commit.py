@@ -1,7 +1,7 @@
-"""Replace a folder and some objects beside it in one step that survives a kill at any moment.
+"""Replace a folder and some objects in one step that survives a kill at any moment.
 
-The new ones are prepared beside the old ones; a journal written last makes the step binding. From then on every writer
-that opens the storage finishes the step first, so the outcome is all of the old or all of the new, never a mixture.
+The new versions are prepared under other names; then a journal is written. Once it exists, the next writer that opens
+the storage finishes the step first, so the result is the old version or the new one, never a mixture.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ JOURNAL = f"{COMMIT}/journal.json"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a journal says will be done."""
+    """Content of a journal: the moves and removals of a step."""
 
     source: str
     """The prepared folder."""
     target: str
     """The folder whose place it takes."""
     mark: str
-    """Identity of the prepared folder, also after it was moved (:meth:`Storage.mark`)."""
+    """Identity of the prepared folder, also after it was moved (:meth:`Storage.folder_id`)."""
     objects: tuple[str, ...]
     """Objects prepared under ``COMMIT``, in the order in which they are moved."""
     obsolete: tuple[str, ...]
@@ -34,20 +34,20 @@ class Step:
 
 
 Objection = Callable[[Step], str | None]
-"""Says which name in a step the code that writes journals would not have written; None where there is none."""
+"""Describes a name in a step that the writer of journals never writes; None if there is none."""
 
 
 def bind(storage: Storage, folder: tuple[str, str], objects: Sequence[str], obsolete: Sequence[str]) -> None:
-    """Write the journal: from now on the step will be finished, by us or by the next writer.
+    """Write the journal: from now on this writer or the next one finishes the step.
 
     Args:
-        storage: where.
+        storage: the storage.
         folder: the prepared folder, and the one whose place it takes.
         objects: prepared under ``COMMIT``, in the order in which they are moved.
         obsolete: objects and folders to remove afterwards.
     """
     source, target = folder
-    journal = {"source": source, "target": target, "mark": storage.mark(source)}
+    journal = {"source": source, "target": target, "mark": storage.folder_id(source)}
     storage.write_json(JOURNAL, journal | {"objects": list(objects), "obsolete": list(obsolete)})
 
 
@@ -55,7 +55,7 @@ def roll_forward(storage: Storage, objection: Objection) -> bool:
     """Finish a step that was bound but not completed; return whether there was one. Only the lock's holder calls it.
 
     Raises:
-        StoreError: the journal is none that this package writes, or the step cannot be finished.
+        StoreError: the journal was not written by this package, or the step cannot be finished.
     """
     if storage.stat(JOURNAL) is None:
         storage.delete(COMMIT)
@@ -107,10 +107,10 @@ def _shape_problem(raw: Any) -> str | None:
         return f"expected an object with the fields {', '.join((*texts, *lists))}"
     for name in texts:
         if not isinstance(raw[name], str):
-            return f"its field {name!r} is no text"
+            return f"its field {name!r} is not a text"
     for name in lists:
         if not isinstance(raw[name], list) or not all(isinstance(each, str) for each in raw[name]):
-            return f"its field {name!r} is no list of texts"
+            return f"its field {name!r} is not a list of texts"
     return None
 
 
@@ -123,4 +123,4 @@ def _name_problem(name: str) -> str | None:
     """Say what is wrong with a name that is to be below the root."""
     if name.isprintable() and not {"", ".", ".."}.intersection(name.split("/")):
         return None
-    return f"it names {printable(repr(name))}, which is no name below the store"
+    return f"it names {printable(repr(name))}, which is not a name below the store"

@@ -1,4 +1,4 @@
-"""Objects of a storage as files, for libraries that read many of them by themselves: Arrow, and DuckDB."""
+"""Objects of a storage as files, for libraries that open files themselves: Arrow and DuckDB."""
 
 import re
 from collections.abc import Iterable
@@ -31,12 +31,12 @@ def parquet_files(storage: Storage, names: Iterable[str], schema: pa.Schema) -> 
 
 
 class StorageFiles(AbstractFileSystem):
-    """A file system for reading that holds one storage, under its addresses; writing is no business of it."""
+    """A read-only fsspec file system over one storage; paths are the addresses of its objects."""
 
     cachable = False
 
     def __init__(self, storage: Storage) -> None:
-        """Show the objects of ``storage``."""
+        """Wrap ``storage``."""
         super().__init__()
         self._storage = storage
         self._root = storage.address().rstrip("/")
@@ -47,7 +47,7 @@ class StorageFiles(AbstractFileSystem):
         return path
 
     def unstrip_protocol(self, name: str) -> str:
-        """Addresses are whole here."""
+        """Return the path: it has its protocol already."""
         return name
 
     def _name(self, path: str) -> str:
@@ -71,12 +71,12 @@ class StorageFiles(AbstractFileSystem):
         return {"name": path, "size": stat.bytes if stat else 0, "type": "file" if stat else "directory"}
 
     def modified(self, path: str) -> datetime:
-        """Return another time for another version of an object, which is what readers ask it for."""
+        """Return a time that differs between versions of an object: readers use it to notice changes."""
         stat = self._storage.stat(self._name(path))
         return datetime.fromtimestamp(crc32(stat.changed.encode()) if stat else 0, UTC)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """List what lies directly below a folder."""
+        """List the objects and folders directly below a folder."""
         folder = self._name(path)
         beginning = f"{folder}/" if folder else ""
         below = {name.removeprefix(beginning): stat for name, stat in self._storage.listing(folder).items()}
@@ -85,7 +85,7 @@ class StorageFiles(AbstractFileSystem):
         return listed if detail else [each["name"] for each in listed]
 
     def glob(self, path: str, maxdepth: int | None = None, **_: Any) -> Any:
-        """Name the objects that fit a pattern, in which ``*`` and ``?`` stand for anything but a slash."""
+        """Return the addresses that match a pattern, in which ``*`` and ``?`` match anything but a slash."""
         del maxdepth
         pattern = self._name(path)
         folder = re.split(r"[*?]", pattern)[0].rpartition("/")[0]
@@ -95,5 +95,5 @@ class StorageFiles(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> Any:
         if mode != "rb":
-            raise PermissionError(1, "A storage is read through here only", path)
+            raise PermissionError(1, "This file system is read-only", path)
         return self._storage.open(self._name(path))

@@ -1,13 +1,13 @@
-"""One writer's lock in an object store: an object that its holder renews, and that a killed holder therefore loses.
+"""The writer's lock in an object store: an object that its holder renews, so that a killed holder loses it.
 
-The lock changes hands by conditional writes alone: it is created where there is none, or written over the very version
-that was read. Whether a lease ran out is judged by the server's clock: by when it says that the lock was written, and
-that something was that we write now; clocks of machines are never compared. A holder renews its lease before it writes
-anything, unless it just did, so that whatever it writes is there before anybody else may write; a renewal that comes
-late holds only if nobody took the lock meanwhile.
+Only conditional writes change the lock: it is created if it does not exist, or written over exactly the version that
+was read. The server's clock decides whether a lease has expired: its time of the last write of the lock is compared
+with its time of an object that we write now; clocks of machines are never compared. A holder renews its lease before
+each write, unless it just did, so every write is finished before another process can acquire the lock; a late renewal
+succeeds only if no other process has acquired it.
 
-Processes that work for the holder (pool workers, also on other machines) get the lease's token with the address of the
-store, look at the lock now and then, and stop when it is another's or is renewed no more.
+Workers of the holder (pool processes, also on other machines) get the token of the lease with the address of the store.
+They read the lock regularly, and stop when it has another holder or is no longer renewed.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from ..errors import StoreError
 
 LOCK = ".lock"
 SECONDS = 60.0
-"""How long a lease lasts after a renewal: longer than any write takes with all its retries."""
+"""Duration of a lease after a renewal: longer than any write takes with all its retries."""
 VARIABLE = "PIVOT_LEASE_SECONDS"
-"""Environment variable with another number of seconds; every writer of a store must use the same."""
+"""Environment variable that overrides ``SECONDS``; every writer of a store must use the same value."""
 TICKS = 2.0
-"""Seconds by which a lease has to be over: servers tell time in whole seconds."""
+"""Seconds to wait after a lease expired: servers give times in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class Version:
 
 
 class LockObject(Protocol):
-    """What a lease asks of an object store. All raise StoreError where the store cannot be used."""
+    """Operations of an object store that a lease needs. All raise StoreError if the store cannot be used."""
 
     def read(self) -> tuple[bytes, Version, datetime] | None:
-        """Content of the lock, its version, and when the server says that it was written; None without one."""
+        """Return content, version and time of the last write of the lock; None if it does not exist."""
         ...
 
     def write(self, content: bytes, over: Version | None) -> Version | None:
-        """Create it, or write over one version of it; None when there is one already, or another version."""
+        """Create the lock, or write over version ``over``; return None if it exists already, or has another version."""
         ...
 
     def server_time(self) -> datetime:
-        """What the server's clock says now."""
+        """Return the time of the server's clock."""
         ...
 
 
@@ -63,48 +63,48 @@ class Holding:
     """Content of the lock."""
 
     token: str
-    """Of this lease; empty when nobody holds the lock."""
+    """Identifies the lease; empty if the lock is free."""
     process: int
-    """Its number on ``host``."""
+    """Process id of the holder on ``host``."""
     started: str
-    """When that process was started, as the system counts: a number may be given again."""
+    """Start time of that process in system ticks: process ids are reused."""
     host: str
     machine: str
-    """The system in which the number counts; empty where that cannot be told."""
+    """Boot and process namespace in which the process id is valid; empty if unknown."""
     renewals: int
     seconds: float
 
     @property
     def holder(self) -> str:
-        """For people."""
+        """Process and host, for messages."""
         return f"{self.process} on {self.host}"
 
     def encode(self) -> bytes:
-        """Return it as stored."""
+        """Return the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, content: bytes, address: str) -> "Holding":
-        """Read it as stored.
+        """Read the stored form.
 
         Raises:
-            StoreError: it is something else.
+            StoreError: it is invalid.
         """
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError) as error:
             raise StoreError(
-                f"{address} is no lock of this version ({error}); when nothing writes the store, delete that object"
+                f"{address} is not a lock of this version ({error}); if no run writes the store, delete that object"
             ) from error
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process was on this very system and is no more: then nobody has to wait."""
+        """Whether its process ran on this system and has ended: then the lease need not expire first."""
         return bool(self.machine) and self.machine == _machine() and _started(self.process) != self.started
 
 
 def _machine() -> str:
-    """Name the system whose process numbers we see: one boot, one namespace of processes."""
+    """Return boot and process namespace of this process, within which process ids are unique."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -112,17 +112,17 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process was started; empty when there is none."""
+    """Return the start time of a process; empty if it does not exist."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     return ""
 
 
 class Lease:
-    """The lock while this process holds it."""
+    """The lock, acquired and renewed by this process."""
 
     def __init__(self, lock: LockObject, address: str) -> None:
-        """Take nothing yet; ``address`` is that of the store, for messages."""
+        """Prepare a lease without acquiring it; ``address`` is that of the store, for messages."""
         self._lock, self._address = lock, address
         seconds = float(os.environ.get(VARIABLE) or SECONDS)
         me = os.getpid()
@@ -135,32 +135,32 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """Names this lease in the addresses that workers get."""
+        """Token of this lease in the addresses of workers."""
         return self._mine.token
 
     def holder(self) -> str | None:
-        """Who holds the lock, as far as this machine's clock can tell; None when nobody does."""
+        """Return the holder of the lock, judged by this machine's clock; None if the lock is free."""
         there = self._lock.read()
-        held = None if there is None else Holding.decode(there[0], f"{self._address}/{LOCK}")
-        if there is None or held is None or not held.token or held.is_dead:
+        holding = None if there is None else Holding.decode(there[0], f"{self._address}/{LOCK}")
+        if there is None or holding is None or not holding.token or holding.is_dead:
             return None
         age = (datetime.now(UTC) - there[2]).total_seconds()
-        return held.holder if age <= held.seconds + TICKS else None
+        return holding.holder if age <= holding.seconds + TICKS else None
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Take the lock, renew it until the end, and give it back.
+        """Acquire the lock, renew it within the context, and release it.
 
         Raises:
             StoreError: another run holds it, or the server cannot keep two writers apart.
         """
         self._acquire()
-        threading.Thread(target=self._renew_steadily, name="lease", daemon=True).start()
-        _HELD[self.token] = self
+        threading.Thread(target=self._renew_regularly, name="lease", daemon=True).start()
+        _LEASES[self.token] = self
         try:
             yield
         finally:
-            del _HELD[self.token]
+            del _LEASES[self.token]
             self._over.set()
             self._release()
 
@@ -170,25 +170,25 @@ class Lease:
             over = None
             if there is not None:
                 content, over, written = there
-                held = Holding.decode(content, f"{self._address}/{LOCK}")
-                if held.token and not held.is_dead:
+                holding = Holding.decode(content, f"{self._address}/{LOCK}")
+                if holding.token and not holding.is_dead:
                     age = (self._lock.server_time() - written).total_seconds()
-                    if age <= held.seconds + TICKS:
-                        raise self._refused(held, age)
+                    if age <= holding.seconds + TICKS:
+                        raise self._refused(holding, age)
             if self._write(self._mine, over):
                 self._check_server()
                 return
         raise StoreError(f"{self._address} is being written by another run, which began just now; {_WAIT}")
 
-    def _refused(self, held: Holding, age: float) -> StoreError:
-        left = max(1, round(held.seconds + TICKS - age))
+    def _refused(self, holding: Holding, age: float) -> StoreError:
+        left = max(1, round(holding.seconds + TICKS - age))
         return StoreError(
-            f"{self._address} is being written by another run (process {held.holder}, seen {max(0, round(age))} s "
+            f"{self._address} is being written by another run (process {holding.holder}, seen {max(0, round(age))} s "
             f"ago); {_WAIT}; if it was killed, its lease ends within {left} s"
         )
 
     def _check_server(self) -> None:
-        """See whether the server refuses what a second writer would do: some that speak S3 ignore conditions."""
+        """Check that the server refuses a second writer: some servers with an S3 interface ignore conditions."""
         version = self._lock.write(self._mine.encode(), None)
         if version is not None:
             self._lock.write(replace(self._mine, token="").encode(), version)
@@ -199,7 +199,7 @@ class Lease:
             )
 
     def _write(self, holding: Holding, over: Version | None) -> bool:
-        """Write the lock over a version; what an answer that got lost had written counts as written."""
+        """Write the lock over a version; a write whose answer was lost counts as done."""
         sent = time.monotonic()
         version = self._lock.write(holding.encode(), over)
         if version is None:
@@ -211,7 +211,7 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """See that the lock is ours for most of a lease from now on, before something is written.
+        """Check before a write that the lock is ours for most of a lease from now on.
 
         Raises:
             StoreError: it is not.
@@ -223,41 +223,41 @@ class Lease:
                 raise StoreError(self._lost)
 
     def _renew(self) -> None:
-        """Renew the lease, or learn that it is lost."""
+        """Renew the lease, or note that it is lost."""
         if self._write(replace(self._mine, renewals=self._mine.renewals + 1), self._version):
-            return  # also late: over the version that we wrote, so nobody had it meanwhile
+            return  # also if late: it replaced our own version, so no other process acquired it
         there, silent = self._lock.read(), time.monotonic() - self._renewed
         other = f" to process {Holding.decode(there[0], self._address).holder}" if there is not None else ""
         self._lost = _lost(self._address, f"was renewed {silent:.0f} s ago and is lost{other}")
 
-    def _renew_steadily(self) -> None:
+    def _renew_regularly(self) -> None:
         while not self._over.wait(self._mine.seconds / 4):
             with self._one_at_a_time:
-                # What cannot be reached now may be in time yet: the next write tells.
+                # An unreachable server may answer the next renewal in time.
                 with contextlib.suppress(StoreError):
                     self._renew()
                 if self._lost:
                     return
 
     def _release(self) -> None:
-        """Give the lock back, unless it is another's by now."""
+        """Release the lock, unless another process has acquired it."""
         with self._one_at_a_time, contextlib.suppress(StoreError):
             if not self._lost:
                 self._lock.write(replace(self._mine, token="").encode(), self._version)
 
 
 class Watch:
-    """A lease as a process sees it that works for the holder."""
+    """A lease as seen by a worker of its holder."""
 
     def __init__(self, lock: LockObject, address: str, token: str) -> None:
-        """Look at nothing yet."""
+        """Prepare without reading the lock."""
         self._lock, self._address, self._token = lock, address, token
         self._looked = self._since = float("-inf")
         self._seen: Holding | None = None
         self._one_at_a_time = threading.Lock()
 
     def check(self) -> None:
-        """See that the lock is still the holder's, and still renewed.
+        """Check that the holder still has the lock and renews it.
 
         Raises:
             StoreError: it is not.
@@ -267,39 +267,39 @@ class Watch:
             if self._seen is not None and now - self._looked < self._seen.seconds / 6:
                 return
             there = self._lock.read()
-            held = None if there is None else Holding.decode(there[0], self._address)
-            if held is None or held.token != self._token:
-                other = f" to process {held.holder}" if held is not None and held.token else ""
+            holding = None if there is None else Holding.decode(there[0], self._address)
+            if holding is None or holding.token != self._token:
+                other = f" to process {holding.holder}" if holding is not None and holding.token else ""
                 raise StoreError(_lost(self._address, f"is lost{other}"))
-            if held != self._seen:
+            if holding != self._seen:
                 self._since = now
-            elif now - self._since > held.seconds / 2:
-                raise StoreError(_lost(self._address, f"is renewed no more by process {held.holder}"))
-            self._looked, self._seen = now, held
+            elif now - self._since > holding.seconds / 2:
+                raise StoreError(_lost(self._address, f"is no longer renewed by process {holding.holder}"))
+            self._looked, self._seen = now, holding
 
 
 _WAIT = "wait for its end, or choose another --out"
 
-_HELD: dict[str, Lease] = {}
+_LEASES: dict[str, Lease] = {}
 """Leases of this process, by token."""
 _WATCHED: dict[str, Watch] = {}
-"""Leases for whose holders this process works, by token."""
+"""Leases of other processes for which this one works, by token."""
 
 
 def _lost(address: str, what: str) -> str:
     return (
-        f"the lease of this run on {address} {what}; nothing more was written; run the same command again when no "
+        f"the lease of this run on {address} {what}; this run wrote nothing more; run the same command again when no "
         "other run writes there: finished shards are kept"
     )
 
 
 def check_lease(token: str, address: str, lock: Callable[[], LockObject]) -> None:
-    """See that the lease by which something is to be written still holds.
+    """Check the lease under which a write happens.
 
     Raises:
-        StoreError: it does not.
+        StoreError: it is lost.
     """
-    if token in _HELD:
-        _HELD[token].check()
+    if token in _LEASES:
+        _LEASES[token].check()
     else:
         _WATCHED.setdefault(token, Watch(lock(), address, token)).check()

@@ -31,11 +31,11 @@ _UNBLOCKED = os.O_NONBLOCK | os.O_NOCTTY
 """Flags with which opening a pipe or a terminal has no effect: neither a wait nor a new controlling terminal."""
 
 _locked: set[str] = set()
-"""Real paths of the folders whose lock this process holds: nobody else writes there, so one look is enough."""
+"""Real paths of the folders whose lock this process holds: no other process writes there, so they are checked once."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write one file that belongs to no store, whole or not at all; nothing else is left in its folder.
+    """Write one file outside of any store, whole or not at all; no temporary file is left in its folder.
 
     Raises:
         StoreError: it cannot be written.
@@ -87,7 +87,7 @@ class LocalStorage(Storage):
         """Return the path of a file.
 
         Raises:
-            StoreError: the name leads out of the folder, as one from a stranger's manifest may; or through a link.
+            StoreError: the name leads out of the folder, as one from a stranger's manifest may have, or through a link.
         """
         self._check_name(name)
         if name and not self._follow:
@@ -97,10 +97,7 @@ class LocalStorage(Storage):
 
     def _check_name(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
-            raise StoreError(
-                f"{printable(repr(name))} is outside of {self.root}; expected names below it, as a store names its own "
-                "files only"
-            )
+            raise StoreError(f"{printable(repr(name))} is outside of {self.root}; expected names below it")
 
     def _open(self, name: str, flags: int, mode: int = 0) -> int:
         self._check_name(name)
@@ -131,7 +128,7 @@ class LocalStorage(Storage):
             raise storage_error("list", self.address(), error) from error
 
     def listing(self, folder: str = "") -> dict[str, Stat]:
-        """Return every file below a folder but our own, the lock and half-written ones."""
+        """Return every file below a folder, without the lock and temporary files."""
         self._check_name(folder)
         return {
             name: _stat(status)
@@ -185,7 +182,7 @@ class LocalStorage(Storage):
             raise storage_error("write", self.address(name), error) from error
 
     def _half_written(self, name: str, staging: int, target: int) -> "_Entry":
-        """Choose where a file is written first: on the disk of its folder, as moving it takes no copy there only."""
+        """Choose a temporary name on the same disk as the folder, so that the file can be renamed into it."""
         base = name.rpartition("/")[2]
         if os.fstat(staging).st_dev == os.fstat(target).st_dev:
             return _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
@@ -262,7 +259,7 @@ class LocalStorage(Storage):
         except OSError as error:
             raise storage_error("replace", self.address(target), error) from error
 
-    def mark(self, folder: str) -> str:
+    def folder_id(self, folder: str) -> str:
         """Return the inode: a folder keeps it when it is renamed."""
         try:
             with self._folder(folder) as descriptor:
@@ -270,13 +267,13 @@ class LocalStorage(Storage):
         except OSError as error:
             raise storage_error("read", self.address(folder), error) from error
 
-    def replace_folder(self, source: str, target: str, mark: str) -> None:
+    def replace_folder(self, source: str, target: str, source_id: str) -> None:
         """Exchange two folders and remove the old one; of a link to it the link alone."""
         try:
             with self._entries(source, target) as (new, current):
                 if not current.exists():
                     os.rename(new.name, current.name, src_dir_fd=new.folder, dst_dir_fd=current.folder)
-                elif self.mark(target) != mark:
+                elif self.folder_id(target) != source_id:
                     _exchange(current, new)
                 os.fsync(current.folder)
                 for old in (new, _aside(current)):
@@ -288,7 +285,7 @@ class LocalStorage(Storage):
     # One writer
 
     def writer(self) -> str | None:
-        """Return the process that holds the lock of the folder, from a look at it; nothing is made or waited for.
+        """Return the process that holds the lock of the folder, without creating it or waiting for it.
 
         Raises:
             StoreError: the lock is a link or a special file.
@@ -310,7 +307,7 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Address]:
-        """Hold the lock of the folder, and clear away what killed writers left half written."""
+        """Hold the lock of the folder, and remove the temporary files of killed writers."""
         try:
             _make_root(self.root)
             descriptor = self._open_lock()
@@ -330,7 +327,7 @@ class LocalStorage(Storage):
             os.close(descriptor)
 
     def _open_lock(self) -> int:
-        """Open the lock, which is never followed as a link, and never changed before it is ours."""
+        """Open the lock file, not through a link and without changing it."""
         try:
             return open_beneath(self.root, LOCK, os.O_RDWR | os.O_CREAT | _UNBLOCKED, 0o666)
         except IsADirectoryError:
@@ -413,7 +410,7 @@ def _stat(status: os.stat_result) -> Stat:
 
 
 def _is_own(base: str) -> bool:
-    """Whether a file is no content of the storage: the lock, or half written on another disk than the root's."""
+    """Whether a file belongs to the storage itself: the lock, or a temporary file on another disk."""
     return base == LOCK or (base.startswith(".") and base.endswith(TEMPORARY))
 
 

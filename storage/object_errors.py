@@ -1,11 +1,11 @@
-"""What an object store answered, in one sentence: what happened, what was expected, what to do next."""
+"""Error messages for object stores: what happened, what was expected, what to do next."""
 
 import re
 
 from ..errors import ReadOnlyError, StoreError
 
 _REASON = re.compile(r'message: "([^"]{1,200})"')
-"""What the system said, in the details that the library shows."""
+"""Error of the operating system within the details of a library error."""
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _DETAIL = re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -23,7 +23,7 @@ _AGAIN = "run the same command again; finished shards are kept"
 def explained(action: str, address: str, error: Exception, endpoint: str | None) -> StoreError:
     """Describe a failed operation on an object; ``endpoint`` is the server, if one was named.
 
-    What may not be written, though it may be read, gives a ReadOnlyError.
+    A refused write with valid credentials gives a ReadOnlyError.
     """
     scheme, _, rest = address.partition("://")
     bucket, text = f"{scheme}://{rest.split('/')[0]}", str(error).split("\n\nDebug source")[0]
@@ -32,8 +32,8 @@ def explained(action: str, address: str, error: Exception, endpoint: str | None)
     server = endpoint or {"s3": "Amazon S3", "gs": "Google Cloud Storage", "az": "Azure"}[scheme]
     region = _REGION.search(text)
     if code in ("NoSuchBucket", "ContainerNotFound") or (action in ("open", "list") and status == "404"):
-        what = f"there is no bucket {bucket} at {server}"
-        fix = f"create it, or mend the address, or {_ENDPOINTS[scheme]} if it is on another server"
+        what = f"bucket {bucket} does not exist at {server}"
+        fix = f"create it, or fix the address, or {_ENDPOINTS[scheme]} if it is on another server"
     elif region or code == "PermanentRedirect" or "incorrectly configured region" in text:
         right = next((each for each in region.groups() if each), None) if region else None
         what = f"bucket {bucket} is in {f'region {right}' if right else 'another region'}"
@@ -46,22 +46,22 @@ def explained(action: str, address: str, error: Exception, endpoint: str | None)
         if action == "write" and code == "AccessDenied":
             return ReadOnlyError(f"cannot {action} {address}: {what}; {fix}")
     elif isinstance(error, FileNotFoundError):
-        what, fix = "there is no such object", "restore it from a copy, or run the same build again"
+        what, fix = "the object does not exist", "restore it from a copy, or run the same build again"
     elif status == "501" or code == "NotImplemented":
-        what = f"{server} does not do what is needed ({code or status}); expected conditional writes as of Amazon S3"
+        what = f"{server} lacks a needed feature ({code or status}); expected conditional writes as of Amazon S3"
         fix = "use a newer server, or build into a local folder and copy it there"
     elif status:
         what, fix = f"{server} answered with status {status}{f' ({code})' if code else ''}", _AGAIN
     else:
         what = f"{server} cannot be reached ({_first(_REASON, str(error)) or _last(text)})"
-        fix = f"see that it runs and that {_ENDPOINTS[scheme]} and the network are right, then {_AGAIN}"
+        fix = f"check that it runs and that {_ENDPOINTS[scheme]} and the network are right, then {_AGAIN}"
     return StoreError(f"cannot {action} {address}: {what}; {fix}")
 
 
 def _no_credentials(text: str) -> bool:
-    """Whether there were none in the environment: the library then asks the machine, or misses an account."""
-    asked = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "Account must be specified")
-    return any(each in text for each in asked)
+    """Whether the environment has no credentials: the library then asks the cloud machine, or lacks an account."""
+    hints = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "Account must be specified")
+    return any(each in text for each in hints)
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
@@ -70,5 +70,5 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _last(text: str) -> str:
-    """The last part of what the library says: what went wrong at the bottom."""
+    """Return the innermost cause in an error text of the library."""
     return text.strip().rpartition(" - ")[2].splitlines()[0][:200] if text.strip() else "no reason given"

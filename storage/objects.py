@@ -1,8 +1,8 @@
 """A folder of an object store as storage: Amazon S3, Google Cloud Storage, Azure Blob Storage, and the like.
 
-An object is there as a whole or not at all, so nothing is staged. What is written is fenced by the lease of the writer
-(see :mod:`.lease`). A request takes tens of milliseconds: what one listing tells is remembered while a run holds the
-lock, as only its own processes write then. The library retries what passes by itself, within a limit of seconds.
+An object exists as a whole or not at all, so there are no temporary objects. Every write first checks the lease of the
+writer (see :mod:`.lease`). A request takes tens of milliseconds: listings are cached while a run holds the lock, as
+only its own processes write then. The library repeats requests after temporary errors, within a limit of seconds.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ from .object_errors import explained
 
 EXTRA = "cloud"
 REQUESTS = 32
-"""Objects that are fetched, copied or looked at side by side."""
+"""Parallel requests that fetch, copy or inspect objects."""
 PART = 16 << 20
-"""Bytes of an object above which it is sent in parts of that size; it is there when the last one is confirmed."""
-_AHEAD = 1 << 20
-"""Bytes that opening an object fetches: most are no longer."""
+"""Size of the pieces in which longer objects are sent; an object exists when the last one is confirmed."""
+_FIRST_READ = 1 << 20
+"""Bytes that opening an object fetches: most objects are shorter."""
 _CLOCK = f"{LOCK}.now"
 
 _CONTACT = {"timeout": "10s", "connect_timeout": "4s"}, 2, 5.0
 _WORK = {"timeout": "40s", "connect_timeout": "5s"}, 10, 20.0
-"""Client options, retries, and seconds after which nothing is tried again: of the first request, and of all others."""
+"""Client options, number of retries and their time limit in seconds: of the first request, and of all others."""
 
 
 def _library() -> Any:
@@ -54,27 +54,27 @@ class ObjectStorage(Storage):
     remote = True
 
     def __init__(self, root: Url) -> None:
-        """Use ``root``; nothing is asked of the server yet."""
+        """Use ``root``; no request is sent yet."""
         self.root = root
         self._lease = root.lease
         self._listed = _listed(root.text, root.lease) if root.lease else _Listed()
-        self._ahead: dict[str, bytes] = {}
+        self._prefetched: dict[str, bytes] = {}
 
     @property
     def _client(self) -> Any:
         return _client(self.root.text)
 
     def address(self, name: str = "") -> str:
-        """The address as it was given."""
+        """Return the address as it was given."""
         return f"{self.root}/{name}" if name else str(self.root)
 
     def local_path(self, name: str = "") -> Path:
-        """There is none.
+        """Raise an error: objects have no path.
 
         Raises:
             StoreError: always.
         """
-        raise StoreError(f"{self.address(name)} is no file of this machine; copy the store to a local folder first")
+        raise StoreError(f"{self.address(name)} is not a file of this machine; copy the store to a local folder first")
 
     @contextlib.contextmanager
     def _explained(self, action: str, name: str = "") -> Iterator[None]:
@@ -84,23 +84,23 @@ class ObjectStorage(Storage):
             raise explained(action, self.address(name), error, endpoint(self.root.text)) from error
 
     def check_contents(self) -> None:
-        """Do nothing: an object store knows no links."""
+        """Do nothing: object stores have no links."""
 
     # Reading
 
     def exists(self) -> bool:
-        """Whether there is any object below the address."""
+        """Whether an object exists below the address."""
         return bool(self.entries())
 
     def entries(self) -> list[str]:
-        """First parts of the names."""
+        """Return the first components of all names."""
         with self._explained("list"):
             listed = _library().list_with_delimiter(self._client)
         names = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(name for name in map(str, names) if not name.startswith(LOCK))
 
     def listing(self, folder: str = "") -> dict[str, Stat]:
-        """Every object below a folder but the lock: a request for a thousand."""
+        """Return every object below a folder except the lock; one request per 1,000 objects."""
         with self._explained("list", folder):
             metas = _library().list(self._client, folder or None, chunk_size=1000).collect()
         return {
@@ -110,7 +110,7 @@ class ObjectStorage(Storage):
         }
 
     def stat(self, name: str) -> Stat | None:
-        """Length and tag of an object, asked for now."""
+        """Return length and ETag of an object, by a request."""
         if not _is_name(name):
             return None
         try:
@@ -121,26 +121,26 @@ class ObjectStorage(Storage):
                 return None
             raise
 
-    def glance(self, name: str) -> Stat | None:
-        """The same as of the first look at its folder, or our own last write: one request for a folder, not a file."""
+    def cached_stat(self, name: str) -> Stat | None:
+        """Return the same from the first listing of its folder or from our own last write: one request per folder."""
         return self._listed.of(name, self)
 
     @contextlib.contextmanager
-    def ahead(self, folder: str) -> Iterator[None]:
-        """Fetch all objects below a folder side by side, to be read from memory within."""
+    def prefetch(self, folder: str) -> Iterator[None]:
+        """Fetch all objects below a folder in parallel; within the context they are read from memory."""
         with ThreadPoolExecutor(REQUESTS) as pool:
             names = list(self.listing(folder))
-            self._ahead = dict(zip(names, pool.map(self.read_bytes, names), strict=True))
+            self._prefetched = dict(zip(names, pool.map(self.read_bytes, names), strict=True))
         try:
             yield
         finally:
-            self._ahead = {}
+            self._prefetched = {}
 
     def open(self, name: str) -> IO[bytes]:
-        """Open an object; its first part is fetched, what else is read comes by ranges.
+        """Open an object; its beginning is fetched now, the rest by range requests.
 
         Raises:
-            FileNotFoundError: there is none. OSError: it cannot be read.
+            FileNotFoundError: the object does not exist. OSError: it cannot be read.
         """
         if not _is_name(name):
             raise FileNotFoundError(2, "No such object", self.address(name))
@@ -152,17 +152,17 @@ class ObjectStorage(Storage):
             raise OSError(str(explained("read", self.address(name), error, endpoint(self.root.text)))) from error
         if size == len(head):
             return io.BytesIO(head)
-        return io.BufferedReader(_Ranges(self, name, head, size), _AHEAD)
+        return io.BufferedReader(_Ranges(self, name, head, size), _FIRST_READ)
 
     def _first_part(self, name: str) -> tuple[bytes, int]:
         library = _library()
         try:
-            answer = library.get(self._client, name, options={"range": (0, _AHEAD)})
+            answer = library.get(self._client, name, options={"range": (0, _FIRST_READ)})
             return bytes(answer.bytes()), answer.meta["size"]
         except library.exceptions.BaseError:
             if library.head(self._client, name)["size"]:
                 raise
-            return b"", 0  # of nothing no part can be had
+            return b"", 0  # an empty object has no ranges
 
     def part(self, name: str, start: int, stop: int) -> Any:
         """Read bytes of an object.
@@ -178,14 +178,14 @@ class ObjectStorage(Storage):
     def read_bytes(self, name: str, limit: int = -1) -> bytes:
         """Read an object by one request, or none where it was prefetched."""
         del limit  # most objects are shorter than what is worth a second request
-        if name in self._ahead:
-            return self._ahead[name]
+        if name in self._prefetched:
+            return self._prefetched[name]
         self._check_name(name)
         with self._explained("read", name):
             return bytes(_library().get(self._client, name).bytes())
 
     def record(self, name: str) -> FileRecord:
-        """Hash an object as it is now."""
+        """Read an object and return its digest and length."""
         hasher, size = hashlib.sha256(), 0
         with self._explained("read", name):
             for chunk in _library().get(self._client, name).stream():
@@ -201,7 +201,7 @@ class ObjectStorage(Storage):
             check_lease(token, root, lambda: _Lock(ObjectStorage(Url(root))))
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
-        """Put an object; it is durable when the server says so."""
+        """Put an object; it is durable when the server confirms it."""
         del flush
         sink = io.BytesIO()
         fill(sink)
@@ -215,13 +215,13 @@ class ObjectStorage(Storage):
 
     def _check_name(self, name: str) -> None:
         if not _is_name(name):
-            raise StoreError(f"{name!r} lies outside of {self.root}; a store names its own files only")
+            raise StoreError(f"{name!r} is outside of {self.root}; expected names below it")
 
     def flush(self, names: Iterable[str]) -> None:
-        """Nothing is left to do: a put is durable."""
+        """Do nothing: a put is durable."""
 
     def delete(self, name: str) -> None:
-        """Remove an object and all below its name."""
+        """Remove an object and every object below its name."""
         if name:
             self._check_name(name)
         names = [*([name] if name else []), *self.listing(name)]
@@ -245,13 +245,13 @@ class ObjectStorage(Storage):
         self._listed.forget()
         self.delete(source)
 
-    def mark(self, folder: str) -> str:
-        """What is in it: after a kill, half of it may have been moved."""
+    def folder_id(self, folder: str) -> str:
+        """Return the names in the folder: after a kill, some of its objects may have been moved."""
         return "\n".join(name.removeprefix(f"{folder}/") for name in self.listing(folder))
 
-    def replace_folder(self, source: str, target: str, mark: str) -> None:
-        """Copy what is in ``source`` over ``target``, then remove what was in it alone, and the source."""
-        names = mark.split("\n")
+    def replace_folder(self, source: str, target: str, source_id: str) -> None:
+        """Copy the objects of ``source`` to ``target``, then remove the other objects of ``target``, and ``source``."""
+        names = source_id.split("\n")
         left = self.listing(source)
         self._fence()
         with self._explained("replace", target), ThreadPoolExecutor(REQUESTS) as pool:
@@ -270,17 +270,17 @@ class ObjectStorage(Storage):
     # One writer
 
     def writer(self) -> str | None:
-        """Who holds the lock, from a look at it: by the clock of this machine, as nothing is written."""
+        """Return the holder of the lock, judged by the clock of this machine, as no object is written."""
         with contextlib.suppress(StoreError):
             return Lease(_Lock(self), str(self.root)).holder()
         return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Address]:
-        """Hold the lock; yields the address by which workers write under it."""
+        """Hold the lock; yields the address under which workers write."""
         lease = Lease(_Lock(self), str(self.root))
         with lease.hold():
-            # Folders below are written under the same lock, so it goes with the address where that is.
+            # The address of a folder below carries the same lease, so it is written under the same lock.
             before, self._lease = self._lease, f"{lease.token} {self.root}"
             try:
                 yield Url(self.root.text, self._lease)
@@ -289,7 +289,7 @@ class ObjectStorage(Storage):
 
 
 class _Lock:
-    """The lock of a storage, as a lease needs it."""
+    """The lock object of a storage, with the operations that a lease needs."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         self._storage = storage
@@ -323,7 +323,7 @@ class _Lock:
 
 
 class _Listed:
-    """What listings and own writes told while a run holds the lock, folder by folder."""
+    """Cache of listings and own writes while a run holds the lock, per folder."""
 
     def __init__(self) -> None:
         self._folders: dict[str, Mapping[str, Stat]] = {}
@@ -349,13 +349,13 @@ class _Listed:
 
 @lru_cache(maxsize=256)
 def _listed(address: str, lease: str) -> _Listed:
-    """What this process knows of an address under a lease."""
+    """Return the cache of this process for an address under a lease."""
     del address, lease
     return _Listed()
 
 
 class _Ranges(io.RawIOBase):
-    """An object of which parts are fetched as they are read."""
+    """A seekable stream over an object that fetches ranges as they are read."""
 
     def __init__(self, storage: ObjectStorage, name: str, head: bytes, size: int) -> None:
         super().__init__()
@@ -397,12 +397,12 @@ def _stat(meta: Mapping[str, Any]) -> Stat:
     return Stat(meta["size"], meta["e_tag"] or str(meta["last_modified"]))
 
 
-# Getting in touch
+# Connections
 
 
 @lru_cache(maxsize=64)
 def _client(address: str) -> Any:
-    """Return the library's client of an address, after a first request has come through."""
+    """Return the library's client of an address, after a first request succeeded."""
     library = _library()
     first = _make_client(address, *_CONTACT)
     try:
@@ -429,7 +429,7 @@ def _make_client(address: str, options: Mapping[str, str], retries: int, seconds
 
 
 def endpoint(address: str) -> str | None:
-    """Return the server that is named by an environment variable; None for that of the cloud's owner."""
+    """Return the server named by an environment variable; None for the cloud's own."""
     names = {
         "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
         "gs": ("GOOGLE_BASE_URL",),
@@ -439,5 +439,5 @@ def endpoint(address: str) -> str | None:
 
 
 def region() -> str | None:
-    """Return the region of S3 that is named by an environment variable."""
+    """Return the region of S3 named by an environment variable."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

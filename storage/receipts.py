@@ -1,4 +1,4 @@
-"""Receipts: proof that a shard's stage is done, and what resume reads."""
+"""Receipts: one JSON file per shard and stage, written when the stage is done; a resumed run reads them."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,24 +9,24 @@ from .base import FileRecord, Storage
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof that a shard's stage is done: what it was made from, and the files it left."""
+    """Record of a finished stage of a shard: a digest of its inputs, and the files that it wrote."""
 
     inputs: str
-    """Digest of everything that decides the files' bytes."""
+    """Digest of everything that determines the bytes of the files."""
     files: dict[str, FileRecord]
     facts: dict[str, Any]
-    """Small results that later stages need without reading the shard (counts, owed episodes)."""
+    """Small results that later stages need without reading the shard (counts, pending episodes)."""
     changed: dict[str, str] = field(default_factory=dict, compare=False)
-    """When each file was written, as ``Stat.changed`` says: one that still says so is not hashed again."""
+    """``Stat.changed`` of each file when it was written: an unchanged file is not hashed again."""
 
     def write(self, storage: Storage, name: str) -> None:
         """Store the receipt; from now on the shard counts as done."""
-        changed = {path: status.changed for path in self.files if (status := storage.glance(path)) is not None}
+        changed = {path: status.changed for path in self.files if (status := storage.cached_stat(path)) is not None}
         storage.write_json(name, asdict(self) | {"changed": changed})
 
     @classmethod
     def read(cls, storage: Storage, name: str) -> "Receipt | None":
-        """Read a receipt; None when there is none or it is unreadable (the shard is then made again)."""
+        """Read a receipt; None if it is missing or invalid (the stage is then repeated)."""
         try:
             raw = storage.read_json(name)
             files = {path: FileRecord.decode(entry) for path, entry in raw["files"].items()}
@@ -35,18 +35,18 @@ class Receipt:
             return None
 
     def holds(self, storage: Storage, inputs: str) -> bool:
-        """Whether the shard was made from ``inputs`` and its files are still what was written."""
+        """Whether the stage had these inputs and its files are unchanged."""
         return self.inputs == inputs and all(
             is_intact(storage, path, record, self.changed.get(path)) for path, record in self.files.items()
         )
 
 
 def is_intact(storage: Storage, name: str, record: FileRecord, changed: str | None) -> bool:
-    """Whether an object is what ``record`` says; it is read only if it may have been written after ``changed``.
+    """Whether an object has the digest of ``record``; it is hashed only if it was written after ``changed``.
 
-    A length tells most damage, and hashing a whole store (about 1 GB/s) is worth it only where something was touched.
+    The length shows most damage, and hashing a whole store (about 1 GB/s) is slow.
     """
-    status = storage.glance(name)
+    status = storage.cached_stat(name)
     if status is not None and (status.bytes, status.changed) == (record.bytes, changed):
         return True
     status = storage.stat(name)

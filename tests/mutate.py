@@ -166,7 +166,7 @@ DIFFS = {
         "labels-unchecked": "schemas: Iterable[TableSchema] = [-(*STORE_TABLES, LABELS)-]{+STORE_TABLES+})",
     },
     "commit": {
-        "exchanged-back": "[-elif self.mark(target) != mark:-]{+else:+}",
+        "exchanged-back": "[-elif self.folder_id(target) != source_id:-]{+else:+}",
         "old-files-stay": 'for name in [-journal["obsolete"]-]{+()+}:',
     },
     "resume": {

@@ -18,7 +18,6 @@ PENDING = {
     "insight",
     "labeling",
     "root",
-    "storage",
     "testing",
     "tests",
     "training",

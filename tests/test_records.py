@@ -111,7 +111,7 @@ def test_what_is_not_stored_is_given(thing: Thing) -> None:
     row = to_row(thing)
     assert list(row) == list(THINGS.names)
     assert from_row(Thing, row, scratch=[7]).scratch == [7]
-    assert [each.name for each in stored_fields(Thing) if not each.given] == ["size"]
+    assert [each.name for each in stored_fields(Thing) if not each.in_constructor] == ["size"]
 
 
 def test_a_row_without_a_column_is_no_record() -> None:

@@ -182,7 +182,7 @@ def save_final(
             storage.write_bytes(f"{STAGED_FINAL}/{file}", content)
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
-    storage.replace_folder(STAGED_FINAL, name, storage.mark(STAGED_FINAL))
+    storage.replace_folder(STAGED_FINAL, name, storage.folder_id(STAGED_FINAL))
 
 
 def further_files(model: str) -> dict[str, bytes]:

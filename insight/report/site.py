@@ -65,7 +65,7 @@ def write_report(root: Address, target: Path, selection: Selection, reporter: Re
         workplace.delete(".lock")
         check_target(target)
         beside = LocalStorage(target.parent)
-        beside.replace_folder(staged.name, target.name, beside.mark(staged.name))
+        beside.replace_folder(staged.name, target.name, beside.folder_id(staged.name))
     return listed
 
 

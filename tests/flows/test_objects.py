@@ -268,7 +268,7 @@ def test_a_writer_that_lost_its_lease_writes_no_more(
                 threading.Event().wait(0.2)
 
     robbed = Robbed()
-    with pytest.raises(StoreError, match=r"is lost to process \d+ on elsewhere; nothing more was written"):
+    with pytest.raises(StoreError, match=r"is lost to process \d+ on elsewhere; this run wrote nothing more"):
         pivot.build(SMALL, root, reporter=robbed)
     storage = open_storage(root)
     assert storage.listing() == robbed.before

@@ -57,9 +57,9 @@ class MortalStorage(LocalStorage):
         self.fate.decide(f"replace {target}")
         super().replace(source, target)
 
-    def replace_folder(self, source: str, target: str, mark: str) -> None:
+    def replace_folder(self, source: str, target: str, source_id: str) -> None:
         self.fate.decide(f"replace folder {target}")
-        super().replace_folder(source, target, mark)
+        super().replace_folder(source, target, source_id)
 
 
 @contextlib.contextmanager

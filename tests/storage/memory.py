@@ -26,7 +26,7 @@ class MemoryStorage(Storage):
         return f"memory://store/{name}"
 
     def local_path(self, name: str = "") -> Path:
-        raise StoreError(f"{self.address(name)} is no file of this machine; copy the store to a local folder")
+        raise StoreError(f"{self.address(name)} is not a file of this machine; copy the store to a local folder")
 
     def check_contents(self) -> None:
         """Do nothing: there are objects alone."""
@@ -77,12 +77,12 @@ class MemoryStorage(Storage):
             self._put(target, self.objects[source])
             self.delete(source)
 
-    def mark(self, folder: str) -> str:
+    def folder_id(self, folder: str) -> str:
         """What is in it: after a kill, half of it may have been moved."""
         return "\n".join(name.removeprefix(f"{folder}/") for name in self.listing(folder))
 
-    def replace_folder(self, source: str, target: str, mark: str) -> None:
-        names = mark.split("\n")
+    def replace_folder(self, source: str, target: str, source_id: str) -> None:
+        names = source_id.split("\n")
         for name in names:
             if f"{source}/{name}" in self.objects:
                 self._put(f"{target}/{name}", self.objects[f"{source}/{name}"])

@@ -30,12 +30,12 @@ def test_an_address_keeps_its_text(text: str) -> None:
 )
 def test_half_an_address_is_refused(text: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"is no address of an object store; expected a folder, or .*s3://bucket/folder"
+        ConfigError, match=r"is not an address of an object store; expected a folder, or .*s3://bucket/folder"
     ):
         parse_address(text)
 
 
 @pytest.mark.parametrize("text", ["https://host/x", "hf://datasets/x", "file:///x", "S3://bucket/x"])
 def test_an_address_of_something_else_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no place for a store \(unknown scheme"):
+    with pytest.raises(ConfigError, match=r"cannot hold a store \(unknown scheme"):
         parse_address(text)

@@ -87,7 +87,7 @@ def test_a_killed_writer_on_another_machine_loses_it_after_its_lease(server: Ser
         pass
     server.now += 1
     with Lease(server, STORE).hold():
-        with pytest.raises(StoreError, match=r"was renewed 63 s ago and is lost to process .*nothing more was written"):
+        with pytest.raises(StoreError, match=r"was renewed 63 s ago and is lost to process .*wrote nothing more"):
             killed.check()
         with pytest.raises(StoreError, match="is lost"):
             killed.check()
@@ -116,7 +116,7 @@ def test_a_killed_writer_of_this_machine_loses_it_at_once(server: Server) -> Non
 
 def test_a_stalled_writer_goes_on_if_nobody_took_the_lock(server: Server) -> None:
     with Lease(server, STORE).hold():
-        stalled = next(iter(lease._HELD.values()))
+        stalled = next(iter(lease._LEASES.values()))
         server.now += 10_000
         stalled.check()
         written = server.version
@@ -131,7 +131,7 @@ def test_an_answer_that_got_lost_is_no_lost_lease(server: Server, lost: int) -> 
     with Lease(server, STORE).hold():
         server.lost_answers = lost
         server.now += 30
-        next(iter(lease._HELD.values())).check()
+        next(iter(lease._LEASES.values())).check()
 
 
 def test_a_server_that_ignores_conditions_is_refused(server: Server) -> None:
@@ -144,7 +144,7 @@ def test_a_server_that_ignores_conditions_is_refused(server: Server) -> None:
 
 def test_a_lock_of_something_else_is_named(server: Server) -> None:
     server.content = b"12345"
-    with pytest.raises(StoreError, match=rf"{STORE}/\.lock is no lock of this version"), Lease(server, STORE).hold():
+    with pytest.raises(StoreError, match=rf"{STORE}/\.lock is not a lock of this version"), Lease(server, STORE).hold():
         pass
 
 
@@ -159,7 +159,7 @@ def test_a_worker_stops_when_its_writer_is_gone(server: Server) -> None:
     server.now += 20
     worker.check()
     server.now += 31
-    with pytest.raises(StoreError, match="is renewed no more by process"):
+    with pytest.raises(StoreError, match="is no longer renewed by process"):
         worker.check()
     server.now += 30
     with Lease(server, STORE).hold():

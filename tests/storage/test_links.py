@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Callable[[LocalStorage, str], object]] = {
     "delete": lambda storage, name: storage.delete(f"{name}/file"),
     "replace": lambda storage, name: storage.replace("run.json", f"{name}/file"),
     "move": lambda storage, name: storage.replace(f"{name}/file", "moved"),
-    "mark": lambda storage, name: storage.mark(name),
+    "mark": lambda storage, name: storage.folder_id(name),
     "replace folder": lambda storage, name: storage.replace_folder("labels", f"{name}/file", "0"),
 }
 

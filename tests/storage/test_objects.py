@@ -31,7 +31,7 @@ def storage(s3: ObjectServer) -> Storage:
 @pytest.mark.parametrize("name", NAMES)
 def test_objects_are_whole_and_told_apart(storage: Storage, name: str) -> None:
     assert storage.stat(name) is None and not storage.exists() and storage.entries() == []
-    with pytest.raises(StoreError, match=r"cannot read .*there is no such object"):
+    with pytest.raises(StoreError, match=r"cannot read .*the object does not exist"):
         storage.read_bytes(name)
     with pytest.raises(FileNotFoundError):
         storage.open(name)
@@ -64,17 +64,17 @@ def test_a_folder_is_what_lies_below_it_and_no_other_beginning(storage: Storage)
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../up", "a/../../up"])
 def test_names_lead_nowhere_else(storage: Storage, name: str) -> None:
     assert storage.stat(name) is None
-    with pytest.raises(StoreError, match="lies outside of"):
+    with pytest.raises(StoreError, match="is outside of"):
         storage.read_bytes(name)
-    with pytest.raises(StoreError, match="lies outside of"):
+    with pytest.raises(StoreError, match="is outside of"):
         storage.write_bytes(name, b"x")
     with pytest.raises(FileNotFoundError):
         storage.open(name)
-    with pytest.raises(StoreError, match="is no file of this machine; copy the store to a local folder"):
+    with pytest.raises(StoreError, match="is not a file of this machine; copy the store to a local folder"):
         storage.local_path("a")
 
 
-@pytest.mark.parametrize("size", [0, 1, objects._AHEAD - 1, objects._AHEAD, objects._AHEAD + 1, 3_500_000])
+@pytest.mark.parametrize("size", [0, 1, objects._FIRST_READ - 1, objects._FIRST_READ, objects._FIRST_READ + 1, 3_500_000])
 def test_any_part_of_an_object_can_be_read(storage: Storage, size: int) -> None:
     content = random.Random(size).randbytes(size)
     assert storage.write_bytes("x", content) == storage.record("x")
@@ -122,7 +122,7 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
         receipt = Receipt.read(worker, ".receipts/x")
         assert receipt is not None and receipt.holds(worker, "inputs")
         assert [each for each in asked if each != "get"] == []
-        with worker.ahead(".receipts"):
+        with worker.prefetch(".receipts"):
             asked.clear()
             assert Receipt.read(worker, ".receipts/x") == receipt
             assert asked == []
@@ -187,7 +187,7 @@ def test_a_missing_bucket_is_named_within_seconds(s3: ObjectServer) -> None:
     began = time.monotonic()
     storage = open_storage(Url("s3://nowhere/x"))
     for use in (storage.entries, storage.listing, lambda: storage.stat("x"), lambda: storage.write_bytes("x", b"")):
-        with pytest.raises(StoreError, match=rf"there is no bucket s3://nowhere at {s3.url}; create it, or mend"):
+        with pytest.raises(StoreError, match=rf"bucket s3://nowhere does not exist at {s3.url}; create it, or fix"):
             use()
     assert time.monotonic() - began < 5
 
@@ -204,7 +204,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         for name, value in environment(url).items():
             monkeypatch.setenv(name, value)
         began = time.monotonic()
-        with pytest.raises(StoreError, match=rf"{url} cannot be reached .*see that it runs and that AWS_ENDPOINT_URL"):
+        with pytest.raises(StoreError, match=rf"{url} cannot be reached .*check that it runs and that AWS_ENDPOINT_URL"):
             open_storage(Url(f"s3://{BUCKET}/silent-{listens}")).entries()
         assert time.monotonic() - began < 5
 
