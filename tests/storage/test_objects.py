@@ -74,7 +74,7 @@ def test_names_lead_nowhere_else(storage: Storage, name: str) -> None:
         storage.local_path("a")
 
 
-@pytest.mark.parametrize("size", [0, 1, objects._FIRST_READ - 1, objects._FIRST_READ, objects._FIRST_READ + 1, 3_500_000])
+@pytest.mark.parametrize("size", [0, 1, *(objects._FIRST_READ + more for more in (-1, 0, 1)), 3_500_000])
 def test_any_part_of_an_object_can_be_read(storage: Storage, size: int) -> None:
     content = random.Random(size).randbytes(size)
     assert storage.write_bytes("x", content) == storage.record("x")
@@ -204,7 +204,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         for name, value in environment(url).items():
             monkeypatch.setenv(name, value)
         began = time.monotonic()
-        with pytest.raises(StoreError, match=rf"{url} cannot be reached .*check that it runs and that AWS_ENDPOINT_URL"):
+        with pytest.raises(StoreError, match=rf"{url} cannot be reached .*check that it runs and that AWS_END"):
             open_storage(Url(f"s3://{BUCKET}/silent-{listens}")).entries()
         assert time.monotonic() - began < 5
 

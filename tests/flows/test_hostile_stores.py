@@ -1,0 +1,128 @@
+"""Stores of strangers with links, journals and pipes: every command refuses them, and changes nothing anywhere."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pivot.cli import app
+from pivot.errors import PivotError, StoreError
+from pivot.tests.storage.canary import Canary
+from pivot.training.sources import find_files
+from typer.testing import CliRunner
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "verify": ("verify", "DIR", "--workers", "1"),
+    "stats": ("stats", "DIR"),
+    "peek": ("peek", "DIR"),
+    "compare": ("compare", "WHOLE", "DIR"),
+    "plot": ("plot", "DIR", "--out", "OUT"),
+    "report": ("report", "DIR", "--out", "OUT"),
+    "probe": ("probe", "DIR", "--workers", "1"),
+    "push": ("push", "DIR", "hub:nobody/nothing", "--dry-run"),
+    "relabel": ("relabel", "DIR", "--workers", "1"),
+    "compact": ("compact", "DIR", "--out", "OUT", "--shard-size", "1", "--workers", "1"),
+    "migrate": ("migrate", "DIR", "--out", "OUT", "--workers", "1"),
+    "build": ("build", "--out", "DIR", "--workers", "1"),
+}
+
+
+def _journal(root: Path, canary: Canary) -> None:
+    """Let a step move a folder of the store over files outside of it, and remove others."""
+    (root / "away").symlink_to(canary.root)
+    (root / ".commit").mkdir()
+    step = {"source": "labels", "target": "away/dataset", "mark": "1", "objects": [], "obsolete": ["away/labels"]}
+    (root / ".commit/journal.json").write_text(json.dumps(step))
+
+
+def _link(name: str) -> Callable[[Path, Canary], None]:
+    def plant(root: Path, canary: Canary) -> None:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        path.symlink_to(canary.root / ("file" if "." in name[1:] or name == ".lock" else "."))
+
+    return plant
+
+
+def _pipe(name: str) -> Callable[[Path, Canary], None]:
+    def plant(root: Path, _: Canary) -> None:
+        (root / name).unlink(missing_ok=True)
+        os.mkfifo(root / name)
+
+    return plant
+
+
+def _part(root: Path, _: Canary) -> None:
+    (root / "parts").mkdir()
+    (root / "parts/0001").symlink_to(root)
+
+
+def _hard_link(root: Path, canary: Canary) -> None:
+    (root / ".lock").unlink(missing_ok=True)
+    os.link(canary.root / "file", root / ".lock")
+
+
+PLANTS: dict[str, Callable[[Path, Canary], None]] = {
+    "journal": _journal,
+    **{f"link {name}": _link(name) for name in ("labels", "dataset", ".tmp", ".commit", ".lock", "pivot.duckdb")},
+    **{f"pipe {name}": _pipe(name) for name in (".lock", "run.json")},
+    "own part": _part,
+    "hard link": _hard_link,
+}
+
+
+def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseException | None:
+    places = {"DIR": str(root), "WHOLE": str(whole), "OUT": str(out)}
+    result = CliRunner().invoke(app, [*(places.get(each, each) for each in COMMANDS[command]), *more])
+    return result.exception
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: Path, tmp_path: Path) -> None:
+    canary = Canary(tmp_path / "outside", ("file", "dataset/file", "labels/file", "journal.json", "run.json"))
+    root = Path(shutil.copytree(small_store, tmp_path / "store"))
+    PLANTS[plant](root, canary)
+    before = sorted((path, path.lstat().st_mtime_ns) for path in root.rglob("*") if path.name != ".lock")
+    for command in COMMANDS:
+        error = _run(command, root, small_store, tmp_path / "out")
+        assert isinstance(error, PivotError), (command, error)
+        assert any(each in str(error) for each in ("is a link", "is a hard link", "is a named pipe")), (command, error)
+        canary.check()
+        after = sorted((path, path.lstat().st_mtime_ns) for path in root.rglob("*") if path.name != ".lock")
+        assert after == before, command
+    with pytest.raises(StoreError, match=r"is a (?:hard )?link|is a named pipe"):
+        find_files(str(root))  # train and evaluate read a store through this
+    canary.check()
+
+
+@pytest.mark.timeout(60)
+def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(small_store, tmp_path / "store"))
+    (root / ".commit").mkdir()
+    (root / ".commit/journal.json").write_text(json.dumps({"source": "labels", "target": "episodes"}))
+    for command in ("verify", "push", "compact", "migrate"):
+        error = _run(command, root, small_store, tmp_path / "out")
+        assert f"finish it with: pivot relabel {root}" in str(error), command
+    for command in ("relabel", "build"):
+        error = _run(command, root, small_store, tmp_path / "out")
+        assert isinstance(error, StoreError)
+        assert "journal.json was not written by this program" in str(error), command
+    assert (root / "labels").is_dir()
+
+
+@pytest.mark.timeout(120)
+def test_linked_folders_of_an_own_store_work_for_every_command(small_store: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    root = Path(shutil.copytree(small_store, tmp_path / "real/store"))
+    (tmp_path / "runs").symlink_to(tmp_path / "real")
+    assert _run("stats", tmp_path / "runs/store", small_store, tmp_path / "out") is None
+    shutil.move(root / "labels", tmp_path / "labels")
+    (root / "labels").symlink_to(tmp_path / "labels")
+    for command in ("verify", "stats", "peek", "compare", "plot", "compact", "relabel", "verify"):
+        error = _run(command, tmp_path / "runs/store", small_store, tmp_path / command, "--follow-links")
+        assert error is None, (command, error)
+    assert (root / "labels").is_symlink()
+    assert (tmp_path / "labels/v2").is_dir()
