@@ -1,7 +1,7 @@
-"""How the stand-in plays puzzles: a seeded expert that is often wrong, dithers, and writes bad format.
+"""The stand-in's player of puzzles: a seeded expert that is often wrong, dithers, and writes bad format.
 
-It chooses by the exact distances that the environment's solver offers. The score of a move's quality comes from the
-level, the episode and the turn, so rollouts of one level resemble each other.
+It chooses by the exact distances of the environment's solver. The quality of a move depends on the level, the episode
+and the turn, so rollouts of one level resemble each other.
 """
 
 from collections import OrderedDict
@@ -23,11 +23,11 @@ MISREAD_LOSS = 6.0
 """Score lost on a misread level: from a score of 0 it takes the expert moves from one in two to one in fourteen."""
 
 CACHED_LEVELS = 8
-"""Levels whose distances are kept. Episodes come level by level, and a large room's map takes 10 MB."""
+"""Levels whose distances are cached. Episodes come level by level, and the map of a large room takes 10 MB."""
 
 
 class Habits(PlayerHabits):
-    """How the stand-in plays one puzzle. Rates are probabilities a turn."""
+    """Habits of the stand-in in one puzzle. Rates are probabilities per turn."""
 
     skill: float = 0.0
     """Mean of the skill score; a score x means an expert move with probability ``(1 + x / (1 + abs(x))) / 2``."""
@@ -36,17 +36,17 @@ class Habits(PlayerHabits):
     episode_spread: float = Field(default=0.5, ge=0)
     """Standard deviation of the part of the score that belongs to one rollout."""
     evenness: float = Field(default=0.0, ge=0)
-    """Gain of score a move of the shortest solution beyond three. Short plans are solved more often anyway; this keeps
-    the success rate of a run from depending much on which levels its seed draws."""
+    """Gain of score per move of the shortest solution beyond three. Short plans are solved more often anyway; the gain
+    keeps the success rate of a run from depending much on its levels."""
     blunder: float = Field(default=0.1, ge=0, le=1)
-    """Chance of a move that loses the level, where such a move is at hand."""
+    """Chance of a move that loses the level, if there is such a move."""
     hesitation: float = Field(default=0.4, ge=0, le=1)
-    """Share of the moves that are neither expert nor blunder which cost nothing but time: a step aside, or into a wall.
-    The rest is drawn from all moves."""
+    """Share of the remaining moves (neither expert nor blunder) that only cost time: a step aside, or into a wall. The
+    others are sampled from all moves."""
     bad_format: float = Field(default=0.06, ge=0, le=1)
-    """Replies in one of the six bad formats, each as often as the others."""
+    """Share of replies in a bad format; the six formats are equally frequent."""
     shouting: float = Field(default=0.03, ge=0, le=1)
-    """Replies whose action is in capitals, which the grammar accepts."""
+    """Share of replies whose action is in capitals, which the grammar accepts."""
 
 
 DEFAULT_HABITS: dict[str, Habits] = {
@@ -58,7 +58,7 @@ DEFAULT_HABITS: dict[str, Habits] = {
     "frozenlake": Habits(skill=-1.3, misread=0.25, evenness=0.5, blunder=0.06, hesitation=0.6),
 }
 OTHER_HABITS = Habits()
-"""For environments that bring a solver of their own."""
+"""Default habits, for environments of plugins."""
 
 _LOOKING = (
     "Looking at the picture first.",
@@ -81,19 +81,19 @@ _CLOSING = ("", " I must watch the edges.", " There are few turns left.", " I am
 
 
 class GridPlayer(Player):
-    """The noisy expert."""
+    """Noisy expert on exact distances."""
 
     config_type: ClassVar[type[PlayerHabits]] = Habits
     settings: Habits
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
-        """Take the habits; see the base class."""
+        """Set the habits; see the base class."""
         super().__init__(env, changes)
         self._levels: OrderedDict[tuple[str, str, int], _Level] = OrderedDict()
 
     @classmethod
     def default_habits(cls, env: str) -> Habits:
-        """Return what was tuned for the environment; see the base class."""
+        """Return the habits tuned for the environment; see the base class."""
         return DEFAULT_HABITS.get(env, OTHER_HABITS)
 
     def reply(self, turn: Turn) -> Reply:
@@ -143,18 +143,18 @@ class GridPlayer(Player):
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What can be done in one state."""
+    """The moves of one state by their quality."""
 
     best: tuple[str, ...]
-    """Moves of a shortest solution; empty when there is no solution, or none is known."""
+    """Moves of a shortest solution; empty if the state has none, or none is known."""
     idle: tuple[str, ...]
-    """Other moves after which the task can still be solved, time permitting: steps aside and into walls."""
+    """Other moves after which the task can still be solved, given enough turns: steps aside and into walls."""
     fatal: tuple[str, ...]
-    """Moves after which it cannot be solved any more; empty when that is so already."""
+    """Moves after which the task can no longer be solved; empty if it already cannot."""
 
 
 class _Level:
-    """What the stand-in knows about one level. Without distances it knows nothing and plays at random."""
+    """The stand-in's knowledge of one level. Without distances it plays at random."""
 
     def __init__(self, profile: EnvProfile, initial_state: str, horizon: int) -> None:
         solver_type = plugins.load("solvers", profile.name)
@@ -168,7 +168,7 @@ class _Level:
         self._options: dict[str, _Options] = {}
         self._forms: dict[str, float] = {}
         try:
-            # What cannot be solved within the horizon is lost anyway; the limit keeps large rooms cheap.
+            # States beyond the horizon are lost anyway; the limit keeps large rooms cheap.
             self._map: DistanceMap | None = solver_type().distance_map(initial_state, depth_limit=horizon)
             shortest = self._map.distance(initial_state)
         except CertifyError:
@@ -176,7 +176,7 @@ class _Level:
         self.shortest = horizon if shortest is None else shortest
 
     def form_of(self, episode: str) -> float:
-        """Return how well an episode goes: nearly normal, mean 0, deviation 1."""
+        """Return the quality of an episode: nearly normal, mean 0, deviation 1."""
         form = self._forms.get(episode)
         if form is None:
             form = self._forms[episode] = bell(uniforms(derive_seed(episode, "form")))

@@ -1,8 +1,8 @@
-"""How the stand-in plays navigation: it knows the room, and yet strays, bumps, dithers, stares and babbles.
+"""The stand-in's player of navigation: it knows the room and still strays, bumps into things and looks around.
 
-By the room's exact geometry it knows which moves lead on. Each turn it takes one of them, or gives in to a habit: a
-random action, a push against what it just bumped into, a look around, or a reply that holds no action. Levels differ in
-how often it goes wrong, and so do rollouts; a rollout may also lose heart and repeat one fault until the turns run out.
+From the exact geometry of the room it knows which moves lead towards success. Each turn it takes one of them or follows
+a habit: a random action, a push against the last obstacle, a look around, or a reply without an action. Levels and
+rollouts differ in how often it goes wrong; a rollout may also give up and repeat one fault until the turns run out.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ _PLANNING = (
 
 
 class NavigationHabits(PlayerHabits):
-    """How the stand-in walks. Rates are probabilities a turn unless said otherwise."""
+    """Habits of the stand-in in navigation. Rates are probabilities per turn unless stated otherwise."""
 
     # Tuned at 120 tasks to the success and all-fail rates of the paper's untrained model (43.0 % and 5.8 %).
     skill: float = -0.85
@@ -55,32 +55,32 @@ class NavigationHabits(PlayerHabits):
     level_spread: float = Field(default=0.1, ge=0)
     """Standard deviation of the part of the score that belongs to the level."""
     episode_spread: float = Field(default=0.7, ge=0)
-    """The same for one rollout."""
+    """Standard deviation of the part of the score that belongs to one rollout."""
     bad_format: float = Field(default=0.05, ge=0, le=1)
-    """Replies without a usable action, or without a thought."""
+    """Share of replies without a usable action, or without a thought."""
     turning: float = Field(default=0.3, ge=0, le=1)
-    """Share of the other turns that are spent on looking around."""
+    """Share of the other turns that look around."""
     pushing: float = Field(default=0.3, ge=0, le=1)
-    """Share of the other turns that walk into something, where there is something."""
+    """Share of the other turns that walk into an obstacle, if there is one."""
     levelling: float = Field(default=0.35, ge=0, le=1)
-    """Turns with a tilted view that are spent on looking ahead again."""
+    """Share of the turns with a tilted view that level it again."""
     lost_heart: float = Field(default=0.45, ge=0, le=1)
-    """Share of rollouts that give up at some turn and go on with one fault."""
+    """Share of rollouts that give up at some turn and repeat one fault."""
 
 
 class NavigationPlayer(Player):
-    """Walks badly; see the module docstring."""
+    """Imperfect walker; see the module docstring."""
 
     config_type: ClassVar[type[PlayerHabits]] = NavigationHabits
     settings: NavigationHabits
 
     def __init__(self, env: str, changes: dict[str, float]) -> None:
-        """Take the habits; see the base class."""
+        """Set the habits; see the base class."""
         super().__init__(env, changes)
         self._ways: dict[tuple[int, Cell, Cell], dict[Cell, int]] = {}
 
     def check(self, config: EnvConfig) -> None:
-        """See whether there will be rooms to look into; see the base class."""
+        """Check that levels have embedded rooms; see the base class."""
         if config.simulator != EMBEDDED:
             raise ConfigError(
                 "the scripted policy plays navigation in embedded rooms, whose geometry it knows; choose another "
@@ -91,7 +91,7 @@ class NavigationPlayer(Player):
         """Answer one turn.
 
         Raises:
-            ConfigError: the level has no embedded room to look into.
+            ConfigError: the level has no embedded room.
         """
         self.check(turn.env.config)
         assert isinstance(turn.env, NavigationEnv)
@@ -106,7 +106,7 @@ class NavigationPlayer(Player):
         return Reply(f"<think>{thought}</think><{tag}>{move}</{tag}>")
 
     def _fault(self, turn: Turn) -> str | None:
-        """Return the fault that the rollout has fallen into by this turn, if any."""
+        """Return the fault that the rollout repeats by this turn, if any."""
         draws = uniforms(derive_seed(turn.episode_id, "heart"))
         begins = 3 + int(draws[1] * turn.env.config.horizon)
         if draws[0] >= self.settings.lost_heart or turn.t < begins:
@@ -146,7 +146,7 @@ class NavigationPlayer(Player):
     def _way_on(
         self, floor: Floor, state: NavigationState, here: Cell, arrivals: dict[str, Cell | None], draw: float
     ) -> str:
-        """Return a move that brings the agent closer to success by the exact count of turns; ahead if it can be."""
+        """Return a move that reduces the exact number of turns to success; forwards if possible."""
         target = millimetres(state.target.x), millimetres(state.target.z)
         key = id(floor), target, (here[0] % 500, here[1] % 500)
         if key not in self._ways:
@@ -166,7 +166,7 @@ class NavigationPlayer(Player):
 
 
 def _looks(horizon: float) -> tuple[str, ...]:
-    """Return ways to look around; whoever looks at the ceiling or at the floor looks ahead again first."""
+    """Return actions that look around; a view of the ceiling or the floor is levelled first."""
     if horizon:
         return ("lookdown",) if horizon < 0 else ("lookup",)
     return ("rotateright", "rotateleft", "rotateright", "rotateleft", "lookdown", "lookup")

@@ -1,6 +1,6 @@
-"""How the stand-in plays one kind of environment: habits with defaults, and one reply a turn.
+"""The contract of a player, which plays one kind of environment for the stand-in: habits, and one reply per turn.
 
-Randomness is a function of ids: the level's part of its text, the episode's of its id, the turn's of its seed.
+Randomness is a function of ids: that of a level of its text, of an episode of its id, of a turn of its seed.
 """
 
 import struct
@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 class PlayerHabits(Settings):
-    """Settings of a player; rates are probabilities a turn unless said otherwise."""
+    """Settings of a player; rates are probabilities per turn unless stated otherwise."""
 
 
 class Player(Plugin, ABC):
-    """Plays one environment. One object serves all its levels and episodes."""
+    """Player of one environment. One object serves all its levels and episodes."""
 
     version: ClassVar[str] = "1"
-    """Goes up when its default habits or their use change: the replies, and so the episode ids, are then others."""
+    """Raised when default habits or their use change: replies, and therefore episode ids, then differ."""
     config_type: ClassVar[type[PlayerHabits]]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
-        """Take the default habits of the environment ``env``, changed where ``changes`` says so.
+        """Set the default habits of the environment ``env``, updated by ``changes``.
 
         Raises:
             ConfigError: an unknown field, or a number out of range.
@@ -41,15 +41,15 @@ class Player(Plugin, ABC):
 
     @classmethod
     def default_habits(cls, env: str) -> PlayerHabits:
-        """Return the habits for an environment without changes; those of one's own come with the policy's version."""
+        """Return the default habits for an environment."""
         del env
         return cls.config_type()
 
     def check(self, config: EnvConfig) -> None:
-        """See whether the player can play with these settings of its environment.
+        """Check that the player supports these settings of its environment.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: it does not.
         """
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Player(Plugin, ABC):
         """Answer one turn; the same turn always gets the same answer.
 
         Raises:
-            ConfigError: the environment offers nothing to play by.
+            ConfigError: the environment offers no information to play by.
         """
 
 

@@ -1,4 +1,4 @@
-"""The policy behind the stand-in: hands every turn to the player of its environment."""
+"""The policy ``scripted``: it passes every turn to the player of its environment."""
 
 from typing import Any, ClassVar
 
@@ -12,8 +12,8 @@ from .grid import GridPlayer
 from .player import Player
 
 VERSION = "1"
-"""Goes up when something about all players changes: the replies, and so the episode ids, are then others. What changes
-the replies of one player raises that player's own version."""
+"""Raised when all players change: replies, and therefore episode ids, then differ. A change of one player raises the
+version of that player."""
 
 
 class ScriptedSettings(Settings):
@@ -24,7 +24,7 @@ class ScriptedSettings(Settings):
 
 
 class ScriptedPolicy(Policy):
-    """The stand-in; an environment without a player of its own is played by exact distances."""
+    """The stand-in for a model; environments without a player are played by exact distances."""
 
     name = "scripted"
     is_stand_in: ClassVar[bool] = True
@@ -32,7 +32,7 @@ class ScriptedPolicy(Policy):
     settings: ScriptedSettings
 
     def __init__(self, settings: Settings | None = None, **values: Any) -> None:
-        """Make the players whose habits are changed, so that a mistake is found at once.
+        """Create the players with changed habits, so that a mistake is reported at once.
 
         Raises:
             ConfigError: an unknown field, or a number out of range.
@@ -42,19 +42,19 @@ class ScriptedPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Version and changed habits: all that decides the replies.
+        """Return version and changed habits: everything that decides the replies.
 
-        The default habits go with the version, so that a new environment's habits leave the ids of the others alone.
+        The version stands for the default habits, so that a new environment does not change the ids of the others.
         """
         return {"version": VERSION, "habits": self.settings.habits}
 
     def config_for(self, env: str) -> dict[str, Any]:
-        """Name the version of the environment's player, too, from its second on: other ids for other replies."""
+        """Return the config with the version of the environment's player, if that is not 1."""
         version = self._player(env).version
         return self.config if version == "1" else {**self.config, "player": version}
 
     def check_environment(self, env: str, config: EnvConfig) -> None:
-        """See whether the player of an environment can play with these settings; see the base class."""
+        """Check that the player of an environment supports these settings; see the base class."""
         self._player(env).check(config)
 
     async def reply(self, turn: Turn) -> Reply:

@@ -1,10 +1,10 @@
-"""How the stand-in commands the arm: it knows where everything is, and yet loses its way, early or halfway.
+"""The stand-in's player of PrimitiveSkill: it knows where everything is and still fails, early or halfway.
 
-What is right at any moment is known from the scene (``primitiveskill_expert.py``). Few rollouts see clearly throughout.
-Of the others many begin well, and then a misconception takes over, which may give way to another: they take one thing
-for another, confuse left and right, put things beside their place or away from it, shove things, forget that something
-has to be grasped first, do one thing at a time, or answer with what is no command (``primitiveskill_faults.py``). Now
-and then one sees clearly for a turn. Levels differ in how often that is, and some baffle every rollout.
+The right action follows from the scene (``primitiveskill_expert.py``). Few rollouts are free of errors. Many others
+begin well, until a misconception takes over, which another one may replace: they confuse objects, or left and right,
+put objects next to their target or away from it, shove objects, forget to grasp first, do one thing at a time, or reply
+without a command (``primitiveskill_faults.py``). Some turns are free of the misconception. Levels differ in how often
+that is, and at some levels every rollout fails.
 """
 
 from collections.abc import Sequence
@@ -45,30 +45,30 @@ WEIGHTS = {
     "no grasp": 0.08,
     "babble": 0.12,
 }
-"""How frequent each misconception is."""
+"""Frequency of each misconception."""
 LONGEST_SPELL = 4
-"""Turns after which a misconception gives way to another at the latest."""
+"""Most turns until a misconception is replaced by another."""
 
 
 class PrimitiveSkillHabits(PlayerHabits):
-    """How the stand-in commands the arm. Rates are probabilities a turn unless said otherwise."""
+    """Habits of the stand-in in PrimitiveSkill. Rates are probabilities per turn unless stated otherwise."""
 
     # Near the rates of the paper's untrained model (8.9 % success, 46.2 % all-fail, 16.5 % sigma = 0).
     skill: float = -9.0
-    """Mean skill score of levels; at a score x a rollout sees clearly throughout with probability
+    """Mean skill score of levels; at a score x a rollout is free of errors with probability
     ``(1 + x / (1 + abs(x))) / 2``."""
     level_spread: float = Field(default=0.5, ge=0)
     """Standard deviation of the score over levels."""
     well_begun: float = Field(default=0.35, ge=0, le=1)
-    """Share of the other rollouts whose first turn is clear."""
+    """Share of the other rollouts whose first turn is right."""
     recovery: float = Field(default=0.03, ge=0, le=1)
-    """Clear turns in the midst of a misconception."""
+    """Share of right turns during a misconception."""
     faithful: float = Field(default=0.5, ge=0, le=1)
-    """Share of rollouts whose second misconception is of the kind of the first: taking hold of things, or never."""
+    """Share of rollouts whose second misconception is of the same kind as the first: with or without grasping."""
     bad_format: float = Field(default=0.06, ge=0, le=1)
-    """Replies without a usable action, or without a thought."""
+    """Share of replies without a usable action, or without a thought."""
     spoilt: float = Field(default=0.06, ge=0, le=1)
-    """Turns whose second command is misspelt or one of three, so that part of the turn is void."""
+    """Share of turns whose second command is misspelt or followed by a third, so that part of the turn is void."""
     shaking: float = Field(default=6.0, ge=0)
     """Standard deviation of each coordinate, millimetres."""
     baffled: float = Field(default=0.16, ge=0, le=1)
@@ -76,7 +76,7 @@ class PrimitiveSkillHabits(PlayerHabits):
 
 
 class PrimitiveSkillPlayer(Player):
-    """Commands the arm badly; see the module docstring."""
+    """Imperfect operator of the arm; see the module docstring."""
 
     version: ClassVar[str] = "2"
     config_type: ClassVar[type[PlayerHabits]] = PrimitiveSkillHabits
@@ -86,7 +86,7 @@ class PrimitiveSkillPlayer(Player):
         """Answer one turn.
 
         Raises:
-            ConfigError: the environment is another one.
+            ConfigError: the environment is not primitiveskill.
         """
         habits, tag = self.settings, turn.env.profile.answer_tag
         if not isinstance(turn.env, PrimitiveSkillEnv):
@@ -106,7 +106,7 @@ class PrimitiveSkillPlayer(Player):
         return Reply(f"<think>{thought}</think><{tag}>{name}</{tag}>")
 
     def _fault(self, turn: Turn, draw: float) -> str | None:
-        """Return the misconception of the rollout at this turn; None where it sees clearly."""
+        """Return the misconception of the rollout at this turn; None if the turn is right."""
         habits = self.settings
         riddle = uniforms(derive_seed("primitiveskill riddle", turn.task.initial_state))
         story = uniforms(derive_seed(turn.episode_id, "misconception"))
@@ -122,7 +122,7 @@ class PrimitiveSkillPlayer(Player):
         return first if turn.t < begin + 1 + int(LONGEST_SPELL * story[4]) else second
 
     def _two_faults(self, story: Sequence[float], baffled: bool) -> tuple[str, str]:
-        """Return the first misconception of a rollout, and the one that it gives way to."""
+        """Return the first misconception of a rollout and the one that replaces it."""
         if baffled:
             return pick(FRUITLESS, story[2]), pick(FRUITLESS, story[3])
         first = _weighted(tuple(WEIGHTS), story[2])
@@ -151,7 +151,7 @@ class PrimitiveSkillPlayer(Player):
 
 
 def _weighted(faults: Sequence[str], draw: float) -> str:
-    """Return one of some misconceptions, each as often as its weight says."""
+    """Return one of some misconceptions, sampled by their weights."""
     left = draw * sum(WEIGHTS[fault] for fault in faults)
     for fault in faults:
         left -= WEIGHTS[fault]
@@ -161,7 +161,7 @@ def _weighted(faults: Sequence[str], draw: float) -> str:
 
 
 def _spoilt(plan: Plan, draw: float) -> str:
-    """Write the turn so that part of it is void."""
+    """Return the reply of a turn whose second part is void."""
     first, rest = str(plan[0]), "|".join(map(str, plan[1:]))
     return pick(
         (

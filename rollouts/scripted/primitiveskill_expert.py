@@ -1,8 +1,8 @@
-"""What a perfect player would do now on the tabletop: a pure function of where things are.
+"""The perfect player's next action on the tabletop: a pure function of the object positions.
 
-It looks at the scene anew every turn, so it also recovers from what others did before: a thing in the hand is put where
-it belongs, a thing that lies where another has to go is moved aside, and of a tower the top comes first. A cube or the
-apple takes one turn (pick and place), the drawer's front one more.
+It evaluates the scene in every turn, so it recovers from earlier mistakes: an object in the hand is put where it
+belongs, an object in the way is moved aside, and a tower is taken apart from the top. A cube or the apple takes one
+turn (pick and place), the drawer's front one more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,27 +24,27 @@ from ...environments.primitiveskill import (
 )
 
 LOWER = {"red cube": "green cube", "purple cube": "red cube"}
-"""What a cube of the tower stands on."""
+"""Support of each cube of the tower."""
 DROP = 8
-"""Height above its support at which a thing is let go, millimetres."""
+"""Height above its support at which an object is released, millimetres."""
 CLEAR_X, CLEAR_Y = 50.0, 90.0
 """Centres of cubes further apart than this, in x or in y, leave room for the hand, whose fingers open along y."""
 SPOTS_X, SPOTS_Y = range(-80, 141, 20), range(-180, 181, 20)
-"""Where a cube may be put that has to go out of the way."""
+"""Spots for a cube that is in the way."""
 BESIDE = (0, 20, -20, 40, -40)
-"""How far from the middle of a target, in x and y, a cube may be put when something lies there."""
+"""Distance from the middle of an occupied target, in x and y, at which a cube may be put."""
 FRONT = round(DRAWER_BOXES[-1][1][1] - TRAY_CLOSED[1])
-"""From the tray's centre to the outer face of the drawer's front, along y."""
+"""Distance along y from the tray's centre to the outer face of the drawer's front."""
 BEFORE, FINGER = 55, 15
-"""How far before the front a push begins, and how far before it the middle of the closed hand is when they meet."""
+"""Distances from the front at which a push begins and at which the middle of the closed hand is on contact."""
 PUSH_HEIGHT = round(DRAWER_BOXES[-1][1][2]) - 20
-"""Just below the upper edge of the front: there the body of the hand passes over it."""
+"""Height just below the upper edge of the front, where the body of the hand passes over it."""
 PUSHED_TO = 30
-"""Opening that a push aims at: closed, with some room for whatever the front's thickness adds."""
+"""Opening that a push aims at: closed, with a margin for the thickness of the front."""
 WELL_INSIDE = 45
-"""This far from a target's middle a cube lies on it, whatever was rounded."""
+"""Distance from the middle of a target at which a cube is on it despite rounding."""
 INTO_TRAY = 45
-"""How far above the tray's centre the apple is let go."""
+"""Height above the tray's centre at which the apple is released."""
 
 
 def expert_action(kind: TaskKind, scene: Scene) -> str:

@@ -1,4 +1,4 @@
-"""What a rollout does that sees the table wrongly: moves that leave a trace, and rarely the one that was asked for.
+"""Actions of a rollout under a misconception: moves that leave a trace, and rarely the requested one.
 
 Every fault is a pure function of the state, the perfect player's plan and numbers in [0, 1). Most of them take hold of
 something and put it where it does not belong, so that a later picture looks different; a few touch nothing.
@@ -13,25 +13,25 @@ from .primitiveskill_expert import expert_action
 Plan = tuple[Primitive, ...]
 
 GRASPING = ("confused", "mirrored", "beside", "carried off", "slow")
-"""Faults that take hold of things."""
+"""Faults that grasp objects."""
 HANDS_OFF = ("nudge", "no grasp", "babble")
-"""Those that never do."""
+"""Faults that never grasp."""
 FRUITLESS = ("distracted", "nudge", "babble")
-"""What rollouts do at a level that baffles them all: things move, no stage is achieved."""
+"""Misconceptions at levels that every rollout fails: objects move, no stage is achieved."""
 
 ASIDE = ((70, 0), (-70, 0), (60, 85), (-60, -85), (60, 60), (-60, 60))
-"""How far beside the right place a thing is put, x and y, millimetres."""
+"""Offset of an object from its right place, x and y, millimetres."""
 LOW = 28
-"""Height at which a cube is let go, and at which a push meets it."""
+"""Height at which a cube is released, and at which a push touches it."""
 
 
 def expert_plan(state: SkillState, scene: Scene | None = None) -> Plan:
-    """Return what a perfect player would do now."""
+    """Return the perfect player's next action."""
     return read_primitives(expert_action(state.kind, scene or state.scene))[0]
 
 
 def misled(state: SkillState, fault: str, lasting: Sequence[float], draws: Sequence[float], t: int) -> Plan:
-    """Return what a rollout with a misconception does now; ``lasting`` is the rollout's, ``draws`` the turn's."""
+    """Return the next action under a misconception; ``lasting`` are numbers of the rollout, ``draws`` of the turn."""
     plan = expert_plan(state)
     ways: dict[str, Callable[[], Plan]] = {
         "confused": lambda: _confused(state, plan),
@@ -48,20 +48,20 @@ def misled(state: SkillState, fault: str, lasting: Sequence[float], draws: Seque
 
 
 def _mirrored(state: SkillState, plan: Plan) -> Plan:
-    """Return the plan with left and right confused; where that would not matter, front and back."""
+    """Return the plan with left and right confused, or front and back if that makes no difference."""
     if state.kind.name == "align":
         return _placed(plan, lambda _, y: (80 if y > 0 else -80, y))
     return _placed(plan, lambda x, y: (x, -y if abs(y) > 45 else y + 90))
 
 
 def _beside(state: SkillState, plan: Plan, by: tuple[int, int]) -> Plan:
-    """Return the plan with things put beside their place; the tray is wide."""
+    """Return the plan with objects put next to their target; the tray is wide."""
     far = 2 if state.kind.name == "drawer" else 1
     return _placed(plan, lambda x, y: (x + far * by[0], y + far * by[1]))
 
 
 def _placed(plan: Plan, move: Callable[[int, int], tuple[int, int]]) -> Plan:
-    """Return the plan with what it picks up put elsewhere; a push stops short."""
+    """Return the plan with the picked object put elsewhere; a push stops short."""
     return tuple(_elsewhere(primitive, move) for primitive in plan)
 
 
@@ -76,7 +76,7 @@ def _elsewhere(primitive: Primitive, move: Callable[[int, int], tuple[int, int]]
 
 
 def _carry(scene: Scene, thing: str, spot: tuple[int, int, int]) -> Plan:
-    """Return the commands that bring a thing to a spot; what is in the hand is let go of there first."""
+    """Return the commands that bring an object to a spot; an object in the hand is released there first."""
     if scene.in_hand == thing:
         return (Primitive("place", spot),)
     x, y, z = (round(value) for value in scene.positions[thing])
@@ -84,7 +84,7 @@ def _carry(scene: Scene, thing: str, spot: tuple[int, int, int]) -> Plan:
 
 
 def _confused(state: SkillState, plan: Plan) -> Plan:
-    """Return the plan with one thing taken for another, or with the last step taken for the first."""
+    """Return the plan with two objects confused, or with its steps in the wrong order."""
     scene, things = state.scene, state.kind.things
     if state.kind.name == "drawer":
         x, y, z = (round(value) for value in tray_centre(scene.opening or 0.0))
@@ -100,7 +100,7 @@ def _confused(state: SkillState, plan: Plan) -> Plan:
 
 
 def _meant(scene: Scene, plan: Plan) -> str | None:
-    """Return the thing that the plan handles: what is held, or what lies where it picks."""
+    """Return the object that the plan handles: the one in the hand, or the one at the pick position."""
     if scene.in_hand is not None:
         return scene.in_hand
     spots = [primitive.arguments for primitive in plan if primitive.name == "pick"]
@@ -109,13 +109,13 @@ def _meant(scene: Scene, plan: Plan) -> str | None:
 
 
 def _carried_off(state: SkillState, draws: Sequence[float]) -> Plan:
-    """Return the commands that take a thing from wherever it is to somewhere else."""
+    """Return the commands that move an object somewhere else."""
     scene, kind = state.scene, state.kind
     return _carry(scene, scene.in_hand or pick(kind.things, draws[8]), _spot(state, draws))
 
 
 def _distracted(state: SkillState, draws: Sequence[float]) -> Plan:
-    """Return the commands that handle something of which nothing counts."""
+    """Return the commands that handle an irrelevant object."""
     scene, kind = state.scene, state.kind
     if kind.name == "drawer":
         return _nudge(state, draws)
@@ -124,7 +124,7 @@ def _distracted(state: SkillState, draws: Sequence[float]) -> Plan:
 
 
 def _spot(state: SkillState, draws: Sequence[float]) -> tuple[int, int, int]:
-    """Return a place that is none of those that count."""
+    """Return a spot away from every target."""
     (x0, x1), (y0, y1), _ = state.kind.workspace
     y = y0 + 20 + int(draws[9] * (y1 - y0 - 40))
     if state.kind.name == "drawer":
@@ -134,7 +134,7 @@ def _spot(state: SkillState, draws: Sequence[float]) -> tuple[int, int, int]:
 
 
 def _nudge(state: SkillState, draws: Sequence[float]) -> Plan:
-    """Return a push through a thing, from one side to the other."""
+    """Return a push through an object, from one side to the other."""
     scene, kind = state.scene, state.kind
     x, y, _ = (round(value) for value in scene.positions[pick(kind.things, draws[8])])
     dx, dy = pick(((0, 1), (0, -1), (1, 0), (-1, 0)), draws[9])
@@ -143,7 +143,7 @@ def _nudge(state: SkillState, draws: Sequence[float]) -> Plan:
 
 
 def _without_grasp(plan: Plan, draws: Sequence[float]) -> Plan:
-    """Return the plan without anything picked up: things are put down that nobody holds."""
+    """Return the plan without its picks: it places objects that are not in the hand."""
     there = [primitive for primitive in plan if primitive.name != "pick"]
     picked = [primitive for primitive in plan if primitive.name == "pick"]
     if not there:
@@ -154,7 +154,7 @@ def _without_grasp(plan: Plan, draws: Sequence[float]) -> Plan:
 
 
 def _slow(state: SkillState, plan: Plan, t: int, draws: Sequence[float]) -> Plan:
-    """Return one command at a time, with a look from another side now and then."""
+    """Return one command at a time, sometimes an approach from another side."""
     if t and draws[8] < 0.5:
         (x, _), (y, _), (_, z) = state.kind.workspace
         return (Primitive("push", (x, y, z, x + 40, y + 40, z)),)

@@ -1,10 +1,10 @@
-"""How the stand-in draws: the target document with faults, some of them mended or added on later turns.
+"""The stand-in's player of SVG: the target document with faults, some of them fixed or added in later turns.
 
 An episode gives every element of the target a number; with a fault level p, the elements below p are dropped, shifted,
-resized or painted in another colour. A later submission moves p down (better), up (worse), or leaves it (the same
-document again, or one with a hair's breadth of change). Everything else is noise: markup that breaks off, replies
-without a document, bad format. What a turn says is a function of ids alone, so earlier turns are planned again from
-their seeds rather than remembered. The target is untrusted text: it is searched by patterns of linear time.
+resized or recoloured. A later submission lowers p (better), raises it (worse), or keeps it (the same document, or one
+with a tiny change). Everything else is noise: incomplete markup, replies without a document, bad format. A reply is a
+function of ids alone, so earlier turns are recomputed from their seeds instead of being remembered. The target is
+untrusted text: it is searched by patterns of linear time.
 """
 
 import json
@@ -43,7 +43,7 @@ _PLANNING = {
 
 
 class SvgHabits(PlayerHabits):
-    """How the stand-in draws. Rates are probabilities a turn unless said otherwise."""
+    """Habits of the stand-in in SVG. Rates are probabilities per turn unless stated otherwise."""
 
     faults: float = Field(default=0.5, ge=0, le=1)
     """Mean share of faulty elements in a first draft."""
@@ -52,43 +52,43 @@ class SvgHabits(PlayerHabits):
     exact: float = Field(default=0.0005, ge=0, le=1)
     """Chance of submitting the target itself; two turns make about 0.1 % of success, the paper's untrained rate."""
     better: float = Field(default=0.38, ge=0, le=1)
-    """Later turns that mend faults."""
+    """Share of later turns that fix faults."""
     worse: float = Field(default=0.27, ge=0, le=1)
-    """Later turns that add some."""
+    """Share of later turns that add faults."""
     hair: float = Field(default=0.1, ge=0, le=1)
-    """Later turns that change next to nothing; the turns left over submit the same document again."""
+    """Share of later turns with a tiny change; the remaining turns submit the same document again."""
     broken: float = Field(default=0.08, ge=0, le=1)
-    """Documents that cannot be drawn."""
+    """Share of documents that cannot be rendered."""
     empty: float = Field(default=0.06, ge=0, le=1)
-    """Replies without a document."""
+    """Share of replies without a document."""
     no_think: float = Field(default=0.02, ge=0, le=1)
-    """Replies whose document comes without a thought."""
+    """Share of replies whose document comes without a thought."""
     fenced: float = Field(default=0.05, ge=0, le=1)
-    """Documents in a Markdown fence, which the grammar accepts."""
+    """Share of documents in a Markdown fence, which the grammar accepts."""
     baffled: float = Field(default=0.009, ge=0, le=1)
-    """Share of targets to which no rollout ever answers with a document: their eight returns agree."""
+    """Share of targets for which no rollout submits a document: their eight returns agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What a turn submits, before noise: the fault level, and how it came about."""
+    """The submission of a turn before noise: its fault level and kind."""
 
     faults: float
     nudge: int
-    """How many hair's breadths the drawing has been moved."""
+    """Number of tiny shifts of the drawing."""
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A target document, cut at its elements."""
+    """A target document, split at its elements."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
     start: int
-    """Where the content of the root element begins."""
+    """Index at which the content of the root element begins."""
     stop: int
-    """Where it ends."""
+    """Index at which the content of the root element ends."""
     left: float
     top: float
     size: float
@@ -96,7 +96,7 @@ class _Target:
 
 
 class SvgPlayer(Player):
-    """Draws with faults; see the module docstring."""
+    """Imperfect draughtsman; see the module docstring."""
 
     config_type: ClassVar[type[PlayerHabits]] = SvgHabits
     settings: SvgHabits
@@ -128,7 +128,7 @@ class SvgPlayer(Player):
         return Reply(f"<think>{thought}</think><{tag}>{document}</{tag}>")
 
     def _draft(self, turn: Turn) -> _Draft:
-        """Plan the episode again up to this turn."""
+        """Recompute the plan of the episode up to this turn."""
         habits = self.settings
         level = bell(uniforms(derive_seed("svg difficulty", turn.task.initial_state)))
         form = bell(uniforms(derive_seed(turn.episode_id, "form")))
@@ -166,15 +166,15 @@ def _target_of(state: str) -> _Target:
     if root < 0 or stop < start:
         start = stop = len(text)
     defined = text.find("</defs>", start, stop)
-    # What stands in definitions is not drawn where it stands.
-    found = tuple(match.span() for match in _SHAPE.finditer(text, max(start, defined), stop))
+    # Elements in definitions are not rendered in place.
+    matches = tuple(match.span() for match in _SHAPE.finditer(text, max(start, defined), stop))
     view = _VIEW.search(text[root:start])
     left, top, width, height = map(float, view.groups()) if view else (0.0, 0.0, 100.0, 100.0)
-    return _Target(text, found, start, stop, left, top, max(width, height))
+    return _Target(text, matches, start, stop, left, top, max(width, height))
 
 
 def _draw(target: _Target, episode: str, draft: _Draft) -> str:
-    """Return the target with the faults of a draft; never exactly the target, since all of it sits a little off."""
+    """Return the target with the faults of a draft; never the exact target, since everything is shifted a little."""
     fates = [uniforms(derive_seed(episode, "element", number)) for number in range(len(target.spans))]
     pieces, at = [target.text[: target.start]], target.start
     slip = uniforms(derive_seed(episode, "slip"))
@@ -192,12 +192,12 @@ def _draw(target: _Target, episode: str, draft: _Draft) -> str:
 
 
 def _spoil(element: str, target: _Target, fate: Sequence[float]) -> str:
-    """Return the element with its fault: gone, elsewhere, larger or smaller, in another colour."""
+    """Return the element with its fault: removed, moved, resized or recoloured."""
     if fate[1] < 0.35:
         return ""
     if fate[1] < 0.6 and _COLOUR.search(element):
         paint = pick(_PAINTS, fate[2])
-        return _COLOUR.sub(lambda found: f'{found[1]}="{paint}"', element)
+        return _COLOUR.sub(lambda match: f'{match[1]}="{paint}"', element)
     if fate[1] < 0.8:
         x, y = (_number((fate[at] - 0.5) * 0.4 * target.size) for at in (2, 3))
         return f'<g transform="translate({x} {y})">{element}</g>'
@@ -211,7 +211,7 @@ def _number(value: float) -> str:
 
 
 def _break(document: str, kind: float, place: float) -> str:
-    """Return a document that cannot be drawn: cut off, or with a slip in its markup."""
+    """Return a document that cannot be rendered: cut off, or with an error in its markup."""
     root = document.find(">") + 1
     if kind < 0.5:
         return document[: root + int((len(document) - root - len("</svg>")) * place)]
