@@ -6,6 +6,7 @@ that names group, package and mend. An error inside a plugin's own constructor i
 traceback.
 """
 
+import ast
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from .contracts import Contract, Terms, attribute_misfit, constructor_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
 
 WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -33,9 +35,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class Plugin:
-    """What the contracts of all groups have in common."""
+class Plugin(Contract):
+    """Base of the contracts whose members are classes with settings."""
 
+    terms: ClassVar[Terms] = Terms(arguments=1)
     config_type: ClassVar[type[Settings]]
     """Its settings: flags, ``--set``, ``--help`` and messages come from here; every plugin declares one."""
 
@@ -60,13 +63,13 @@ class Plugin:
 
     @classmethod
     def misfit(cls) -> str | None:
-        """Say what of the class breaks its contract, or None; asked once, when it is loaded."""
+        """Return what of the class breaks its contract, or None; called once, when the class is loaded."""
         declared = getattr(cls, "config_type", None)
-        if isinstance(declared, type) and issubclass(declared, Settings):
-            return None
         if declared is None:
-            return "it declares no config_type; give it a subclass of pivot.plugins.Settings, or that class itself"
-        return f"its config_type is {declared!r}, expected a subclass of pivot.plugins.Settings"
+            return "it declares no config_type; give it a subclass of pivot.plugin.Settings, or that class itself"
+        if not (isinstance(declared, type) and issubclass(declared, Settings)):
+            return f"its config_type is {shown(declared)}, expected a subclass of pivot.plugin.Settings"
+        return constructor_misfit(cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +118,70 @@ def _origin(point: EntryPoint) -> str:
 
 
 def blamed(error: BaseException) -> str | None:
-    """Say in one line what went wrong inside a third party's plugin; None for an error of our own.
+    """Return one line about an error inside a third party's plugin; None for an error of our own.
 
-    The innermost frame that is a plugin's or ours decides. Frames of other processes are known by the text that their
-    pool sent along.
+    The innermost frame that belongs to a plugin or to PIVOT decides. Frames of other processes are read from the text
+    that their pool sent along.
     """
     ours = f"{Path(__file__).parent}{os.sep}"
     text = "".join(traceback.format_exception(error))
     for block in text.split("Traceback (most recent call last)")[1:]:
-        for path, line in reversed(re.findall(r'^ *File "(.+?)", line (\d+)', block, flags=re.MULTILINE)):
-            if owner := _owner(path):
+        frames = [(path, int(line)) for path, line in re.findall(r'^ *File "(.+?)", line (\d+)', block, re.MULTILINE)]
+        while frames:
+            path, line = frames[-1]
+            if points := _entry_points_of(path):
                 what = " ".join(f"{type(error).__name__}: {error}".split())
-                return f"{owner} failed with {what} at {path}:{line}; fix or uninstall that package"
+                return f"{_owner(points, frames)} failed with {what} at {path}:{line}; fix or uninstall that package"
             if path.startswith(ours) and "site-packages" not in path.removeprefix(ours):
                 break
+            frames.pop()
     return None
 
 
-def _owner(path: str) -> str | None:
-    """Name the third party's plugin that a source file belongs to."""
-    for group, kind in GROUPS.items():
+def _entry_points_of(path: str) -> list[EntryPoint]:
+    """List the entry points of the third party's package that a source file belongs to."""
+    points: list[EntryPoint] = []
+    for group in GROUPS:
         for point in _entry_points(group):
             module = sys.modules.get(point.module.partition(".")[0])
             if module is None or module.__name__ == __package__:
                 continue
-            places = [*(f"{place}{os.sep}" for place in getattr(module, "__path__", ())), module.__file__]
-            if any(place and (path == place or path.startswith(place)) for place in places):
-                return f"{kind.member} {point.name!r} ({_origin(point)})"
-    return None
+            folders = [f"{folder}{os.sep}" for folder in getattr(module, "__path__", ())]
+            if path == module.__file__ or path.startswith(tuple(folders)):
+                points.append(point)
+    return points
+
+
+def _owner(points: list[EntryPoint], frames: list[tuple[str, int]]) -> str:
+    """Name the entry point whose class the innermost possible frame is in; the package where no frame decides."""
+    for path, line in reversed(frames):
+        here = [point for point in points if getattr(sys.modules.get(point.module), "__file__", None) == path]
+        around = _class_around(path, line)
+        named = [point for point in here if point.attr.partition(".")[0] == around]
+        if named or len(here) == 1:
+            return _describe((named or here)[0])
+    if len(points) == 1:
+        return _describe(points[0])
+    package = points[0].dist.name if points[0].dist else points[0].module.partition(".")[0]
+    return f"package {package!r} ({', '.join(f'{_member(point)} {point.name!r}' for point in points)})"
+
+
+def _class_around(path: str, line: int) -> str | None:
+    """Return the name of the top-level class in which a line of a source file is."""
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return next((node.name for node in classes if node.lineno <= line <= (node.end_lineno or 0)), None)
+
+
+def _member(point: EntryPoint) -> str:
+    return GROUPS[point.group.partition(".")[2]].member
+
+
+def _describe(point: EntryPoint) -> str:
+    return f"{_member(point)} {point.name!r} ({_origin(point)})"
 
 
 def names(group: str) -> list[str]:
@@ -167,19 +206,20 @@ def load(group: str, name: str) -> Any:
         registered = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
         raise PluginError(f"unknown {member} {name!r}; registered: {registered}")
     point = points[name]
-    origin = f"{member} {name!r} ({_origin(point)})"
+    origin = _describe(point)
     if twice := [each for each in _entry_points(group) if each.name == name and each.value != point.value]:
         raise PluginError(
             f"{origin} is registered a second time ({_origin(twice[0])}), expected each name once; uninstall one"
         )
     try:
         part = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"{origin} failed to import: {type(error).__name__}: {error}; fix or uninstall that package"
         ) from error
     if problem := _misfit(GROUPS[group].expected(), name, part):
         raise PluginError(f"{origin} does not fit the group pivot.{group}: {problem}; fix or uninstall that package")
+    note_origin(part, name, origin)
     return part
 
 
@@ -189,11 +229,14 @@ def _misfit(contract: type, name: str, part: Any) -> str | None:
     if not WORD.fullmatch(name):
         return f"its name is {name!r}, expected lower-case letters, digits and underscores, 40 at most"
     if not issubclass(contract, Plugin):
-        return None if isinstance(part, contract) else f"it is {part!r}, expected an instance of {where}"
+        fits = isinstance(part, contract)
+        return attribute_misfit(part) if fits else f"it is {shown(part)}, expected an instance of {where}"
     if not (isinstance(part, type) and issubclass(part, contract)):
-        return f"it is {part!r}, expected a subclass of {where}"
-    missing = sorted(each for each in dir(part) if getattr(getattr(part, each), "__isabstractmethod__", False))
-    return f"it does not define {', '.join(missing)} of {where}" if missing else part.misfit()
+        return f"it is {shown(part)}, expected a subclass of {where}"
+    missing = sorted(each for each in dir(part) if getattr(getattr(part, each, None), "__isabstractmethod__", False))
+    if missing:
+        return f"it does not define {', '.join(missing)} of {where}"
+    return attribute_misfit(part) or part.misfit()
 
 
 # Settings

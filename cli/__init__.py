@@ -100,6 +100,9 @@ def main() -> None:
         _leave(1)
     except SystemExit as leaving:  # of a library
         status = leaving.code
+        if blame := blamed(leaving):
+            show_error(blame)
+            _leave(1)
     if status == INTERRUPTED:
         again = "again with --resume" if sys.argv[1:2] == ["train"] else "again"
         err.print(f"interrupted; run the same command {again} to go on where it stopped")

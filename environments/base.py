@@ -5,16 +5,18 @@ matter. A new environment is one file with one :class:`PivotEnv` subclass, one e
 inherits the contract test.
 """
 
+import math
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, SupportsIndex
+from typing import Annotated, Any, ClassVar, Literal, Self, SupportsFloat, SupportsIndex
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from ..contracts import Answer, Fits, Misfit, Misfits, Terms, Text, check_of
 from ..errors import ConfigError
 from ..identity import digest
 from ..images import Frame, encode_png
@@ -24,6 +26,25 @@ from ..solvers.base import unfit_modes
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
 """Stand-in for a frame that the caller does not need; see :attr:`PivotEnv.draw_frames`."""
 NO_FRAME.flags.writeable = False
+
+
+def _is_frame(value: Any) -> bool:
+    frame: Frame = value
+    return isinstance(value, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
+
+
+def _is_finite(value: SupportsFloat) -> bool:
+    return math.isfinite(float(value))
+
+
+RgbFrame = Annotated[Any, Fits(_is_frame, "an RGB frame: a uint8 array of shape (height, width, 3)")]
+Flag = bool | np.bool_
+Number = Annotated[Any, Fits(lambda value: type(value) in (int, float, type(None)), "a number or None")]
+"""A measurement; one that is not finite was not made, and is stored as null."""
+_SCALARS = (bool, int, float, str, type(None))
+Scalar = Annotated[Any, Fits(lambda value: type(value) in _SCALARS, "True, False, a number, a text or None")]
+Reward = Annotated[float | np.floating[Any] | np.integer[Any], Fits(_is_finite, "a finite number")]
+Info = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +177,9 @@ class EnvProfile:
     section 5)."""
     reply_limit: int = 64 * 1024
     """Maximum length of a reply that is parsed and stored, UTF-8 bytes (spec section 2)."""
+    info_keys: tuple[str, ...] = ()
+    """The environment's own keys of ``info``: flags, numbers or texts that are stored with every step after those of
+    :data:`INFO_TYPES`, and may be in ``log_fields``."""
     keeps_case: bool = False
     """Whether the text inside the answer tag is case-sensitive; otherwise it is case-folded before parsing."""
 
@@ -183,6 +207,41 @@ class ParsedAction:
     """JSON of the parsed arguments; None if the actions of the environment have none."""
 
 
+INFO_TYPES: Mapping[str, Any] = {
+    "moved": bool | None,
+    "last_action_success": bool,
+    "action_is_valid": bool,
+    "dist": Number,
+    "remaining_turns": int,
+    "legal": bool,
+    "remaining_stages": int,
+    "valid_svg": bool,
+    "average_score": Number,
+}
+"""Keys of ``info`` that are stored for every environment (spec section 4), in the order of the stored JSON."""
+
+_OTHER_INFO: Mapping[str, Any] = {
+    "success": bool,
+    "observation_text": Text,
+    "submission_outcome": str | None,
+    "score_parts": str | None,
+}
+"""Keys of ``info`` with a column of their own."""
+
+
+def _info_misfits(env: "PivotEnv", answer: tuple[Any, ...], *_: Any) -> Misfits:
+    """Yield what is wrong with the ``info`` at the end of an answer of ``reset`` or ``step``."""
+    info, at, profile = answer[-1], f"[{len(answer) - 1}]", env.profile
+    if len(answer) == 5 and profile.has_success_bit and "success" not in info:
+        yield Misfit(f"{at}['success']", None, "True or False: profile.has_success_bit is set")
+    for key, value in info.items():
+        kind = INFO_TYPES.get(key) or _OTHER_INFO.get(key) or (Scalar if key in profile.info_keys else None)
+        if kind is None:
+            yield Misfit(f"{at}[{key!r}]", value, "only keys of the contract or of profile.info_keys; list it there")
+        elif misfit := check_of(kind)(value.item() if isinstance(value, np.generic) else value):
+            yield misfit._replace(field=f"{at}[{key!r}]")
+
+
 class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
@@ -204,6 +263,26 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     draw_frames: bool = True
     """False if the caller already has most frames, as in a replay: ``reset``, ``step`` and ``restore`` may then return
     ``NO_FRAME``, and the caller draws the current state with ``render()``. An environment may ignore it."""
+    terms: ClassVar[Terms] = Terms(
+        answers={
+            "make_task": Answer(Task),
+            "make_level": Answer(Annotated[tuple[Task, ...], Fits(bool, "at least one Task")]),
+            "fixed_tasks": Answer(tuple[Task, ...] | None),
+            "describe_state": Answer(Text),
+            "canonical_state": Answer(Text),
+            "parse_action": Answer(ParsedAction | None),
+            "state_text": Answer(Text),
+            "changing_state": Answer(Text),
+            "snapshot": Answer(bytes),
+            "restore": Answer(RgbFrame),
+            "reset": Answer(tuple[RgbFrame, Info], _info_misfits),
+            "step": Answer(tuple[RgbFrame, Reward, Flag, Flag, Info], _info_misfits),
+            "render": Answer(RgbFrame),
+            "frame_key": Answer(Annotated[Any, Fits(lambda key: isinstance(key, Hashable), "a hashable key or None")]),
+            "encode_frame": Answer(tuple[Literal["png", "jpeg"], bytes]),
+            "success_return": Answer(float),
+        },
+    )
     blocks: bool = False
     """True if ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then call
     each instance in a thread, one call at a time, so that other episodes continue meanwhile."""
@@ -221,9 +300,13 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         config_type: type = cls.config_type  # a plugin can assign any type, whatever the annotation says
         if not issubclass(config_type, EnvConfig):
             return f"its config_type is {config_type!r}, expected a subclass of EnvConfig, which has the horizon"
-        profile = getattr(cls, "profile", None)
-        if not isinstance(profile, EnvProfile):
-            return f"its profile is {profile!r}, expected an EnvProfile"
+        profile: EnvProfile = getattr(cls, "profile", None)  # pyright: ignore[reportAssignmentType] - not checked yet
+        if misfit := check_of(EnvProfile)(profile):
+            return f"its profile{'.' * bool(misfit.field)}{misfit.field} is {misfit}"
+        if unstored := [name for name in profile.log_fields if name not in {*INFO_TYPES, *profile.info_keys}]:
+            return f"its profile.log_fields names {unstored[0]!r}, which no step stores; add it to profile.info_keys"
+        if clash := [name for name in profile.info_keys if name in {*INFO_TYPES, *_OTHER_INFO}]:
+            return f"its profile.info_keys names {clash[0]!r}, which has a meaning of its own; leave it out"
         return unfit_modes(profile.failure_modes)
 
     @classmethod

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from ..contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
 from ..environments.base import EnvProfile
 from ..messages import Call, EncodedFrame, PromptMessages
-from ..plugins import Plugin
+from ..plugins import WORD, Plugin
 from ..records import Stored
 from ..solvers.base import Certificate, Solver, Verdict
 from .action_log import FLOAT_DECIMALS
@@ -132,6 +133,12 @@ class PreparedRequest:
     """The one that the prompt shows."""
 
 
+def _count_misfits(_: "GuidanceWriter", written: list[Guidance], requests: Sequence[GuidanceRequest]) -> Misfits:
+    """Yield a list of guidance that is not as long as the list of requests."""
+    if len(written) != len(requests):
+        yield Misfit("", written, f"{len(requests)} answers, one per request")
+
+
 class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
@@ -145,6 +152,20 @@ class GuidanceWriter(Plugin, ABC):
     """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to bring the frames of their episodes."""
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "name": str,
+            "is_stand_in": bool,
+            "served": bool,
+            "one_process": bool,
+            "needs_pictures": bool,
+        },
+        answers={
+            "config": Answer(JsonObject),
+            "prompt": Answer(PromptMessages | None),
+            "write": Answer(list[Guidance], _count_misfits),
+        },
+    )
 
     @property
     @abstractmethod
@@ -186,6 +207,13 @@ class ConcurrentWriter(GuidanceWriter):
     """
 
     served: ClassVar[bool] = True
+    terms: ClassVar[Terms] = Terms(
+        answers={
+            "in_flight": Answer(Annotated[int, Fits(lambda count: count > 0, "a whole number above 0")]),
+            "prepare": Answer(PreparedRequest),
+            "answer": Answer(Guidance),
+        },
+    )
 
     @property
     @abstractmethod
@@ -245,6 +273,12 @@ class Draft:
     """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
 
 
+def _kind_misfits(_: "Filter", objection: Objection | None, *__: Any) -> Misfits:
+    """Yield the kind of an objection that cannot be counted."""
+    if objection is not None and not WORD.fullmatch(objection.kind):
+        yield Misfit("kind", objection.kind, "a word of lower-case letters, digits and underscores")
+
+
 class Filter(Plugin, ABC):
     """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
 
@@ -253,6 +287,14 @@ class Filter(Plugin, ABC):
     """Environments that the rule speaks about; None for all."""
     judges_text: ClassVar[bool] = False
     """Whether the rule speaks about the guidance alone, and not about the label."""
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "name": Annotated[str, Fits(lambda name: bool(WORD.fullmatch(name)), "a word of a column")],
+            "environments": frozenset[str] | None,
+            "judges_text": bool,
+        },
+        answers={"check": Answer(Objection | None, _kind_misfits)},
+    )
 
     @abstractmethod
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:

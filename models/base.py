@@ -8,10 +8,11 @@ a call cache can be placed between the two. An answer holds its cost, which is s
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from ..contracts import Answer, Contract, Fits, JsonObject, Terms
 from ..errors import ConfigError
 from ..messages import EncodedFrame
 from ..plugins import Plugin, Settings
@@ -153,6 +154,10 @@ class ModelOptions(Settings):
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens)
 
 
+_Positive = Annotated[int, Fits(lambda count: count > 0, "a whole number above 0")]
+_Connected = Annotated[Any, Fits(lambda model: isinstance(model, ChatModel), "a ChatModel")]
+
+
 class Backend(Plugin, ABC):
     """One way to run chat models, as a plugin, used by policies and guidance writers alike.
 
@@ -168,6 +173,17 @@ class Backend(Plugin, ABC):
     service_type: ClassVar[type[Settings]]
     one_process: ClassVar[bool] = False
     """True for a model that is loaded into the calling process."""
+    terms: ClassVar[Terms] = Terms(
+        arguments=3,
+        answers={
+            "config": Answer(JsonObject),
+            "in_flight": Answer(_Positive),
+            "episodes_in_flight": Answer(_Positive),
+            "wants_logprobs": Answer(bool),
+            "connect": Answer(_Connected),
+            "connect_to_meet": Answer(_Connected),
+        },
+    )
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
 
@@ -226,8 +242,16 @@ class Backend(Plugin, ABC):
         return self.connect()
 
 
-class ChatModel(ABC):
+class ChatModel(Contract, ABC):
     """Model that answers concurrent chat requests in one event loop; it may batch the requests that wait."""
+
+    terms: ClassVar[Terms] = Terms(
+        answers={
+            "config": Answer(JsonObject),
+            "answer": Answer(ChatAnswer),
+            "served_as": Answer(str | None),
+        },
+    )
 
     @property
     @abstractmethod
@@ -255,7 +279,7 @@ class ChatModel(ABC):
         """
         return None
 
-    async def aclose(self) -> None:  # noqa: B027 - most models hold nothing
+    async def aclose(self) -> None:
         """Release connections, threads and memory; the model is not used again."""
 
 

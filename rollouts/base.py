@@ -8,26 +8,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from ..environments.base import EnvConfig, EnvProfile, Frame, PivotEnv, Task
+from ..contracts import Answer, Contract, Fits, JsonObject, Terms
+from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Frame, PivotEnv, Task
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..models.base import Sent
 from ..plugins import Plugin
 from ..records import Stored
 
-INFO_KEYS = (
-    "moved",
-    "last_action_success",
-    "action_is_valid",
-    "dist",
-    "remaining_turns",
-    "legal",
-    "remaining_stages",
-    "valid_svg",
-    "average_score",
-)
-"""Keys of a step's stored ``info`` (spec section 4); whatever else an environment reports is not stored."""
+INFO_KEYS = tuple(INFO_TYPES)
+"""Keys of a step's stored ``info`` in every environment (spec section 4); those of ``profile.info_keys`` follow."""
+
+
+def stored_keys(profile: EnvProfile) -> tuple[str, ...]:
+    """Return the keys of a step's stored ``info``, in their order; whatever else is in ``info`` is not stored."""
+    return (*INFO_KEYS, *profile.info_keys)
 
 
 def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
@@ -119,6 +115,20 @@ class Policy(Plugin, ABC):
     """Most concurrent episodes of a build; a served policy raises it to what its model accepts."""
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "name": str,
+            "is_stand_in": bool,
+            "served": bool,
+            "episodes_in_flight": int,
+            "episode_seconds": float | None,
+        },
+        answers={
+            "config": Answer(JsonObject),
+            "config_for": Answer(JsonObject),
+            "reply": Answer(Reply),
+        },
+    )
 
     @property
     @abstractmethod
@@ -302,13 +312,42 @@ class HistoryEntry:
     """The picture before the action; the first entry's is the first observation, such as a target."""
 
 
-class StudentPrompt(ABC):
+def _is_message(message: dict[str, Any]) -> bool:
+    """Whether a dict is a chat message of a role and a text, or of parts that are texts and frame ids."""
+    content: Any = message.get("content")
+    parts = cast(list[Any], content) if isinstance(content, list) else []
+    has_content = isinstance(content, str) or bool(parts and all(map(_is_part, parts)))
+    return has_content and isinstance(message.get("role"), str)
+
+
+def _is_part(part: Any) -> bool:
+    fields = cast(dict[str, Any], part) if isinstance(part, dict) else {}
+    key = {"text": "text", "image": "frame_id"}.get(str(fields.get("type")), "")
+    return isinstance(fields.get(key), str)
+
+
+Message = Annotated[
+    JsonObject,
+    Fits(_is_message, "a message: a role, and as content a text or a list of text parts and image parts with frame_id"),
+]
+
+
+class StudentPrompt(Contract, ABC):
     """Acting prompt of one environment."""
 
     template: str
     """Public name of the template: ``student.`` and the environment."""
     version: str
     """Raised with every change of wording."""
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "template": str,
+            "version": str,
+            "frame_only": bool,
+            "hindsight": Literal["before_closing", "end"],
+        },
+        answers={"render": Answer(tuple[Message, ...])},
+    )
     frame_only: ClassVar[bool] = False
     """True when the messages of a task depend on nothing but the frame, so that a repeated frame repeats the prompt."""
     hindsight: ClassVar[Literal["before_closing", "end"]] = "end"

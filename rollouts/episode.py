@@ -18,7 +18,6 @@ from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGo
 from ..identity import canonical_json
 from ..messages import Call, PromptMessages, cut_reply
 from .base import (
-    INFO_KEYS,
     Episode,
     HistoryEntry,
     Policy,
@@ -30,6 +29,7 @@ from .base import (
     TaskRollouts,
     Turn,
     judged,
+    stored_keys,
 )
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id, turn_seed
@@ -151,7 +151,7 @@ class TaskRun:
             next_frame_id, (reward, terminated, truncated, info), after = await call(
                 env, self._step, env, name, payload
             )
-            stored = _stored_info(judged(info, parsed.action_valid))
+            stored = _stored_info(judged(info, parsed.action_valid), stored_keys(self.profile))
             episode.append(
                 Step(
                     episode_id=episode.episode_id,
@@ -283,10 +283,10 @@ def _stop_reason(success: bool, terminated: bool) -> StopReason:
     return StopReason.LOST if terminated else StopReason.HORIZON
 
 
-def _stored_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the public keys as plain JSON values; a number that is not finite was not measured and becomes None."""
+def _stored_info(info: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """Keep these keys as plain JSON values; a number that is not finite was not measured and becomes None."""
     stored: dict[str, Any] = {}
-    for key in INFO_KEYS:
+    for key in keys:
         if key in info:
             value = info[key]
             if isinstance(value, np.generic):

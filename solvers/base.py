@@ -9,10 +9,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict
 
+from ..contracts import Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
 from ..errors import CertifyError
 from ..plugins import WORD, Plugin, Settings
 from ..records import Stored
@@ -118,6 +119,30 @@ def unfit_modes(modes: Any) -> str | None:
     return f"its failure mode {bad[0]!r} is invalid; use lower-case letters, digits and underscores" if bad else None
 
 
+def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], cases: Sequence[Case]) -> Misfits:
+    """Yield what the cases or the solver's own vocabulary do not allow in the answers of ``certify``."""
+    if len(answers) != len(cases):
+        yield Misfit("", answers, f"{len(cases)} answers, one per case")
+        return
+    for index, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        if isinstance(answer, Unsolved):
+            continue
+        steps, at = len(case.actions), f"[{index}]"
+        if not 0 <= answer.pivot_step < steps:
+            yield Misfit(f"{at}.pivot_step", answer.pivot_step, f"0 to {steps - 1}")
+        for name, modes in (("failure_mode", (answer.failure_mode,)), ("secondary_modes", answer.secondary_modes)):
+            yield from _unknown_words(f"{at}.{name}", modes, solver.modes)
+        for name, actions in (("witness", answer.witness or ()), ("feasible_actions", answer.feasible_actions)):
+            yield from _unknown_words(f"{at}.{name}", actions, solver.actions)
+
+
+def _unknown_words(field: str, words: Sequence[str], allowed: Sequence[str]) -> Misfits:
+    """Yield the words that are not allowed; of an action like ``pick(1,2)|push(3)`` the first word counts."""
+    for word in words:
+        if word not in allowed and re.split(r"[(|]", word)[0] not in allowed:
+            yield Misfit(field, word, f"one of {', '.join(allowed)}")
+
+
 class SolverSettings(Settings):
     """Settings of a solver, which affect labels but not episodes. Values of a wrong type are errors, not converted."""
 
@@ -136,13 +161,31 @@ class Solver(Plugin, ABC):
     """Kind of all certificates of this solver."""
     unit: ClassVar[CertificateUnit]
     """Unit of all certificates of this solver."""
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "name": str,
+            "version": str,
+            "modes": tuple[str, ...],
+            "actions": tuple[str, ...],
+            "kind": CertificateKind,
+            "unit": CertificateUnit,
+        },
+        answers={
+            "certify": Answer(list[Verdict | Unsolved], _verdict_misfits),
+            "read_level": Answer(Text),
+            "read_action": Answer(Text),
+            "read_distance": Answer(Text),
+            "needed": Answer(float | None),
+            "needs": Answer(Sequence[float | None] | None),
+            "config": Answer(JsonObject),
+        },
+    )
 
     @classmethod
     def misfit(cls) -> str | None:
         """Return why the dataset cannot store labels of this class, or None; see the base class."""
-        for name, allowed in (("kind", get_args(CertificateKind)), ("unit", get_args(CertificateUnit))):
-            if getattr(cls, name, None) not in allowed:
-                return f"its {name} is {getattr(cls, name, None)!r}, expected one of {', '.join(allowed)}"
+        if unset := [name for name in Solver.terms.attributes if not hasattr(cls, name)]:
+            return f"it does not set {', '.join(unset)}"
         return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
     @abstractmethod
@@ -205,8 +248,15 @@ class Solver(Plugin, ABC):
         return self.settings.model_dump(mode="json")
 
 
-class DistanceMap(ABC):
+class DistanceMap(Contract, ABC):
     """Exact distances of one level, in the unit of its solver's certificates, for generators and scripted policies."""
+
+    terms: ClassVar[Terms] = Terms(
+        answers={
+            "distance": Answer(int | None),
+            "after_each_action": Answer(tuple[int | None, ...]),
+        },
+    )
 
     @abstractmethod
     def distance(self, state_text: str) -> int | None:
@@ -227,6 +277,10 @@ class DistanceMap(ABC):
 
 class ExactSolver(Solver):
     """Solver that gives exact distances of all states of a level."""
+
+    terms: ClassVar[Terms] = Terms(
+        answers={"distance_map": Answer(DistanceMap)},
+    )
 
     @abstractmethod
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> DistanceMap:
@@ -258,6 +312,11 @@ class Prover(Plugin, ABC):
     A prover shares no code with the solver, because an error in shared code would stay undetected. Labels of an
     environment without a prover are counted as unproved.
     """
+
+    terms: ClassVar[Terms] = Terms(
+        arguments=2,
+        answers={"prove": Answer(Proof), "quick": Answer(Settings)},
+    )
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
         """Create a prover for labels made with the solver settings ``solver_config``, or with the default settings."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..images import encode_png, frame_id
 from ..labeling.episode import FailedEpisode
-from ..rollouts.base import INFO_KEYS
+from ..rollouts.base import stored_keys
 from ..solvers.base import Solver, Verdict
 
 Action = tuple[str, str | None]
@@ -119,7 +119,7 @@ def _play(kind: type[FailedEpisodes], env: PivotEnv, task: Task, rng: random.Ran
         frames.append(frame)
         texts.append(env.state_text())
         rewards.append(float(reward))
-        infos.append({key: info[key] for key in INFO_KEYS if key in info})
+        infos.append({key: info[key] for key in stored_keys(env.profile) if key in info})
         observations.append(str(info.get("observation_text", "")))
         over = terminated or truncated
         success = bool(info["success"]) if env.profile.has_success_bit else sum(rewards) >= env.success_return

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import Field
 
 from ... import plugins
+from ...contracts import Answer, Terms
 from ...datasets.stages.base import ShardResult
 from ...plugins import Plugin, Settings
 from ...storage import Address
@@ -66,6 +67,9 @@ class EngineSettings(Settings):
 class Engine(Plugin):
     """Opens pools of workers."""
 
+    terms: ClassVar[Terms] = Terms(
+        answers={"pool": Answer(AbstractContextManager)},
+    )
     config_type: ClassVar[type[Settings]] = EngineSettings
 
     @abstractmethod

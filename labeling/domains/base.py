@@ -5,7 +5,9 @@ general sentences of the base class, so writing one improves prompts and guidanc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
+from ...contracts import Answer, Contract, Terms
 from ...solvers.base import Verdict
 from ..advice import NO_MOVES, Moves
 from ..base import Draft
@@ -32,8 +34,29 @@ GENERAL_MEANINGS = {
 """One line for every failure mode; a domain's own takes precedence."""
 
 
-class Domain:
+class Domain(Contract):
     """The general sentences; a subclass says it better for its environment."""
+
+    terms: ClassVar[Terms] = Terms(
+        attributes={
+            "pivot": str,
+            "advice": str,
+            "log_advice": str,
+            "meanings": Mapping[str, str],
+            "paper_modes": Mapping[str, str],
+            "quotes": Sequence[str],
+        },
+        answers={
+            "meaning": Answer(str),
+            "phrases": Answer(tuple[str, str]),
+            "facts": Answer(list[str]),
+            "claims": Answer(tuple[Claim, ...]),
+            "truths": Answer(dict[str, Truth]),
+            "excuses": Answer(bool),
+            "literals": Answer(tuple[str, ...]),
+            "would_serve": Answer(str | None),
+        },
+    )
 
     pivot: str = "the first step after which the goal could no longer be reached in the turns that were left"
     """Completes the sentence "pivot_step is the index of ..."."""

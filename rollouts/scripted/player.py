@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
+from ...contracts import Answer, Terms
 from ...environments.base import EnvConfig
 from ...plugins import Plugin, Settings, read_settings
 from ..base import Reply, Turn
@@ -28,6 +29,10 @@ class Player(Plugin, ABC):
     version: ClassVar[str] = "1"
     """Raised when default habits or their use change: replies, and therefore episode ids, then differ."""
     config_type: ClassVar[type[PlayerHabits]]  # pyright: ignore[reportIncompatibleVariableOverride]
+    terms: ClassVar[Terms] = Terms(
+        arguments=2,
+        answers={"default_habits": Answer(PlayerHabits), "reply": Answer(Reply)},
+    )
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
         """Set the default habits of the environment ``env``, updated by ``changes``.
