@@ -35,6 +35,7 @@ from ..plugins import Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
 from ..storage import Address, open_storage
+from .filters import default_filters, released_filters
 
 
 class PartConfig(BaseModel):
@@ -117,6 +118,9 @@ class RunConfig(BaseModel):
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
     defaults otherwise. They decide labels alone: episodes stay what they are."""
+    filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)
+    """Filters that judge the labels of single environments, by name, such as ``{"sokoban": ["target", "replay"]}``; by
+    default every installed filter that judges the environment. A filter that is installed later changes no store."""
     split: Literal["task", "episode"] = "task"
     """``task``: a level is on one side only; ``episode``: exactly a tenth of the episodes, whatever their level."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
@@ -162,6 +166,16 @@ class RunConfig(BaseModel):
         return {
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
+
+    @field_validator("filters")
+    @classmethod
+    def _resolve_filters(cls, filters: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
+        """Complete the filters of every environment; a stored config without them is that of the first release."""
+        environments = info.data.get("environments", filters)
+        if unknown := sorted(filters.keys() - environments):
+            raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
+        default = released_filters if (info.context or {}).get("stored") else default_filters
+        return {env: tuple(sorted({*filters[env]})) if env in filters else default(env) for env in environments}
 
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -279,7 +293,11 @@ def load_config(path: Address) -> RunConfig:
     if not isinstance(raw, dict):
         raise ConfigError(f"config file {path} holds a {type(raw).__name__}; expected an object such as run.json")
     try:
-        return make_config(raw.get("config", raw))
+        if "config" not in raw:
+            return make_config(raw)
+        config: dict[str, Any] = raw["config"]
+        first = {"filters": {env: released_filters(env) for env in config.get("environments", {})}}
+        return make_config(first | config)
     except ConfigError as error:
         raise ConfigError(f"config file {path}: {error}") from error
 

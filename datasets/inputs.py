@@ -16,6 +16,7 @@ from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..rollouts.base import Status
 from .config import RunConfig, Shard
+from .filters import filter_classes
 from .formats import EXPORT_FORMAT, FORMATS_SINCE, LABEL_FORMAT, STORE_FORMAT
 from .run import Run
 from .schema import CALLS
@@ -71,7 +72,7 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "solver": [solver.name, solver.version, solver.config],
             "teacher": [teacher.name, teacher.config],
-            "filters": [type(item).__qualname__ for item in run.filters()],
+            "filters": filter_classes(shard.env, run.config.filters[shard.env]),
             "prover": None if prover is None else type(prover).__qualname__,
             "label_version": run.config.label_version,
             "target_vocabulary": run.config.target_vocabulary,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-UNUSABLE = frozenset({"invalid", "empty"})
-"""Logged in place of an action when a reply held none."""
+from .config import environment
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
@@ -42,6 +41,11 @@ class LoggedFailure:
         """The last step, ``T - 1``."""
         return len(self.actions) - 1
 
+    @property
+    def unusable(self) -> str:
+        """Word that the environment logs in place of an action when a reply held none."""
+        return environment(self.env).profile.unusable_action
+
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "LoggedFailure":
         """Read a row of the ``dataset`` table: what stands in its ``action_log``, and its label."""
@@ -60,7 +64,7 @@ class LoggedFailure:
 
     def moved(self, t: int) -> bool | None:
         """Whether step ``t`` changed anything, by the log; None where it does not tell."""
-        if self.actions[t] in UNUSABLE:
+        if self.actions[t] == self.unusable:
             return False
         flags = [self.infos[t][name] for name in ("moved", "legal", "valid_svg") if name in self.infos[t]]
         return bool(flags[0]) if flags else None
@@ -132,7 +136,7 @@ def fit_first_unusable(train: Sequence[LoggedFailure]) -> Predictor:
     majority = fit_majority(train)
 
     def predict(failure: LoggedFailure) -> Guess:
-        unusable = [t for t, action in enumerate(failure.actions) if action in UNUSABLE]
+        unusable = [t for t, action in enumerate(failure.actions) if action == failure.unusable]
         usual = majority(failure)
         return Guess({unusable[0]: 1.0}, usual.mode) if unusable else usual
 
@@ -236,7 +240,7 @@ def _navigation(failure: LoggedFailure) -> Guess:
     step = _first_fatal([math.ceil(max(0.0, dist - 1.5) / 0.5 - 1e-6) for dist in distances], failure.horizon)
     action, info = failure.actions[step], failure.infos[step]
     window = 5
-    if action in UNUSABLE:
+    if action == failure.unusable:
         mode = "format"
     elif action in _TRANSLATIONS and (info.get("last_action_success") is False or info.get("moved") is False):
         mode = "blocked"

@@ -23,6 +23,7 @@ from ..rollouts.policies import ModelPolicy
 from ..solvers.base import FAILURE_MODES, Prover, Solver
 from ..solvers.proofs import prover_of
 from .config import PartConfig, RunConfig, env_config, environment, part_type, solver_settings, solver_type
+from .filters import filter_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Run:
         self.config = config
         self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
-        self._filters: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
+        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
         self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
@@ -128,9 +129,9 @@ class Run:
         """Make the guidance writer."""
         return self._parts["teacher"].make()
 
-    def filters(self) -> list[Filter]:
-        """Make every registered filter, in the order of their names."""
-        return [kind() for kind in self._filters]
+    def filters(self, env: str) -> list[Filter]:
+        """Make the filters that judge the labels of an environment, in the order of their names."""
+        return [kind() for kind in self._filters[env]]
 
     @property
     def failure_modes(self) -> tuple[str, ...]:

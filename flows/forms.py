@@ -44,6 +44,7 @@ class LabelChanges(BaseModel):
     target_vocabulary: Vocabulary | None = None
     include_infeasible: bool | None = None
     solvers: dict[str, dict[str, Any]] | None = None
+    filters: dict[str, tuple[str, ...]] | None = None
     log: LogDetail | None = None
 
 

@@ -318,7 +318,8 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     changed = [
         name
         for name in type(config).model_fields
-        if name not in ("environments", "license") and deciding(getattr(config, name)) != deciding(getattr(old, name))
+        if name not in ("environments", "filters", "license")
+        and deciding(getattr(config, name)) != deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
         asked = config.environments.get(name)
@@ -326,6 +327,8 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"environments (it also holds {name})")
         elif keys := _changed_settings(name, run.settings, asked.settings):
             changed.append(f"settings of {name} ({', '.join(keys)})")
+        elif config.filters[name] != old.filters[name]:
+            changed.append(f"filters of {name} ({', '.join({*config.filters[name]} ^ {*old.filters[name]})})")
         elif asked.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
     grown = any(
@@ -338,8 +341,8 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     if changed:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
-            f"`pivot relabel {root}` if only teacher, solver settings, split, target words or log differ, or build it "
-            "anew with --refresh, or add it as a part of its own with --append"
+            f"`pivot relabel {root}` if only teacher, solver settings, filters, split, target words or log differ, or "
+            "build it anew with --refresh, or add it as a part of its own with --append"
         )
     return config
 

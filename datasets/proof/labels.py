@@ -136,7 +136,7 @@ def _differences(
 ) -> list[str]:
     """Compare label rows and their prompts with those made anew."""
     config, (vocabulary, log) = store.config, wording
-    rules, forgotten = store.run.filters(), isinstance(teacher, _Forgotten)
+    rules, forgotten = store.run.filters(shard.env), isinstance(teacher, _Forgotten)
     labels = label_episodes(
         episodes,
         solver,

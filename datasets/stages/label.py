@@ -73,7 +73,7 @@ class LabelStage(Stage):
             guidance,
             env.solver(),
             run.writer(),
-            run.filters(),
+            run.filters(self.shard.env),
             str(run.config.label_version),
             run.config.target_vocabulary,
             env.prover(quick=True),

@@ -15,17 +15,14 @@ from ...labeling.replay import Replays
 from ...labeling.target import build_target
 from ...solvers.base import Certificate, Solver, Verdict
 
-ABOUT_LABELS = frozenset({"target", "mode", "replay", "sokoban_deadlock"})
-"""Filters that judge a label and not a text."""
-
 
 class GuidanceJudge:
     """Judges guidance; holds the environments that it re-executes episodes in until it is closed."""
 
     def __init__(self) -> None:
         """Find the filters."""
-        names = [name for name in plugins.names("filters") if name not in ABOUT_LABELS]
-        self._filters: Sequence[Filter] = [plugins.load("filters", name)() for name in names]
+        kinds: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
+        self._filters: Sequence[Filter] = [kind() for kind in kinds if kind.judges_text]
         self._solvers: dict[str, Solver] = {}
         self._replays = Replays()
 

@@ -1,0 +1,121 @@
+"""The filters of each environment are recorded in the config: what is installed later changes no finished store."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pivot import plugins
+from pivot.datasets.config import load_config, make_config
+from pivot.datasets.filters import RELEASED, default_filters, filter_classes, released_filters
+from pivot.datasets.inputs import label_inputs, label_stage
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.verify import verify_store
+from pivot.datasets.store import RUN, Store
+from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.flows.api import build
+from pivot.labeling.base import Draft, Filter, Objection
+from pivot.labeling.episode import FailedEpisode
+from pivot.plugins import STORED, Settings
+
+
+class Strict(Filter):
+    """A stranger's filter that rejects every label it hears about."""
+
+    name: ClassVar[str] = "strict"
+    config_type: ClassVar[type[Settings]] = Settings
+    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban", "nowhere"})
+
+    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
+        return Objection("strict", "no")
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
+    """Install the filter beside ours."""
+    installed = plugins.entry_points
+    point = EntryPoint("strict", f"{Strict.__module__}:Strict", "pivot.filters")
+    monkeypatch.setattr(
+        plugins, "entry_points", lambda group: [*installed(group=group), *([point] if group == point.group else [])]
+    )
+    plugins._entry_points.cache_clear()
+    plugins.load.cache_clear()
+    yield Strict
+    plugins._entry_points.cache_clear()
+    plugins.load.cache_clear()
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "svg", "navigation", "primitiveskill"])
+def test_the_defaults_are_those_of_the_first_release(env: str) -> None:
+    assert default_filters(env) == released_filters(env)
+    assert filter_classes(env, default_filters(env)) == [RELEASED[name][0] for name in sorted(RELEASED)]
+
+
+def test_a_config_records_the_filters_of_each_environment(strict: type[Strict]) -> None:
+    config = make_config({"environments": {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}})
+    assert "strict" in config.filters["sokoban"]
+    assert "strict" not in config.filters["frozenlake"]
+    assert make_config(config.model_dump(mode="json")) == config
+    assert filter_classes("sokoban", config.filters["sokoban"]).count("Strict") == 1
+
+
+def test_filters_can_be_chosen() -> None:
+    environments = {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}
+    config = make_config({"environments": environments, "filters": {"sokoban": ["target", "mode", "target"]}})
+    assert config.filters["sokoban"] == ("mode", "target")
+    assert config.filters["frozenlake"] == default_filters("frozenlake")
+    with pytest.raises(ConfigError, match="environment 'svg' is not part of this run"):
+        make_config({"environments": environments, "filters": {"svg": ["mode"]}})
+
+
+def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
+    config = make_config({"environments": {"frozenlake": {"tasks": 1}}, "filters": {"frozenlake": ["modes"]}})
+    with pytest.raises(PluginError, match=r"unknown filter 'modes'; registered: .*mode, "):
+        build(config, tmp_path / "store")
+
+
+@pytest.fixture
+def old_store(tiny_store: Path, tmp_path: Path) -> Path:
+    """A finished store as the first release wrote it: ``run.json`` names no filters."""
+    root = Path(shutil.copytree(tiny_store, tmp_path / "old"))
+    run = json.loads((root / RUN).read_text())
+    del run["config"]["filters"]
+    (root / RUN).write_text(json.dumps(run))
+    return root
+
+
+def test_a_store_without_the_field_has_the_released_filters(old_store: Path, strict: type[Strict]) -> None:
+    config = make_config(json.loads((old_store / RUN).read_text())["config"], STORED)
+    assert config == load_config(old_store / RUN)
+    assert config.filters["frozenlake"] == released_filters("frozenlake")
+    store = Store(old_store, config)
+    for shard in config.shards():
+        receipt = store.receipt(label_stage(config), shard)
+        assert receipt is not None
+        if shard.env == "frozenlake":
+            assert label_inputs(store, store.run, shard) == receipt.inputs
+
+
+def test_a_plugin_for_another_environment_changes_no_finished_store(
+    tiny_store: Path, tmp_path: Path, strict: type[Strict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Strict, "environments", frozenset({"nowhere"}))
+    root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
+    assert verify_store(root, Silent()).holds
+    config = Store.open(root).config
+    assert build(make_config({**config.model_dump(mode="json"), "filters": {}}), root).already_complete
+
+
+def test_a_plugin_for_the_same_environment_asks_for_a_relabel(
+    tiny_store: Path, tmp_path: Path, strict: type[Strict]
+) -> None:
+    root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
+    config = Store.open(root).config
+    assert "strict" not in config.filters["sokoban"]
+    assert verify_store(root, Silent()).holds
+    assert build(config, root).already_complete
+    with pytest.raises(StoreError, match=r"filters of sokoban \(strict\).*relabel it"):
+        build(make_config({**config.model_dump(mode="json"), "filters": {}}), root)
