@@ -167,6 +167,14 @@ class RunConfig(BaseModel):
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
 
+    @field_validator("filters", mode="before")
+    @classmethod
+    def _split_names(cls, filters: Any) -> Any:
+        """Read ``target,mode``, as a flag gives it, as a list."""
+        if not isinstance(filters, Mapping):
+            return filters
+        return {env: [*filter(None, n.split(","))] if isinstance(n, str) else n for env, n in filters.items()}
+
     @field_validator("filters")
     @classmethod
     def _resolve_filters(cls, filters: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:

@@ -181,7 +181,7 @@ class Backend(Plugin, ABC):
             "episodes_in_flight": Answer(_Positive),
             "wants_logprobs": Answer(bool),
             "connect": Answer(_Connected),
-            "connect_to_meet": Answer(_Connected),
+            "connect_for_preflight": Answer(_Connected),
         },
     )
     episode_seconds: float | None = None

@@ -67,6 +67,7 @@ def test_filters_can_be_chosen() -> None:
     config = make_config({"environments": environments, "filters": {"sokoban": ["target", "mode", "target"]}})
     assert config.filters["sokoban"] == ("mode", "target")
     assert config.filters["frozenlake"] == default_filters("frozenlake")
+    assert make_config({"environments": environments, "filters": {"sokoban": "target,mode"}}) == config
     with pytest.raises(ConfigError, match="environment 'svg' is not part of this run"):
         make_config({"environments": environments, "filters": {"svg": ["mode"]}})
 

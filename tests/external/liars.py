@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from pivot.environments.base import EnvProfile
-from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.plugin import Case, EnvProfile, Unsolved, Verdict
 from pivot_corridor.environment import CorridorEnv
 from pivot_corridor.solver import CorridorSolver
 

@@ -1,6 +1,6 @@
 """What the prompts and the template writer say about corridors."""
 
-from pivot.labeling.domains.base import Domain
+from pivot.plugin import Domain
 
 
 class CorridorDomain(Domain):

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
-from pivot.errors import LevelError
-from pivot.identity import derive_seed
+from pivot.plugin import EnvConfig, EnvProfile, Frame, LevelError, ParsedAction, PivotEnv, Source, Task, derive_seed
 from pydantic import Field
 
 ACTIONS = ("left", "right")

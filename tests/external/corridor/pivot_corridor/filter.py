@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
-from pivot.plugins import Settings
+from pivot.plugin import Draft, FailedEpisode, Filter, Objection, Settings
 
 
 class CorridorFactsFilter(Filter):

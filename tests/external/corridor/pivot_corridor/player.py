@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from pivot.rollouts.base import Reply, Turn
-from pivot.rollouts.scripted.player import Player, PlayerHabits, uniforms
+from pivot.plugin import Player, PlayerHabits, Reply, Turn, uniforms
 from pydantic import Field
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any, ClassVar
 
-from pivot.plugins import Settings
-from pivot.rollouts.base import Policy, Reply, Turn
+from pivot.plugin import Policy, Reply, Settings, Turn
 from pydantic import Field
 
 

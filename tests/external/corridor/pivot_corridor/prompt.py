@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pivot.environments.base import EnvProfile, Task
-from pivot.rollouts.base import HistoryEntry, StudentPrompt
+from pivot.plugin import EnvProfile, HistoryEntry, StudentPrompt, Task
 
 
 class CorridorPrompt(StudentPrompt):

@@ -3,8 +3,7 @@
 import re
 from typing import ClassVar
 
-from pivot.plugins import Settings
-from pivot.solvers.base import Case, Certificate, Proof, Prover, Verdict
+from pivot.plugin import Case, Certificate, Proof, Prover, Settings, Verdict
 
 LEVEL = re.compile(r"[.oG]*A[.oG]*")
 FAR = 10**9

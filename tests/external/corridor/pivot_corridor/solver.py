@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pivot.errors import LevelError
-from pivot.plugins import Settings
-from pivot.solvers.base import (
+from pivot.plugin import (
     Case,
     Certificate,
     CertificateKind,
     CertificateUnit,
     DistanceMap,
     ExactSolver,
+    LevelError,
+    Settings,
     SolverSettings,
     Unsolved,
     Verdict,

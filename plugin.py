@@ -1,0 +1,134 @@
+"""The one module that authors of plugins import from: contracts, what they are asked and answer, and errors.
+
+``from pivot.plugin import PivotEnv, Solver, Verdict``. What is listed here is stable (docs/stability.md); other modules
+of PIVOT may change with any release. The tests that plugins inherit are in :mod:`pivot.testing`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
+from .errors import (
+    CertifyError,
+    ConfigError,
+    GenerationError,
+    LevelError,
+    PivotError,
+    PluginError,
+    PolicyError,
+    ServerGoneError,
+    SimulatorError,
+)
+from .identity import derive_seed, digest
+from .labeling.base import (
+    ConcurrentWriter,
+    Draft,
+    Filter,
+    Guidance,
+    GuidanceRequest,
+    GuidanceWriter,
+    Objection,
+    PreparedRequest,
+)
+from .labeling.claims import Claim, Truth
+from .labeling.domains import Domain, Facts
+from .labeling.episode import FailedEpisode
+from .labeling.texts import FactsFilter
+from .messages import EncodedFrame, PromptMessages
+from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
+from .plugins import Settings
+from .rollouts.base import HistoryEntry, Policy, Reply, StudentPrompt, Turn
+from .rollouts.scripted.player import Player, PlayerHabits, uniforms
+from .solvers.base import (
+    Case,
+    Certificate,
+    CertificateKind,
+    CertificateUnit,
+    DistanceMap,
+    ExactSolver,
+    Proof,
+    Prover,
+    Solver,
+    SolverSettings,
+    Unsolved,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from .flows.engines.base import Engine, EngineSettings, WorkerPool
+
+__all__ = [
+    "NO_FRAME",
+    "Backend",
+    "Case",
+    "Certificate",
+    "CertificateKind",
+    "CertificateUnit",
+    "CertifyError",
+    "ChatAnswer",
+    "ChatModel",
+    "ChatRequest",
+    "Claim",
+    "ConcurrentWriter",
+    "ConfigError",
+    "DistanceMap",
+    "Domain",
+    "Draft",
+    "EncodedFrame",
+    "Engine",
+    "EngineSettings",
+    "EnvConfig",
+    "EnvProfile",
+    "ExactSolver",
+    "Facts",
+    "FactsFilter",
+    "FailedEpisode",
+    "Filter",
+    "Frame",
+    "GenerationError",
+    "Guidance",
+    "GuidanceRequest",
+    "GuidanceWriter",
+    "HistoryEntry",
+    "LevelError",
+    "ModelOptions",
+    "Objection",
+    "ParsedAction",
+    "PivotEnv",
+    "PivotError",
+    "Player",
+    "PlayerHabits",
+    "PluginError",
+    "Policy",
+    "PolicyError",
+    "PreparedRequest",
+    "PromptMessages",
+    "Proof",
+    "Prover",
+    "Reply",
+    "Sampling",
+    "ServerGoneError",
+    "Settings",
+    "SimulatorError",
+    "Solver",
+    "SolverSettings",
+    "Source",
+    "StudentPrompt",
+    "Task",
+    "Truth",
+    "Turn",
+    "Unsolved",
+    "Verdict",
+    "WorkerPool",
+    "derive_seed",
+    "digest",
+    "uniforms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the contract of engines when it is first used: it brings the whole pipeline."""
+    if name not in ("Engine", "EngineSettings", "WorkerPool"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .flows.engines import base  # noqa: PLC0415 - see above
+
+    return getattr(base, name)
