@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from ..contracts import Answer, Fits, Misfit, Misfits, Terms, Text, check_of
 from ..errors import ConfigError
 from ..identity import digest
-from ..images import Frame, encode_png
+from ..images import CODECS, Frame, encode_png
 from ..plugins import Plugin, Settings
 from ..solvers.base import unfit_modes
 
@@ -45,6 +45,7 @@ _SCALARS = (bool, int, float, str, type(None))
 Scalar = Annotated[Any, Fits(lambda value: type(value) in _SCALARS, "True, False, a number, a text or None")]
 Reward = Annotated[float | np.floating[Any] | np.integer[Any], Fits(_is_finite, "a finite number")]
 Info = dict[str, Any]
+CodecName = Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
             "step": Answer(tuple[RgbFrame, Reward, Flag, Flag, Info], _info_misfits),
             "render": Answer(RgbFrame),
             "frame_key": Answer(Annotated[Any, Fits(lambda key: isinstance(key, Hashable), "a hashable key or None")]),
-            "encode_frame": Answer(tuple[Literal["png", "jpeg"], bytes]),
+            "encode_frame": Answer(
+                tuple[Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")], bytes]
+            ),
             "success_return": Answer(float),
         },
     )

@@ -21,7 +21,7 @@ from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
 from ..messages import EncodedFrame
-from ..rollouts.base import INFO_KEYS, judged
+from ..rollouts.base import judged, stored_keys
 from .episode import FailedEpisode
 
 Result = TypeVar("Result")
@@ -120,7 +120,7 @@ class Replayer:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
-        ids = self._ids_of(episode.initial_state)
+        ids, keys = self._ids_of(episode.initial_state), set(stored_keys(env.profile))
         exact, tolerance = env.config.repeats_exactly, env.config.tolerance
         frame = self._start(episode.initial_state)
         if exact and self._id(ids, frame) != frame_ids[0]:
@@ -132,8 +132,8 @@ class Replayer:
                 raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
             found = _settled(told, logged, tolerance) if tolerance else told
-            if not (logged.items() <= found.items() and logged.keys() >= found.keys() & INFO_KEYS):
-                raise DisagreementError("info", f"step {t} {_first_difference(found, logged)}")
+            if not (logged.items() <= found.items() and logged.keys() >= found.keys() & keys):
+                raise DisagreementError("info", f"step {t} {_first_difference(found, logged, keys)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError("frame", f"the one after step {t} is another one")
         if self._is_success(told, rewards):
@@ -244,8 +244,8 @@ def _settled(info: Mapping[str, Any], logged: Mapping[str, Any], tolerance: floa
     }
 
 
-def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any]) -> str:
-    for key in sorted(logged.keys() | info.keys() & INFO_KEYS):
+def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any], keys: set[str]) -> str:
+    for key in sorted(logged.keys() | info.keys() & keys):
         if key not in logged:
             return f"gives {key}={info[key]}, the log has no {key}"
         if key not in info:

@@ -43,6 +43,8 @@ class EnvironmentContract:
     info_keys: ClassVar[frozenset[str]]
     """Keys of ``info`` after a step."""
     reward_range: ClassVar[tuple[float, float]]
+    unmoved_is_unchanged: ClassVar[bool] = False
+    """Whether an action with ``moved`` false changes nothing at all; false where an agent can pick or drop in place."""
     seeds: ClassVar[Sequence[int]] = tuple(range(12))
     gym_id: ClassVar[str | None] = None
 
@@ -227,8 +229,9 @@ class EnvironmentContract:
                 if env.profile.has_success_bit:
                     assert type(info["success"]) is bool
                     assert terminated or not info["success"]
-                if not info.get("last_action_success", info.get("moved", True)):
-                    assert env.state_text() == before
+                unchanged = info.get("last_action_success") is False
+                if unchanged or (self.unmoved_is_unchanged and info.get("moved") is False):
+                    assert env.state_text() == before, f"an action without effect must not change the state: {info}"
             assert terminated or turn == env.config.horizon - 1
 
     @staticmethod

@@ -150,7 +150,7 @@ DIFFS = {
         "claims-unread": "if [-answer.claims[name] is not truth-]{+False+}]",
     },
     "replay": {
-        "missing-fact": "[- and logged.keys() >= found.keys() & INFO_KEYS-]",
+        "missing-fact": "[- and logged.keys() >= found.keys() & keys-]",
     },
     "files": {
         "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(",

@@ -17,6 +17,7 @@ MAP = "SFFF\nFHFH\nFFFH\nHFFG"
 
 
 class TestFrozenLakeContract(EnvironmentContract):
+    unmoved_is_unchanged = True
     env_type = FrozenLakeEnv
     settings = ({}, {"size": 8, "cell": 32, "horizon": 20}, {"size": 2, "frozen_probability": 0.0, "horizon": 3})
     actions = tuple((name, None) for name in grid.ACTIONS)

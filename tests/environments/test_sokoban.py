@@ -24,6 +24,7 @@ TUBE = "######\n#@$. #\n######"
 
 
 class TestSokobanContract(EnvironmentContract):
+    unmoved_is_unchanged = True
     env_type = SokobanEnv
     settings = (
         {},

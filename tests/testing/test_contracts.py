@@ -35,6 +35,7 @@ class TestSokobanSolver(Rooms, ExactSolverContract):
     seeds = range(20)
     plays = 10
     alphabet = "# @+$*.-_\nx"
+    least_playable = 60
 
 
 class TestSokobanSolverWithTwoBoxes(Rooms, ExactSolverContract):
@@ -48,6 +49,7 @@ class TestFrozenLakeSolver(Lakes, ExactSolverContract):
     seeds = range(20)
     plays = 10
     alphabet = "SFFFHHHG\n@1 "
+    least_playable = 60
 
 
 class TestSokobanProver(Rooms, ProverContract):
