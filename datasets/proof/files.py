@@ -92,8 +92,9 @@ def run_problems(store: Store, run_id: str) -> list[str]:
     if raw.get("run_id") not in (run_id, None):
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
     # A config of another version may lack what this one has, or write it in other words; what it means was read.
-    if _written_by_this_version(raw) and raw["config"] != config:
-        problems.append(f"{RUN}: {_config_contrast(raw['config'], config)}")
+    stored = {"filters": config["filters"], **raw["config"]}  # the first release did not name filters
+    if _written_by_this_version(raw) and stored != config:
+        problems.append(f"{RUN}: {_config_contrast(stored, config)}")
     return problems + _version_problems(raw.get("versions", {}))
 
 

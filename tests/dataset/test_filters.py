@@ -13,6 +13,7 @@ from pivot.datasets.config import load_config, make_config
 from pivot.datasets.filters import RELEASED, default_filters, filter_classes, released_filters
 from pivot.datasets.inputs import label_inputs, label_stage
 from pivot.datasets.progress import Silent
+from pivot.datasets.proof.files import run_problems
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import RUN, Store
 from pivot.errors import ConfigError, PluginError, StoreError
@@ -98,6 +99,7 @@ def test_a_store_without_the_field_has_the_released_filters(old_store: Path, str
         assert receipt is not None
         if shard.env == "frozenlake":
             assert label_inputs(store, store.run, shard) == receipt.inputs
+    assert run_problems(store, store.run.run_id) == []
 
 
 def test_a_plugin_for_another_environment_changes_no_finished_store(
