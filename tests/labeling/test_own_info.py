@@ -58,7 +58,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_own_keys_are_stored_after_those_of_every_environment(cold: None) -> None:
-    config = ColdLakeEnv.config_type()
+    config = ColdLakeEnv.config_type.model_validate({})
     tasks = [ColdLakeEnv.make_task(config, 1)]
     (rollouts,) = roll_out_tasks(ColdLakeEnv, config, tasks, ScriptedPolicy(), 2)
     for episode in rollouts.episodes:
