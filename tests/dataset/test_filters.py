@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 from pivot import plugins
+from pivot.api.stores import build
 from pivot.datasets.config import load_config, make_config
 from pivot.datasets.filters import RELEASED, default_filters, filter_classes, released_filters
 from pivot.datasets.inputs import label_inputs, label_stage
@@ -17,7 +18,6 @@ from pivot.datasets.proof.files import run_problems
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import RUN, Store
 from pivot.errors import ConfigError, PluginError, StoreError
-from pivot.flows.api import build
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
 from pivot.plugins import STORED, Settings
