@@ -67,7 +67,7 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
     draw = random.Random(5)
     kept: list[int] = []
     while True:
-        die_at = draw.randint(9, 40)
+        die_at = draw.randint(6, 24)
         changes = victim.run("build", tmp_path, MANY_SHARDS, die_at, workers=2)
         if len(changes) < die_at:
             break

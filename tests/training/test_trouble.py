@@ -14,6 +14,7 @@ from pivot.errors import PivotError, SimulatorError, StoreError, TrainingError
 from pivot.models.base import ChatAnswer
 from pivot.rollouts.base import Status, TaskRollouts
 from pivot.rollouts.policies import ModelPolicy
+from pivot.storage import FollowedPath
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
@@ -132,7 +133,7 @@ def test_an_update_without_a_finished_episode_stops_the_run(
 def test_a_full_disk_stops_the_run_with_what_to_do(
     file: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
+    out = FollowedPath(tmp_path / "run")
     append = journal.append
 
     def onto_a_full_disk(storage: Any, name: str, text: str) -> None:
