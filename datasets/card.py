@@ -21,7 +21,7 @@ from .licence import terms_of
 from .predictability import AT_MOST, Reach, predictors_reach
 from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
 from .split import SIDES, TRAIN
-from .store import Store
+from .store import NAMED_FILES, Store
 from .usage import USAGE_HEADER, left_out, usage_rows
 
 CARD, PICTURE = "README.md", "example.png"
@@ -60,9 +60,15 @@ def contents(folder: str, files: Mapping[str, FileRecord]) -> dict[str, dict[str
 
 
 def card_configs(
-    environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]]
+    environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]], *, patterns: bool = False
 ) -> list[dict[str, Any]]:
-    """The ``configs`` section of the card: ``all`` first and default, then one config an environment, then episodes.
+    """Return the ``configs`` section: ``all`` first and default, then one config per environment, then episodes.
+
+    Args:
+        environments: names, in order.
+        rows: how many rows each subfolder has on each side.
+        parts: digests of the files by subfolder and name.
+        patterns: name patterns of files even where there are few, as the release before did.
 
     Each names the digest of its content: the library caches by what the card says, so that two stores, or one before
     and after it grew, would otherwise be the same to it.
@@ -71,8 +77,14 @@ def card_configs(
     and ``load_dataset`` refuses all configs where a pattern of one fits nothing.
     """
 
+    def side_paths(side: str, parts_of: Sequence[str]) -> list[str]:
+        files = [f"{part}/{name}" for part in parts_of for name in parts.get(part, {}) if name.startswith(f"{side}-")]
+        if patterns or len(files) > NAMED_FILES:
+            return [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]]
+        return files
+
     def config(name: str, parts_of: Sequence[str], **extra: Any) -> dict[str, Any]:
-        paths = {side: [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]] for side in SIDES}
+        paths = {side: side_paths(side, parts_of) for side in SIDES}
         files = [{"split": side, "path": path} for side, path in paths.items() if path]
         content = digest({part: dict(parts.get(part, {})) for part in parts_of})
         return {"config_name": name, **extra, "description": f"content {content}", "data_files": files}
@@ -86,9 +98,18 @@ def card_configs(
 
 
 def card_text(
-    store: Store, folder: str, run: Mapping[str, Any], files: Mapping[str, FileRecord], with_picture: bool
+    store: Store,
+    folder: str,
+    run: Mapping[str, Any],
+    files: Mapping[str, FileRecord],
+    with_picture: bool,
+    *,
+    patterns: bool = False,
 ) -> str:
-    """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
+    """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest.
+
+    ``patterns`` is that of :func:`card_configs`.
+    """
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
     head = DatasetCardData(
@@ -97,7 +118,7 @@ def card_text(
         task_categories=["image-text-to-text", "reinforcement-learning"],
         tags=TAGS,
         size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
-        configs=card_configs(environments, rows, contents(folder, files)),
+        configs=card_configs(environments, rows, contents(folder, files), patterns=patterns),
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))

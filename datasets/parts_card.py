@@ -10,7 +10,7 @@ from .card import CARD, TAGS, TITLE
 from .licence import terms_of
 from .parts import PARTS, Members, listed_parts, members_of, part_folder
 from .split import SIDES
-from .store import DATASET_FOLDER, MANIFEST, Store
+from .store import DATASET_FOLDER, MANIFEST, NAMED_FILES, Store
 
 _TEXT = """---
 {{ card_data }}
@@ -29,8 +29,8 @@ Rows of all parts have the same columns and the same class names; no level and p
 """
 
 
-def parts_card(store: Store) -> str:
-    """Return the text of ``DIR/README.md`` for a store with later parts."""
+def parts_card(store: Store, *, patterns: bool = False) -> str:
+    """Return the text of ``DIR/README.md`` for a store with later parts; ``patterns`` as in ``card_configs``."""
     members = members_of(store)
     rows = []
     for prefix, member in members.items():
@@ -51,30 +51,29 @@ def parts_card(store: Store) -> str:
         pretty_name=TITLE,
         task_categories=["image-text-to-text", "reinforcement-learning"],
         tags=TAGS,
-        configs=_configs(members),
+        configs=_configs(members, patterns=patterns),
     )
     return str(DatasetCard.from_template(head, template_str=_TEXT % (len(members), "\n".join(rows)))).rstrip() + "\n"
 
 
-def _configs(members: Members) -> list[dict[str, Any]]:
-    """The ``configs`` section: those of the parts' own cards, each over the files of all parts that have some."""
+def _configs(members: Members, *, patterns: bool) -> list[dict[str, Any]]:
+    """Return the ``configs`` section: the configs of the parts' cards, each over the files of all parts."""
     environments = dict.fromkeys(env for member in members.values() for env in member.config.environments)
-    folders = {f"{prefix}{DATASET_FOLDER}/": member for prefix, member in members.items()}
-    present = {f"{folder}{name}" for folder, member in folders.items() for name in _sides(member)}
+    files = [f"{prefix}{name}" for prefix, member in members.items() for name in sorted(_dataset_files(member))]
+    folders = [f"{prefix}{DATASET_FOLDER}/" for prefix in members]
     content = digest({prefix: member.storage.record(MANIFEST).sha256 for prefix, member in members.items()})
 
+    def side_paths(side: str, subfolders: list[str]) -> list[str]:
+        starts = [f"{folder}{subfolder}/{side}-" for folder in folders for subfolder in subfolders]
+        named = {start: [file for file in files if file.startswith(start)] for start in starts}
+        if patterns or sum(map(len, named.values())) > NAMED_FILES:
+            return [f"{start}*.parquet" for start, some in named.items() if some]
+        return [file for some in named.values() for file in some]
+
     def config(name: str, subfolders: list[str], **extra: Any) -> dict[str, Any]:
-        paths = {
-            side: [
-                f"{folder}{subfolder}/{side}-*.parquet"
-                for folder in folders
-                for subfolder in subfolders
-                if f"{folder}{subfolder}/{side}" in present
-            ]
-            for side in SIDES
-        }
-        files = [{"split": side, "path": path} for side, path in paths.items() if path]
-        return {"config_name": name, **extra, "description": f"content {content}", "data_files": files}
+        paths = {side: side_paths(side, subfolders) for side in SIDES}
+        sides = [{"split": side, "path": path} for side, path in paths.items() if path]
+        return {"config_name": name, **extra, "description": f"content {content}", "data_files": sides}
 
     configs = [
         config("all", [*environments], default=True),
@@ -84,10 +83,9 @@ def _configs(members: Members) -> list[dict[str, Any]]:
     return [each for each in configs if each["data_files"]]
 
 
-def _sides(store: Store) -> set[str]:
-    """Return the subfolders of a dataset with the sides of which they have files, such as ``sokoban/train``."""
-    names = (name.removeprefix(f"{DATASET_FOLDER}/") for name in store.storage.listing(DATASET_FOLDER))
-    return {name.rpartition("-")[0] for name in names if name.endswith(".parquet")}
+def _dataset_files(store: Store) -> list[str]:
+    """Return the Parquet files of a dataset."""
+    return [name for name in store.manifest() if name.startswith(f"{DATASET_FOLDER}/") and name.endswith(".parquet")]
 
 
 def write_parts_card(store: Store) -> FileRecord:
@@ -98,19 +96,18 @@ def write_parts_card(store: Store) -> FileRecord:
 def part_problems(store: Store) -> list[str]:
     """Compare the manifests of the parts with the digests that the root has of them, and the card with the parts."""
     listed, storage = listed_parts(store.storage), store.storage
-    mend = f"take up the parts as they are now with: pivot build --append --out {store.root}"
+    remedy = f"add the parts as they are now with: pivot build --append --out {store.root}"
     problems = [
-        f"{name}: it is not the manifest that {PARTS} names; {mend}"
+        f"{name}: it is not the manifest that {PARTS} names; {remedy}"
         for number, record in listed.items()
         for name in [f"{part_folder(number)}/{MANIFEST}"]
         if storage.stat(name) is None or storage.record(name) != record
     ]
-    if (
-        listed
-        and not problems
-        and (storage.stat(CARD) is None or storage.read_bytes(CARD).decode() != parts_card(store))
-    ):
-        problems.append(f"{CARD}: it is not the card that the parts give; {mend}")
-    if not listed and storage.stat(CARD) is not None:
+    there = storage.stat(CARD) is not None
+    if listed and not problems:
+        stored = storage.read_bytes(CARD) if there else b""
+        if not any(stored == parts_card(store, patterns=patterns).encode() for patterns in (False, True)):
+            problems.append(f"{CARD}: it is not the card that the parts give; {remedy}")
+    if not listed and there:
         problems.append(f"{CARD}: a card of parts, of which {PARTS} names none")
     return problems

@@ -35,6 +35,10 @@ DATABASE = "pivot.duckdb"
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
 
+NAMED_FILES = 256
+"""Files that a view, or a config of the card, names one by one. Where there are more they get patterns, so that
+``pivot.duckdb`` and the card stay small; ``pivot verify`` proves that nothing else fits these."""
+
 _LABEL_FILE = re.compile(r"labels/.*|(?:prompts|calls)/.*-labels-v\d+\.parquet")
 """Names of the files that a shard has only where they hold rows."""
 

@@ -32,7 +32,7 @@ from .derived_views import DERIVED
 from .parquet import read_files
 from .parts import Members, members_of
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
-from .store import DATABASE, Store
+from .store import DATABASE, NAMED_FILES, Store
 
 _BASE: dict[str, TableSchema] = {
     "episodes": EPISODES,
@@ -65,17 +65,24 @@ _MEMORY = "512MiB"
 """What DuckDB may take before it goes on disk. The process holds another 200 MB of libraries and open files."""
 
 
-def _sources(store: Store) -> dict[str, str]:
+def _sources(store: Store, *, patterns: bool = False) -> dict[str, str]:
     members = members_of(store)
     return {
         name: _parquet(
-            schema, [each for prefix, member in members.items() for each in _patterns(member, schema, prefix)]
+            schema, [each for prefix, member in members.items() for each in _named(member, schema, prefix, patterns)]
         )
         for name, schema in _BASE.items()
     }
 
 
-def _patterns(store: Store, schema: TableSchema, prefix: str) -> list[str]:
+def _named(store: Store, schema: TableSchema, prefix: str, patterns: bool) -> list[str]:
+    """Return the files of a table of one part, or with ``patterns`` what fits them."""
+    files = store.files(schema)
+    names = _patterns(store, schema) if patterns or len(files) > NAMED_FILES else files
+    return [store.storage.address(each) if store.storage.remote else f"{prefix}{each}" for each in names]
+
+
+def _patterns(store: Store, schema: TableSchema) -> list[str]:
     """Return what fits the files of a table of one part."""
     # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
     of_labels = f"?????-labels-v{store.config.label_version}.parquet"
@@ -85,8 +92,7 @@ def _patterns(store: Store, schema: TableSchema, prefix: str) -> list[str]:
         names.append(of_labels)
     present = [PurePosixPath(name) for name in store.storage.listing(folder)]
     # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
-    patterns = [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
-    return [store.storage.address(each) if store.storage.remote else f"{prefix}{each}" for each in patterns]
+    return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
 
 
 def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
@@ -138,8 +144,10 @@ def write_database(store: Store, name: str = DATABASE) -> None:
         raise storage_error("write", store.storage.address(name), error) from error
 
 
-def write_views(store: Store, path: Path) -> None:
+def write_views(store: Store, path: Path, *, patterns: bool = False) -> None:
     """Write the views of a store into a new database at ``path``, with paths relative to the store.
+
+    With ``patterns`` every view names patterns of files, as that of a large store does.
 
     Raises:
         StoreError: a table of the store cannot be read.
@@ -147,7 +155,7 @@ def write_views(store: Store, path: Path) -> None:
     try:
         with _relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
             _search_in(connection, store.storage, root)
-            create_views(connection, _sources(store))
+            create_views(connection, _sources(store, patterns=patterns))
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(
@@ -184,7 +192,11 @@ def _plain_name(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def connect(
-    root: Address, queries: Sequence[str] = VIEWS, *, external: bool = False
+    root: Address,
+    queries: Sequence[str] = VIEWS,
+    *,
+    external: bool = False,
+    definitions: Mapping[str, str] | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store in a database of their own, in memory.
 
@@ -194,6 +206,7 @@ def connect(
             are checked; where they name none, all views are there.
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
+        definitions: queries of derived views by name, in the place of ours; they run without any access to files.
 
     Raises:
         StoreError: there is no finished store, or one of its files is missing, torn or has other columns.
@@ -215,10 +228,13 @@ def connect(
             connection.register(f"{name}_files", parquet_files(store.storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
-        _derive_views(connection, shown)
+        if definitions is None:
+            _derive_views(connection, shown)
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
+            for name, sql in (definitions or {}).items():
+                connection.execute(f"CREATE VIEW {name} AS {sql}")
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return

@@ -1,83 +1,21 @@
-"""Verify what stands beside the tables: the manifest, run.json, the card with its picture, views and receipts."""
+"""Verify run.json, the card with its picture, and receipts."""
 
 import re
-import shutil
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import duckdb
-
-from ...errors import PivotError, StoreError
 from ...images import container_problem, decode, frame_id
 from ...storage import FileRecord, Storage
 from ...storage.receipts import Receipt
 from ..card import CARD, PICTURE, card_text, example_picture
 from ..config import Shard, versions
-from ..export import dataset_file
-from ..formats import formats, migrate_hint
+from ..formats import LATER_FIELDS, formats, migrate_hint
 from ..inputs import EXPORT, LABEL, ROLLOUT, export_stage
 from ..origin import ORIGIN
-from ..schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES
-from ..split import SIDES
-from ..store import DATABASE, DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store, data_files
-from ..views import CLOSED, write_views
+from ..schema import STORE_TABLES
+from ..store import DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from .compare import contrast
-
-
-def file_problems(store: Store) -> list[str]:
-    """Compare the manifest, the files on disk, and those that the run makes."""
-    manifest = store.manifest()
-    made = _made_files(store)
-    problems = []
-    for name, record in manifest.items():
-        if store.storage.stat(name) is None:
-            problems.append(f"{name}: the file is missing")
-            continue
-        try:
-            actual = store.storage.record(name)
-        except StoreError as error:
-            problems.append(f"{name}: {error}")
-            continue
-        if actual != record:
-            what = "length" if actual.bytes != record.bytes else "sha256"
-            problems.append(f"{name}: its {what} is not that of {MANIFEST}")
-    version = store.config.label_version
-    on_disk = {*data_files(store), RUN}
-    # An interrupted relabelling leaves parts of the next version, which no reader opens and the next one takes up.
-    present = {name for name in on_disk if _labels_of(name) != version + 1}
-    problems += [f"{name}: the file is not in {MANIFEST}" for name in sorted(present - manifest.keys())]
-    lost = sorted(made - manifest.keys() - present)
-    problems += [f"{name}: the file is missing, and {MANIFEST} does not list it" for name in lost]
-    for name in sorted((manifest.keys() & on_disk) - made - {f"{DATASET_FOLDER}/{PICTURE}"}):
-        if not 0 < _labels_of(name) < version:
-            problems.append(f"{name}: a file that the run does not make")
-    return problems
-
-
-def _made_files(store: Store) -> set[str]:
-    """Relative paths of every file that the run makes and the manifest lists.
-
-    Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
-    """
-    files = {RUN, f"{DATASET_FOLDER}/{CARD}"}
-    for schema in (*STORE_TABLES, LABELS):
-        files.update(store.files(schema))
-    for shard in store.config.shards():
-        files.update(_dataset_files(shard) & store.manifest().keys())
-    return files
-
-
-def _dataset_files(shard: Shard) -> set[str]:
-    schemas = (DATASET, DATASET_EPISODES)
-    return {dataset_file(DATASET_FOLDER, schema, shard, side) for schema in schemas for side in SIDES}
-
-
-def _labels_of(name: str) -> int:
-    """The label version that a file belongs to, 0 for any other file."""
-    found = re.fullmatch(r"labels/v(\d+)/.*|(?:prompts|calls)/.*-labels-v(\d+)\.parquet", name)
-    return int(found[1] or found[2]) if found else 0
+from .inventory import dataset_files
 
 
 def run_problems(store: Store, run_id: str) -> list[str]:
@@ -91,17 +29,24 @@ def run_problems(store: Store, run_id: str) -> list[str]:
         problems.append(f"{RUN}: the formats are {raw['formats']!r}, those of this version {formats()!r}; {hint}")
     if raw.get("run_id") not in (run_id, None):
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
-    # A config of another version may lack what this one has, or write it in other words; what it means was read.
-    stored = {"filters": config["filters"], **raw["config"]}  # the first release did not name filters
-    if _written_by_this_version(raw) and stored != config:
-        problems.append(f"{RUN}: {_config_contrast(stored, config)}")
-    return problems + _version_problems(raw.get("versions", {}))
+    if not isinstance(raw["config"], dict):
+        return [*problems, f"{RUN}: the config is not an object"]
+    # What it means was read. A field may be missing where the store is older than the field, as its formats say.
+    complete = _without_later(config, raw["config"], None if "formats" not in raw else LATER_FIELDS)
+    if raw["config"] != complete:
+        problems.append(f"{RUN}: {_config_contrast(raw['config'], complete)}")
+    return problems + _version_problems(raw)
 
 
-def _written_by_this_version(run: dict[str, Any]) -> bool:
-    """Whether ``run.json`` says so, or does not say otherwise."""
-    here, stored = versions()["pivot-vlm"], run.get("versions")
-    return not isinstance(stored, dict) or stored.get("pivot-vlm", here) == here
+def _without_later(complete: Any, stored: Any, later: Collection[str] | None) -> Any:
+    """Drop from a config the fields that ``stored`` lacks, at any depth: those of ``later``, or all for None."""
+    if not isinstance(complete, dict) or not isinstance(stored, dict):
+        return complete
+    return {
+        name: _without_later(value, stored.get(name), later)
+        for name, value in complete.items()
+        if name in stored or (later is not None and name not in later)
+    }
 
 
 def _config_contrast(stored: dict[str, Any], complete: dict[str, Any]) -> str:
@@ -109,13 +54,12 @@ def _config_contrast(stored: dict[str, Any], complete: dict[str, Any]) -> str:
     return f"config lacks the field {missing[0]!r}" if missing else contrast("config", stored, complete)
 
 
-def _version_problems(stored: Any) -> list[str]:
-    """Versions cannot be derived anew, but which are named can, by the version that names them."""
+def _version_problems(raw: Mapping[str, Any]) -> list[str]:
+    """Check which packages the versions name; the versions themselves cannot be derived, so nothing rests on them."""
+    stored, names = raw.get("versions"), versions().keys()
     if not isinstance(stored, dict) or not all(isinstance(value, str) for value in stored.values()):
-        return [f"{RUN}: versions are no texts by the name of their package"]
-    if not _written_by_this_version({"versions": stored}):
-        return []
-    odd = sorted(stored.keys() ^ versions().keys())
+        return [f"{RUN}: versions are not texts by package name"]
+    odd = sorted(stored.keys() ^ names if "formats" in raw else stored.keys() - names)
     return [f"{RUN}: versions name other packages than a build does: {', '.join(odd)}"] if odd else []
 
 
@@ -124,9 +68,14 @@ def card_problems(store: Store) -> list[str]:
     storage = store.storage
     try:
         picture = example_picture(store)
-        card = card_text(store, DATASET_FOLDER, storage.read_json(RUN), store.manifest(), picture is not None)
+        run, manifest, stored = storage.read_json(RUN), store.manifest(), storage.read_bytes(f"{DATASET_FOLDER}/{CARD}")
+        # The release before named the files of a config by patterns; that nothing else fits these is proved apart.
+        cards = (
+            card_text(store, DATASET_FOLDER, run, manifest, picture is not None, patterns=patterns)
+            for patterns in (False, True)
+        )
         problems = []
-        if storage.read_bytes(f"{DATASET_FOLDER}/{CARD}").decode() != card:
+        if not any(stored == card.encode() for card in cards):
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
         return problems + _picture_problems(storage, f"{DATASET_FOLDER}/{PICTURE}", picture)
     except Exception as error:  # noqa: BLE001 - tables that contradict each other break what is counted in any way
@@ -147,65 +96,6 @@ def _picture_problems(storage: Storage, name: str, picture: bytes | None) -> lis
     return [] if strange is None else [f"{name}: {strange}"]
 
 
-# Views
-
-_CATALOGUE = """
-    SELECT 'view' AS kind, schema_name || '.' || view_name AS name, sql FROM duckdb_views() WHERE NOT internal
-    UNION ALL SELECT 'table', schema_name || '.' || table_name, sql FROM duckdb_tables() WHERE NOT internal
-    UNION ALL SELECT 'function', schema_name || '.' || function_name, macro_definition
-        FROM duckdb_functions() WHERE NOT internal
-    UNION ALL SELECT 'sequence', schema_name || '.' || sequence_name, sql FROM duckdb_sequences()
-    UNION ALL SELECT 'type', schema_name || '.' || type_name, '' FROM duckdb_types() WHERE NOT internal
-    UNION ALL SELECT 'schema', schema_name, '' FROM duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
-"""
-
-
-def view_problems(store: Store, notes: list[str]) -> list[str]:
-    """Compare what ``pivot.duckdb`` holds with what a build writes; nothing in it is run.
-
-    Versions of DuckDB word a view differently. Views of another one are compared by name, and ``notes`` says so.
-    """
-    name = DATABASE
-    if store.storage.stat(name) is None:
-        return [f"{name}: the file is missing; run the same build again to write it anew"]
-    if store.storage.stat(f"{name}.wal") is not None:
-        return [f"{name}.wal: changes of {name} that a DuckDB client left; open it with that client, or remove them"]
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            stored, made = Path(folder) / "stored", Path(folder) / "made"
-            with store.storage.open(name) as source, stored.open("wb") as copy:
-                shutil.copyfileobj(source, copy)
-            write_views(store, made)
-            held, wanted = _catalogue(stored), _catalogue(made)
-    except (duckdb.Error, OSError, PivotError) as error:
-        return [f"{name}: its views cannot be compared ({str(error).splitlines()[0]}); run the same build again"]
-    problems = [f"{name}: a {kind} {each} that the run does not make" for kind, each in sorted(held.keys() - wanted)]
-    problems += [f"{name}: the {kind} {each} is missing" for kind, each in sorted(wanted.keys() - held)]
-    writer, here = store.storage.read_json(RUN).get("versions", {}).get("duckdb"), versions()["duckdb"]
-    if writer != here:
-        notes.append(f"views of {name} were compared by name alone: DuckDB {writer} wrote them, {here} is installed")
-        return problems
-    return problems + [
-        f"{name}: the {kind} {each} is another: {contrast('sql', held[kind, each], sql)}"
-        for (kind, each), sql in wanted.items()
-        if held.get((kind, each), sql) != sql
-    ]
-
-
-def _catalogue(path: Path) -> dict[tuple[str, str], str]:
-    with duckdb.connect(str(path), read_only=True, config=CLOSED) as connection:
-        rows = connection.execute(_CATALOGUE).fetchall()
-    return {(kind, name): _EXCLUDED.sub(_in_order, sql or "") for kind, name, sql in rows}
-
-
-_EXCLUDED = re.compile(r"EXCLUDE \(([\w, ]+)\)")
-"""Names without an order, which DuckDB words otherwise whenever a client makes it write the file again."""
-
-
-def _in_order(found: re.Match[str]) -> str:
-    return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
-
-
 # Receipts
 
 _STAGES = re.compile(rf"{RECEIPTS}/(?:{ROLLOUT}|{LABEL}-v\d+|{EXPORT}-v\d+(?:-staged)?)/\w+/\d{{5}}\.json")
@@ -220,7 +110,6 @@ def receipt_problems(
         for name in store.storage.listing(RECEIPTS)
         if not _STAGES.fullmatch(name) and name != ORIGIN
     ]
-    same_version = _written_by_this_version(store.storage.read_json(RUN))
     in_place, staged = (export_stage(store.config, staged=each) for each in (False, True))
     for shard, stages in expected.items():
         for stage, right in stages.items():
@@ -233,7 +122,7 @@ def receipt_problems(
             if receipt is None:
                 problems.append(f"{name}: it cannot be read; the next build makes the shard again")
                 continue
-            problems += [f"{name}: {what}" for what in _receipt_problems(store, receipt, right, manifest, same_version)]
+            problems += [f"{name}: {what}" for what in _receipt_problems(store, receipt, right, manifest)]
             made = {file.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1) for file in receipt.files}
             if made != _stage_files(store, stage, shard) & manifest.keys():
                 problems.append(f"{name}: it names other files than its stage makes")
@@ -243,12 +132,10 @@ def receipt_problems(
 def _stage_files(store: Store, stage: str, shard: Shard) -> set[str]:
     if stage == ROLLOUT:
         return {store.table_file(schema, shard) for schema in STORE_TABLES}
-    return set(store.label_files(shard)) if stage.startswith(LABEL) else _dataset_files(shard)
+    return set(store.label_files(shard)) if stage.startswith(LABEL) else dataset_files(shard)
 
 
-def _receipt_problems(
-    store: Store, receipt: Receipt, right: Receipt, manifest: Mapping[str, FileRecord], same_version: bool
-) -> list[str]:
+def _receipt_problems(store: Store, receipt: Receipt, right: Receipt, manifest: Mapping[str, FileRecord]) -> list[str]:
     problems = []
     for made_as, record in receipt.files.items():
         name = made_as.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1)
@@ -256,6 +143,6 @@ def _receipt_problems(
             problems.append(f"its record of {name} is not that of {MANIFEST}")
     if receipt.facts != right.facts:
         problems.append(contrast("facts", receipt.facts, right.facts))
-    if same_version and right.inputs and receipt.inputs != right.inputs:
+    if right.inputs and receipt.inputs != right.inputs:
         problems.append("its inputs are not those of the run; the next build makes the shard again")
     return problems

@@ -19,10 +19,12 @@ from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
-from .files import card_problems, file_problems, receipt_problems, run_problems, view_problems
+from .files import card_problems, receipt_problems, run_problems
+from .inventory import file_problems
 from .parts import whole_problems
 from .report import Report, ShardReport
 from .shard import stored_policy, verify_shard
+from .views import view_problems
 
 Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Iterator[ShardReport]]
 STAGE = "verify"
@@ -97,7 +99,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     expected = {shard: found[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store)
     report.problems += _described(card_problems, store)
-    report.problems += _described(lambda store: view_problems(store, report.notes), store)
+    report.problems += _described(view_problems, store)
     return report
 
 

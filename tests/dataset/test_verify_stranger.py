@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import duckdb
 import pivot
 import pytest
+from pivot.datasets.derived_views import DERIVED
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.compare import SHOWN, contrast
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.run import RunEnv
 from pivot.datasets.store import MANIFEST, RUN, Store
+from pivot.datasets.views import write_database
 from pivot.environments.svg.environment import SvgConfig
 from pivot.environments.svg.scorers.base import Score
 from pivot.environments.svg.scorers.pixel import PixelScorer
@@ -249,21 +252,79 @@ def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.Monk
     assert report.unproved == report.checked["labels"] > 0
 
 
-def test_views_of_another_duckdb_are_compared_by_name(lake: Patient) -> None:
-    run = json.loads((lake.root / RUN).read_text())
-    run["versions"]["duckdb"] = "1.0.0"
-    (lake.root / RUN).write_text(json.dumps(run))
-    rewrite_manifest(lake.root)
-    rewrite_card(lake.root)
-    rewrite_manifest(lake.root)
-    with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
-        connection.execute("CREATE OR REPLACE VIEW rejects AS SELECT 1 AS worded_otherwise")
-    report = verify_store(lake.root, Silent())
-    assert report.problems == []
-    assert "DuckDB 1.0.0 wrote them" in report.notes[0]
+def _replace_views(root: Path, **views: str) -> None:
+    with duckdb.connect(str(root / "pivot.duckdb")) as connection:
+        connection.execute(f"SET file_search_path = '{root}'")
+        for name, sql in views.items():
+            connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+
+def _set_version(root: Path, package: str, version: str) -> None:
+    run = json.loads((root / RUN).read_text())
+    run["versions"][package] = version
+    (root / RUN).write_text(json.dumps(run))
+    rewrite_card(root)
+    rewrite_manifest(root)
+
+
+@pytest.mark.parametrize("version", ["1.0.0", duckdb.__version__])
+def test_views_are_compared_by_their_rows_whatever_duckdb_wrote_them(lake: Patient, version: str) -> None:
+    """Another wording is fine, another answer is not, and what could answer otherwise elsewhere is never run."""
+    _set_version(lake.root, "duckdb", version)
+    worded = "SELECT env, name, kind, count(*) AS labels FROM (SELECT * FROM rejects) GROUP BY ALL ORDER BY ALL"
+    _replace_views(
+        lake.root, reject_kinds=worded, groups="SELECT b.* EXCLUDE (rollouts, whole) FROM blocks b WHERE whole"
+    )
+    assert problems(lake.root) == []
+    lies = {
+        "modes": f"{DERIVED['modes'].sql.replace('count(*)', 'count(*) - 1')}",
+        "savings": "SELECT * REPLACE ('x' AS env) FROM (" + DERIVED["savings"].sql + ")",
+        "rejects": "SELECT 1 AS worded_otherwise",
+        "proofs": f"SELECT * FROM ({DERIVED['proofs'].sql}) WHERE now() < '2100-01-01'::TIMESTAMPTZ",
+        "writers": f"SELECT * FROM ({DERIVED['writers'].sql}) WHERE current_date < '2100-01-01'::DATE",
+        "pivot_steps": f"SELECT * FROM ({DERIVED['pivot_steps'].sql}), (SELECT count(*) FROM read_text('/etc/hosts'))",
+        "episodes": "SELECT * FROM read_parquet('episodes/*/*.parquet', union_by_name = true)",
+    }
+    for name, sql in lies.items():
+        _replace_views(lake.root, **{name: sql})
+        [problem, *_] = problems(lake.root)
+        assert problem.startswith(f"pivot.duckdb: the view main.{name} is not"), problem
+        lake.heal()
+        _set_version(lake.root, "duckdb", version)
     with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
         connection.execute("CREATE MACRO round(x, y) AS 1.0")
     assert problems(lake.root) == ["pivot.duckdb: a function main.round that the run does not make"]
+
+
+def test_a_view_that_takes_for_ever_is_interrupted(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pivot.datasets.proof.views.SECONDS", 1.0)
+    rows = "steps a, steps b, steps c, steps d, steps e, steps f"
+    counts = f"(SELECT sum(a.t - b.t - c.t - d.t - e.t - f.t) AS n FROM {rows})"
+    counts = DERIVED["proofs"].sql.replace("FROM pivots", f"FROM pivots, {counts} WHERE n <> 0.5")
+    _replace_views(lake.root, proofs=counts)
+    assert "Interrupted" in problems(lake.root)[0]
+
+
+def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few files are named one by one; more of them by a pattern, as all were in the release before."""
+    card, database = lake.root / "dataset/README.md", lake.root / "pivot.duckdb"
+    assert re.search(r"frozenlake/(train|validation)-\d{5}\.parquet", card.read_text())
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert (
+            "steps/frozenlake/00000.parquet"
+            in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
+        )
+    for module in ("card", "views"):
+        monkeypatch.setattr(f"pivot.datasets.{module}.NAMED_FILES", 0)
+    write_database(Store.open(lake.root))
+    rewrite_card(lake.root)
+    rewrite_manifest(lake.root)
+    assert re.search(r"frozenlake/(train|validation)-\*\.parquet", card.read_text())
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert "steps/*/*.parquet" in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
+    assert problems(lake.root) == []
+    monkeypatch.undo()
+    assert problems(lake.root) == []
 
 
 def test_a_client_that_wrote_into_the_views_changes_none_of_them(lake: Patient) -> None:
@@ -274,16 +335,26 @@ def test_a_client_that_wrote_into_the_views_changes_none_of_them(lake: Patient) 
         assert problems(lake.root) == []
 
 
-def test_the_config_of_another_version_may_lack_fields(lake: Patient) -> None:
+@pytest.mark.parametrize("version", ["0.0.1", "99.0", None])
+def test_the_word_of_a_version_switches_no_check_off(lake: Patient, version: str | None) -> None:
+    """A field may be missing where run.json is older than its formats, whichever version it names."""
     run = json.loads((lake.root / RUN).read_text())
+    run["versions"]["pivot-vlm"] = version or run["versions"]["pivot-vlm"]
     del run["config"]["split"], run["versions"]["cairo"]
-    for version, expected in (("0.0.1", []), (run["versions"]["pivot-vlm"], [RUN, RUN])):
-        run["versions"]["pivot-vlm"] = version
-        (lake.root / RUN).write_text(json.dumps(run))
+    formats = run.pop("formats")
+    for fields in ({}, {"formats": formats}):
+        (lake.root / RUN).write_text(json.dumps(run | fields))
         rewrite_card(lake.root)
         rewrite_manifest(lake.root)
-        found = problems(lake.root)
-        assert [problem.split(":")[0] for problem in found] == expected
+        found = [problem for problem in problems(lake.root) if not problem.startswith(".receipts/")]
+        assert [problem.split(":")[0] for problem in found] == ([RUN, RUN] if fields else [])
+
+
+def test_inputs_of_receipts_are_derived_for_the_version_that_made_them(lake: Patient) -> None:
+    _set_version(lake.root, "pivot-vlm", "0.0.1")
+    found = problems(lake.root)
+    assert {problem.split("/")[1] for problem in found} == {"label-v1", "export-v1"}
+    assert all("inputs are not those of the run" in problem for problem in found)
 
 
 def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:
