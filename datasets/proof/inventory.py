@@ -7,6 +7,7 @@ of the dataset every file that the run does not make, and elsewhere in the store
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 from ...errors import StoreError
@@ -14,7 +15,7 @@ from ...storage import Storage
 from ..card import CARD, PICTURE
 from ..config import Shard
 from ..export import dataset_file
-from ..parts import PARTS_FOLDER, listed_parts, part_folder
+from ..parts import PARTS, PARTS_FOLDER, listed_parts, part_folder
 from ..schema import CALLS, DATASET, DATASET_EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..split import SIDES
 from ..store import DATASET_FOLDER, MANIFEST, RUN, Store, data_files
@@ -105,16 +106,17 @@ def _stray_problems(store: Store, examined: set[str]) -> list[str]:
     """Describe the Parquet files outside of the folders of tables, and all files of unlisted parts."""
     parts = tuple(f"{part_folder(number)}/" for number in listed_parts(store.storage))
     stray = f"a Parquet file outside of the tables, which readers of {store.root} may find; remove it"
-    problems = []
+    problems, begun = [], Counter[str]()
     for name in sorted(_all_files(store.storage) - examined):
-        folder = name.split("/", maxsplit=1)[0]
+        folder, _, rest = name.partition("/")
         if name.startswith(parts) or folder == PROBE_FOLDER:
             continue
         if folder == PARTS_FOLDER:
-            problems.append(f"{name}: a file of no part that parts.json lists; finish that part, or remove the file")
+            begun[f"{folder}/{rest.partition('/')[0]}"] += 1
         elif name.lower().endswith(".parquet"):
             problems.append(_unlisted(name, store.config.label_version, stray))
-    return problems
+    finish = f"finish the part with pivot build --append --out {store.root}, or remove it"
+    return problems + [f"{name}: {count} files, not listed in {PARTS}; {finish}" for name, count in begun.items()]
 
 
 def _all_files(storage: Storage) -> set[str]:
