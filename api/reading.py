@@ -7,8 +7,9 @@ from typing import Any
 import polars as pl
 
 from ..datasets.progress import Reporter, Silent
+from ..datasets.proof.limits import Limits, within
 from ..datasets.proof.report import Report
-from ..datasets.proof.verify import refuse_while_written, verify_store
+from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
 from ..flows.engines.base import Workers, open_pool
@@ -28,6 +29,7 @@ def verify(
     root: str | Address,
     *,
     sources: bool = False,
+    limits: Limits | None = None,
     workers: int = 1,
     reporter: Reporter | None = None,
     engine: str = "local",
@@ -39,6 +41,7 @@ def verify(
     Args:
         root: the finished store.
         sources: read what ``run.json`` names elsewhere, such as a folder of targets.
+        limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         workers: processes; 0 for one per core.
         reporter: gets the progress.
         engine: who runs the shards.
@@ -53,11 +56,13 @@ def verify(
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
     store = parse_address(root, follow_links=follow_links)
+    limits = limits or Limits()
     refuse_while_written(store)
+    refuse_huge(store, limits)
     environments = list(Store.open(store).config.environments)
     with open_pool(Workers(engine, address, workers), environments, store, writes=False) as pool:
-        report = verify_store(store, reporter or Silent(), pool.stream, follow=sources)
-    report.problems += probe_problems(Store.open(store), follow=sources)
+        report = verify_store(store, reporter or Silent(), pool.stream, follow=sources, limits=limits)
+    report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
     return report
 
 

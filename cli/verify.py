@@ -1,6 +1,9 @@
 """``pivot verify``: prove a store again."""
 
+from pydantic import Field
+
 from ..api import reading as api
+from ..datasets.proof.limits import MEMORY, SECONDS, Limits, end_process
 from ..errors import StoreError
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
@@ -17,6 +20,10 @@ class VerifyOptions(Options):
     """Folder of a finished store, or its s3:// address."""
     sources: bool = False
     """Read what run.json names elsewhere, such as a folder of targets, to derive levels again."""
+    max_seconds: float = Field(default=SECONDS, ge=1)
+    """Seconds that one shard, or one check of the whole store, may take."""
+    max_memory: int = Field(default=MEMORY, ge=64)
+    """MiB of memory that each process may take for it (Linux)."""
 
 
 OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
@@ -29,15 +36,17 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     Levels and episode ids are derived from run.json again, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search; retries of a rollback probe are replayed. The exit status is 1
     when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
-    be verified safely.
+    be verified safely. A shard that takes more than the limits of time and memory is a problem.
 
     [bold]Example[/]
 
     pivot verify runs/first
     """
     root = options.root
+    ends = end_process if workers.engine == "local" else None  # a process of a cluster is not ours to end
+    limits = Limits(options.max_seconds, options.max_memory, ends)
     with ProgressBars() as bars:
-        report = api.verify(root, sources=options.sources, reporter=bars, **workers.model_dump())
+        report = api.verify(root, sources=options.sources, limits=limits, reporter=bars, **workers.model_dump())
     for note in report.notes:
         err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     for problem in report.problems[:_SHOWN_PROBLEMS]:
@@ -50,3 +59,5 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
     out.print(styled(("✓", "green"), f" {root} holds: {counts}"), soft_wrap=True)
+    for line in report.scope():
+        out.print(styled(f"  {line}"), soft_wrap=True)

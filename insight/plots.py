@@ -75,13 +75,30 @@ def _panels(names: Sequence[str], width: float, height: float, title: str) -> tu
     for empty in axes[len(names) :]:
         empty.set_axis_off()
     for panel, name in zip(axes, names, strict=False):
-        panel.set_title(name, fontsize=10)
+        panel.set_title(plain(name), fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
     return figure, axes[: len(names)]
 
 
+def plain(text: object) -> str:
+    """Return a text that a picture shows as it is: escaped control characters, no formula, at most 60 characters.
+
+    A plugin's names and a stranger's rows may hold anything; Matplotlib would read ``$`` as the start of a formula and
+    write characters that its font lacks to the standard error.
+    """
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(text)[:_LONGEST])
+    return shown.replace("$", r"\$") + ("…" if len(str(text)) > _LONGEST else "")
+
+
+_LONGEST = 60
+
+
 def _by_env(rows: Rows) -> dict[str, Rows]:
-    return {env: [row[1:] for row in some] for env, some in groupby(rows, lambda row: row[0])}
+    """Group rows by their first column; texts of the others become fit to be shown."""
+    return {
+        env: [tuple(plain(cell) if isinstance(cell, str) else cell for cell in row[1:]) for row in some]
+        for env, some in groupby(rows, lambda row: row[0])
+    }
 
 
 def _read(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
@@ -193,7 +210,7 @@ def lift_bars(rates: Sequence[ArmRate]) -> Figure | None:
             axes.bar(place, value, color=PALETTE[number], hatch=HATCHES[number], edgecolor="white", width=0.75)
             axes.errorbar(place, value, [[value - low], [high - value]], fmt="none", ecolor=BLACK, capsize=3)
             axes.text(place, high + 1, f"{value:.1f}", ha="center", fontsize=8, color=BLACK)
-        axes.set_xticks(range(len(arms)), [each.arm for each in arms], rotation=30, fontsize=8)
+        axes.set_xticks(range(len(arms)), [plain(each.arm) for each in arms], rotation=30, fontsize=8)
         tops = [100 * each.lift.high for each in arms if each.lift is not None]
         axes.set(ylim=(0, 1.2 * max(10, *tops)), ylabel="lift, %")
     return figure
@@ -207,7 +224,7 @@ def zero_variance_bars(stored: Mapping[str, float | None], rates: Sequence[ArmRa
     figure, panels = _panels(list(envs), 4.4, 2.7, "Groups whose eight returns agree (σ = 0), %")
     for axes, (env, arms) in zip(panels, envs.items(), strict=True):
         before = stored[env] or 0.0
-        names = ["store", *(each.arm for each in arms)]
+        names = ["store", *(plain(each.arm) for each in arms)]
         values = [100 * before, *(100 * (each.sigma0 or 0.0) for each in arms)]
         axes.bar(names, values, color=[GREY, *[BLUE] * len(arms)], width=0.75)
         for place, value in enumerate(values):

@@ -78,6 +78,10 @@ class Patient:
         present = {path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file()}
         for extra in present - whole:
             (self.root / extra).unlink()
+        folders = [path for path in self.root.rglob("*") if path.is_dir() and not path.is_symlink()]
+        for folder in sorted(folders, reverse=True):
+            if not any(folder.iterdir()) and not (self.source / folder.relative_to(self.root)).exists():
+                folder.rmdir()
         for path in whole:
             if path not in present or (self.root / path).read_bytes() != (self.source / path).read_bytes():
                 shutil.copy(self.source / path, self.root / path)

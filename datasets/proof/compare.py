@@ -111,8 +111,12 @@ def contrast(name: str, stored: Any, derived: Any) -> str:
 
 
 def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
-    shared = min(len(one), len(other))
-    return next((place for place in range(shared) if one[place] != other[place]), shared)
+    """Return the first index at which two sequences differ, by bisection: texts may have millions of characters."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def _cells(

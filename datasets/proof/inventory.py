@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ...storage import Storage
+from ...storage.commit import COMMIT
 from ..card import CARD, PICTURE
 from ..config import Shard
 from ..export import dataset_file
@@ -113,6 +114,8 @@ def _stray_problems(store: Store, examined: set[str]) -> list[str]:
             continue
         if folder == PARTS_FOLDER:
             begun[f"{folder}/{rest.partition('/')[0]}"] += 1
+        elif folder == COMMIT:
+            problems.append(f"{name}: a step that a writer left unfinished; run the command again that was interrupted")
         elif name.lower().endswith(".parquet"):
             problems.append(_unlisted(name, store.config.label_version, stray))
     finish = f"finish the part with pivot build --append --out {store.root}, or remove it"

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 
 from ...storage.receipts import Receipt
 from ..config import Shard
+from ..schema import LABELS, STORE_TABLES
+from ..store import DATABASE, DATASET_FOLDER, Store
+
+_TABLES = (*(schema.name for schema in STORE_TABLES), LABELS.name)
 
 
 @dataclass(slots=True)
@@ -30,6 +34,8 @@ class Report:
     """Labels that hold as far as they were derived anew, but that no independent search could decide."""
     notes: list[str] = field(default_factory=list)
     """What was taken as it is stored, and why."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Files that were proved, by the folder of their table or dataset."""
 
     @property
     def holds(self) -> bool:
@@ -41,9 +47,27 @@ class Report:
         for name, number in checked.items():
             self.checked[name] = self.checked.get(name, 0) + number
 
+    def vouches_for(self, store: Store) -> None:
+        """Count the files of a store all of whose checks were made."""
+        for name in store.manifest():
+            folder = name.split("/", maxsplit=1)[0] if "/" in name else name
+            self.files[folder] = self.files.get(folder, 0) + 1
+
+    def scope(self) -> list[str]:
+        """Say in lines of text which files readers may open, and where nothing else was found."""
+        dataset = self.files.get(DATASET_FOLDER, 0)
+        tables = ", ".join(f"{name} {self.files[name]}" for name in _TABLES if name in self.files)
+        rows = self.checked.get("training rows", 0)
+        return [
+            f"dataset/: {dataset} files with {rows} training rows, the card and its configs",
+            f"tables, in files: {tables}; the views of {DATABASE}; no other Parquet file is below the store",
+        ]
+
     def add(self, part: str, report: "Report") -> None:
         """Add what was found in a part of the store."""
         self.problems += [f"{part}: {problem}" for problem in report.problems]
         self.notes += [f"{part}: {note}" for note in report.notes]
         self.unproved += report.unproved
         self.count(report.checked)
+        for name, count in report.files.items():
+            self.files[name] = self.files.get(name, 0) + count

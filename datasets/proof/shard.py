@@ -4,6 +4,7 @@ The replies of a real model cannot be derived, so they are taken as given; every
 rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
 """
 
+import io
 import itertools
 import json
 import math
@@ -12,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
+from PIL import Image
 
 from ...environments.base import Task
 from ...errors import ImageError, StoreError
@@ -51,9 +53,10 @@ from ..store import DATASET_FOLDER, Store
 from ..tables import rollout_tables, steps_by_episode
 from .compare import Same, differences, schema_differences
 from .labels import verify_labels
+from .limits import Limits, is_out_of_memory, within
 from .replay import StoredReplies
 from .report import ShardReport
-from .statistics import statistics_problems
+from .statistics import size_problems, statistics_problems
 
 
 def verify_shard(
@@ -63,6 +66,7 @@ def verify_shard(
     tasks: Sequence[Task] | None,
     split: ShardSplit | None,
     follow: bool = False,
+    limits: Limits | None = None,
 ) -> ShardReport:
     """Verify one shard of a store; every problem found is described, none raises.
 
@@ -70,31 +74,83 @@ def verify_shard(
         root: the store.
         config: its run config.
         shard: what to verify.
-        tasks: the levels of the shard, planned anew from the config; None to take the stored ones.
-        split: what the shard has to know of others to split its rows; None where that cannot be told.
+        tasks: the levels of the shard, planned again from the config; None to take the stored ones.
+        split: what the shard has to know of others to split its rows; None where that cannot be derived.
         follow: whether settings that name places on this machine are followed.
+        limits: the time and memory that it may take.
     """
-    report = ShardReport(shard)
-    store = Store(root, config)
-    try:
-        stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
-        for name in _files(store, shard):
-            report.problems += statistics_problems(store.storage, name)
-        tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
-        _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
-        as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
-        if as_configured:
-            verify_labels(store, shard, report, stored)
-        sides = None if split is None else shard_sides(store, shard, split)
-        if as_configured and sides is not None:
-            _verify_dataset(store, shard, sides, report)
-        _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
-    except StoreError as error:
-        report.problems.append(str(error))
-    except Exception as error:  # noqa: BLE001 - a stranger's rows break what derives from them in any way
-        # Rows that contradict each other break the derivation itself; what was found before says where.
-        report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
+    report, store, limits = ShardReport(shard), Store(root, config), limits or Limits()
+
+    def work() -> list[str]:
+        try:
+            _verify(store, shard, tasks, split, report, limits, follow=follow)
+        except StoreError as error:
+            if is_out_of_memory(error):
+                raise
+            report.problems.append(str(error))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            # Rows that contradict each other break the derivation itself; what was found before says where.
+            report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
+        return []
+
+    report.problems += within(limits, f"shard {shard.stem}", work)
     return report
+
+
+def _verify(
+    store: Store,
+    shard: Shard,
+    tasks: Sequence[Task] | None,
+    split: ShardSplit | None,
+    report: ShardReport,
+    limits: Limits,
+    *,
+    follow: bool,
+) -> None:
+    files = _files(store, shard)
+    if reached := size_problems(store.storage, files, limits):
+        report.problems += reached
+        return
+    stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
+    if reached := _large_pictures(stored[FRAMES], limits):
+        report.problems += reached
+        return
+    for name, schema in files.items():
+        report.problems += statistics_problems(store.storage, name, schema.arrow)
+    tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
+    _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
+    as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
+    if as_configured:
+        verify_labels(store, shard, report, stored)
+    sides = None if split is None else shard_sides(store, shard, split)
+    if as_configured and sides is not None:
+        _verify_dataset(store, shard, sides, report)
+    _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
+
+
+_PER_PIXEL = 24
+"""Bytes of memory per pixel while a picture is decoded, converted and composed into others."""
+
+
+def _large_pictures(frames: pa.Table, limits: Limits) -> list[str]:
+    """Describe pictures that are too large to be decoded within the limit of memory, from their headers."""
+    most = (limits.memory << 20) // _PER_PIXEL
+    return [
+        limits.problem(f"frames {name} of {pixels} pixels", "memory")
+        for name, image in zip(frames["frame_id"].to_pylist(), frames["image"].to_pylist(), strict=True)
+        if (pixels := _pixels(image or b"")) > most
+    ]
+
+
+def _pixels(image: bytes) -> int:
+    """Return how many pixels the header of a picture states; 0 where it has none, which decoding reports."""
+    try:
+        with Image.open(io.BytesIO(image)) as picture:
+            return picture.width * picture.height
+    except Exception:  # noqa: BLE001 - untrusted bytes make decoders fail in many ways
+        return 0
 
 
 def stored_tasks(episodes: pa.Table) -> list[Task]:
@@ -103,11 +159,15 @@ def stored_tasks(episodes: pa.Table) -> list[Task]:
     return list(dict.fromkeys(Task(**row) for row in episodes.select(names).to_pylist()))
 
 
-def _files(store: Store, shard: Shard) -> list[str]:
-    """Every Parquet file of a shard that readers open."""
-    names = [store.table_file(schema, shard) for schema in STORE_TABLES] + store.label_files(shard)
+def _files(store: Store, shard: Shard) -> dict[str, TableSchema]:
+    """Return every Parquet file of a shard that readers open, with its schema."""
+    files = {store.table_file(schema, shard): schema for schema in STORE_TABLES}
+    files |= dict(zip(store.label_files(shard), (LABELS, PROMPTS, CALLS), strict=False))
+    for version in range(1, store.config.label_version):
+        files[f"{store.labels_folder(version)}/{shard.file}"] = LABELS
+        files |= {f"{each.name}/{shard.stem}-labels-v{version}.parquet": each for each in (PROMPTS, CALLS)}
     exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)
-    return names + [dataset_file(DATASET_FOLDER, schema, shard, side) for schema, side in exported]
+    return files | {dataset_file(DATASET_FOLDER, schema, shard, side): schema for schema, side in exported}
 
 
 def _read(store: Store, name: str, schema: TableSchema, report: ShardReport) -> pa.Table:
@@ -169,7 +229,15 @@ def _verify_rollouts(
         if schema is EPISODES:
             same |= {"error": _both_texts, "stop_reason": _both_broke}
         report.problems += differences(schema.name, key, found, wanted, same)
-    report.problems += _call_problems(stored[CALLS], derived[CALLS], stored[EPISODES].to_pylist())
+    of_a_model = ["request_id", "episode_id", "t", "role"]
+    lacking = absent_columns(store.storage, store.table_file(CALLS, shard), CALLS)
+    derivable = [name for name in CALLS.names if name not in (*_COSTS, *lacking)]
+    report.problems += _call_problems(
+        stored[CALLS],
+        derived[CALLS],
+        stored[EPISODES].to_pylist(),
+        derivable=[*derivable, "prompt_tokens", "completion_tokens", "cost"] if policy.is_stand_in else of_a_model,
+    )
 
 
 def stored_policy(store: Store, stored: dict[TableSchema, pa.Table]) -> tuple[Policy, dict[str, Any]]:
@@ -221,14 +289,32 @@ def _both_broke(stored: Any, derived: Any) -> bool:
     return {stored, derived} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR}
 
 
-def _call_problems(stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]]) -> list[str]:
-    """Check that there is one call for each reply; what it cost and how long it took cannot be derived anew."""
-    columns = ["request_id", "episode_id", "t", "role"]
+_COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
+"""Columns of ``calls`` that differ between equal runs, or that a server reports."""
+
+
+def _call_problems(
+    stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]], *, derivable: Sequence[str]
+) -> list[str]:
+    """Check that there is one call per reply, with the ``derivable`` columns of the derived one and possible costs."""
     broken = {row["episode_id"]: row["num_steps"] for row in episodes if row["status"] == Status.ERROR}
-    # The reply that broke an episode made no step, and an earlier try may have made more of them.
-    made_a_step = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in stored.to_pylist()]
-    found = stored.filter(pa.array(made_a_step, type=pa.bool_()))
-    return differences(CALLS.name, ["request_id"], found.select(columns), derived.select(columns))
+
+    def made_a_step(calls: pa.Table) -> pa.Table:
+        """Drop the reply that broke an episode: an earlier try may have made more of them."""
+        kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
+        return calls.filter(pa.array(kept, type=pa.bool_())).select(derivable)
+
+    return differences(CALLS.name, ["request_id"], made_a_step(stored), made_a_step(derived)) + cost_problems(stored)
+
+
+def cost_problems(calls: pa.Table) -> list[str]:
+    """Describe times, counts and costs of requests that no request can have."""
+    return [
+        f"{CALLS.name} {row['request_id']}: column {name} holds {row[name]!r}, expected a finite number, not below zero"
+        for row in calls.select(["request_id", *_COSTS]).to_pylist()
+        for name in _COSTS
+        if row[name] is not None and not 0 <= row[name] < math.inf
+    ]
 
 
 def _frame_problems(frames: pa.Table) -> list[str]:

@@ -1,6 +1,7 @@
-"""Verify what Parquet files say about their rows: readers skip row groups, and so rows, by these numbers."""
+"""Verify what the footers of Parquet files say about their rows: readers count, skip and sort rows by these numbers."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -8,21 +9,85 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from ...storage import Storage
+from .limits import Limits
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, unseen by a type checker
 
 
-def statistics_problems(storage: Storage, name: str) -> list[str]:
-    """Compare the statistics of a Parquet file with its rows; pictures have none.
+def size_problems(storage: Storage, names: Iterable[str], limits: Limits) -> list[str]:
+    """Describe Parquet files whose rows, as the footers state them, take more memory than the limit."""
+    problems = []
+    for name in names:
+        try:
+            with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+                footer = file.metadata
+                groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        except (OSError, ValueError, pa.ArrowException):
+            continue
+        stated = sum(
+            group.column(index).total_uncompressed_size for group in groups for index in range(group.num_columns)
+        )
+        if stated > limits.memory << 20:
+            problems.append(limits.problem(f"{name}, whose footer states {stated} bytes,", "memory"))
+    return problems
 
-    Nothing where there is no such file, or one that cannot be read: who reads its rows says so.
+
+def statistics_problems(storage: Storage, name: str, schema: pa.Schema) -> list[str]:
+    """Compare the footer of a Parquet file with its rows, and its physical types with those of ``schema``.
+
+    Pictures have no statistics. Nothing is returned where there is no such file, or one that cannot be read: the
+    reader of its rows reports that.
     """
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-            groups = range(file.metadata.num_row_groups)
-            return [f"{name}: {each}" for group in groups for each in _group_problems(file, group)]
+            found = [*_file_problems(file, schema)]
+            for number in range(file.metadata.num_row_groups):
+                found += _group_problems(file, number)
+            return [f"{name}: {each}" for each in found]
     except (OSError, ValueError, pa.ArrowException):
         return []
+
+
+def _file_problems(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[str]:
+    footer = file.metadata
+    rows = sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+    if footer.num_rows != rows:
+        yield f"the footer states {footer.num_rows} rows, its row groups {rows}"
+    if not _WRITER.fullmatch(footer.created_by):  # readers distrust or reinterpret the statistics of some writers
+        yield f"the footer names the writer {footer.created_by[:80]!r}, expected a parquet-cpp-arrow version"
+    columns = [(leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in _leaves(file.schema)]
+    if schema.names == file.schema_arrow.names and columns != _expected_leaves(schema):
+        yield "its columns have other Parquet types than those that the run makes"
+
+
+def _leaves(schema: pq.ParquetSchema) -> list[Any]:
+    return [schema.column(index) for index in range(len(schema))]
+
+
+def _expected_leaves(schema: pa.Schema) -> list[tuple[str, str, str]]:
+    """Return path, physical and logical type of each leaf column as our writer stores them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    with pq.ParquetFile(pa.BufferReader(sink.getvalue())) as file:
+        return [(leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in _leaves(file.schema)]
+
+
+_WRITER = re.compile(r"parquet-cpp-arrow version \d+(\.\d+)*")
+
+
+def _stated_problems(group: pq.RowGroupMetaData) -> Iterator[str]:
+    """Describe what a row group states of itself that its columns contradict, or that the run does not make."""
+    if group.sorting_columns:
+        yield "a row group states an order of its rows, which the run does not make"
+    size = sum(group.column(index).total_uncompressed_size for index in range(group.num_columns))
+    if group.total_byte_size != size:
+        yield f"a row group states {group.total_byte_size} bytes, its columns {size}"
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if "." not in column.path_in_schema and column.num_values != group.num_rows:
+            yield f"column {column.path_in_schema} states {column.num_values} values, its group {group.num_rows} rows"
+        if column.file_path:
+            yield f"column {column.path_in_schema} is stated to be in another file"
 
 
 def _group_problems(file: pq.ParquetFile, number: int) -> Iterator[str]:
@@ -30,6 +95,7 @@ def _group_problems(file: pq.ParquetFile, number: int) -> Iterator[str]:
     if not group.num_rows:  # legal, but the Hugging Face reader stops at one
         yield "a row group without rows"
         return
+    yield from _stated_problems(group)
     leaves = [group.column(place) for place in range(group.num_columns)]
     described = [leaf for leaf in leaves if leaf.statistics is not None]
     table = file.read_row_group(number, [leaf.path_in_schema for leaf in described])

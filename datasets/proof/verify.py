@@ -14,13 +14,14 @@ from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import Shard
 from ..export import ShardSplit, plan_split
-from ..parts import listed_parts, part_folder, refuse_unfinished_relabel
+from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel
 from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
 from .files import card_problems, receipt_problems, run_problems
 from .inventory import file_problems
+from .limits import Limits, within
 from .parts import whole_problems
 from .report import Report, ShardReport
 from .shard import stored_policy, verify_shard
@@ -30,30 +31,60 @@ Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Itera
 STAGE = "verify"
 
 
-def verify_store(root: Address, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
+def verify_store(
+    root: Address,
+    progress: Reporter,
+    stream: Stream | None = None,
+    *,
+    follow: bool = False,
+    limits: Limits | None = None,
+) -> Report:
     """Verify a finished store with all its parts; ``stream`` runs the shards, by default one by one in this process.
 
-    With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
+    With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read. A shard
+    or check that reaches one of the ``limits`` is a problem.
 
     Raises:
         StoreError: there is no finished store at ``root``, a run is writing it, or its last one was interrupted.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
+    limits = limits or Limits()
     refuse_while_written(root)
+    refuse_huge(root, limits)
     store = Store.open(root)
     refuse_unfinished_relabel(root)
     before = store.storage.stat(MANIFEST)
-    report = _verify(store, progress, stream or _one_by_one, follow=follow)
+    report = _verify(store, progress, stream or _one_by_one, limits, follow=follow)
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
     for number in listed_parts(store.storage):
         folder = part_folder(number)
-        report.add(folder, verify_store(root / folder, progress, stream, follow=follow))
-    report.problems += _described(part_problems, store)
+        report.add(folder, verify_store(root / folder, progress, stream, follow=follow, limits=limits))
+    report.problems += _described(part_problems, store, limits)
     if listed_parts(store.storage):
-        report.problems += _described(whole_problems, store)
+        report.problems += _described(whole_problems, store, limits)
     return report
+
+
+def refuse_huge(root: Address, limits: Limits) -> None:
+    """Refuse a store whose ``run.json``, manifest or list of parts would take more memory than the limit.
+
+    Raises:
+        StoreError: one is too large.
+    """
+    storage, most = open_storage(root), (limits.memory << 20) // _PARSED
+    for name in (RUN, MANIFEST, PARTS):
+        status = storage.stat(name)
+        if status is not None and status.bytes > most:
+            raise StoreError(
+                f"limit reached: {storage.address(name)} has {status.bytes} bytes, at most {most} are read within "
+                f"{limits.memory} MiB; raise it with --max-memory"
+            )
+
+
+_PARSED = 16
+"""Bytes of memory per byte of JSON."""
 
 
 def refuse_while_written(root: Address) -> None:
@@ -70,36 +101,47 @@ def refuse_while_written(root: Address) -> None:
         )
 
 
-def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -> Report:
+def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *, follow: bool) -> Report:
     report = Report()
     _refuse_what_is_loaded(store, follow=follow)
     manifest = store.manifest()
     for check in (file_problems, _run_problems):
-        report.problems += _described(check, store)
-    tasks = _planned(store, report, follow=follow)
+        report.problems += _described(check, store, limits)
+    tasks: dict[Shard, list[Task] | None] = {}
     split: dict[Shard, ShardSplit] = {}
-    try:
-        split = plan_split(store)
-    except StoreError as error:
-        report.problems.append(str(error))
-    except Exception as error:  # noqa: BLE001 - a stranger's rows break it in any way
-        report.problems.append(f"the split cannot be derived ({type(error).__name__}: {error})")
+
+    def plan() -> list[str]:
+        tasks.update(_planned(store, report, follow=follow))
+        return []
+
+    def split_shards(store: Store) -> list[str]:
+        split.update(plan_split(store))
+        return []
+
+    if reached := within(limits, "planning the levels", plan):
+        report.problems += reached
+        return report
+    report.problems += _described(split_shards, store, limits)
     shards, rollouts = store.config.shards(), store.config.rollouts
     progress.start(STAGE, sum(shard.stop - shard.first for shard in shards) * rollouts)
-    arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
-    found: dict[Shard, ShardReport] = {}
+    arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow, limits) for shard in shards]
+    reports: dict[Shard, ShardReport] = {}
     for part in stream(verify_shard, arguments):
-        found[part.shard] = part
+        reports[part.shard] = part
         progress.advance(STAGE, (part.shard.stop - part.shard.first) * rollouts)
     progress.finish(STAGE)
     for shard in shards:
-        report.problems += found[shard].problems
-        report.unproved += found[shard].unproved
-        report.count(found[shard].checked)
-    expected = {shard: found[shard].receipts for shard in shards}
-    report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store)
-    report.problems += _described(card_problems, store)
-    report.problems += _described(view_problems, store)
+        report.problems += reports[shard].problems
+        report.unproved += reports[shard].unproved
+        report.count(reports[shard].checked)
+    expected = {shard: reports[shard].receipts for shard in shards}
+    report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store, limits)
+    if any(problem.startswith("limit reached: ") for problem in report.problems):
+        report.notes.append("card and views were not derived: rows that reach a limit are not read again")
+        return report
+    for check in (card_problems, view_problems):
+        report.problems += _described(check, store, limits)
+    report.vouches_for(store)
     return report
 
 
@@ -108,10 +150,10 @@ def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any,
         yield call(*each)
 
 
-def _described(check: Callable[[Store], list[str]], store: Store) -> list[str]:
-    """Run a check of files that a stranger made; what breaks it is a problem of the store."""
+def _described(check: Callable[[Store], list[str]], store: Store, limits: Limits) -> list[str]:
+    """Run a check of files that a stranger made within limits; what breaks it is a problem of the store."""
     try:
-        return check(store)
+        return within(limits, f"a check of {store.root}", lambda: check(store))
     except StoreError as error:
         return [str(error)]
     except Exception as error:  # noqa: BLE001 - files that nobody can read break it in any way
@@ -149,7 +191,7 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
                     raise
                 reason = str(error)
         report.notes.append(f"levels of {name} are taken as they are stored; they were made from {source}: {reason}")
-        report.problems += _described(lambda store, name=name: _count_problems(store, name), store)
+        report.problems += _described(lambda store, name=name: _count_problems(store, name), store, Limits())
     return {
         shard: None if (planned := tasks[shard.env]) is None else planned[shard.first : shard.stop]
         for shard in store.config.shards()

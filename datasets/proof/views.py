@@ -59,14 +59,14 @@ def view_problems(store: Store) -> list[str]:
         return [f"{name}: it has {status.bytes} bytes, expected at most {MAX_BYTES}; run the same build again"]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            copied, derived = Path(folder) / "stored", Path(folder) / "derived"
+            copied = Path(folder) / "stored"
             with store.storage.open(name) as source, copied.open("wb") as copy:
                 shutil.copyfileobj(source, copy)
             stored, expected = _catalogue(copied), list[Catalogue]()
             for patterns in (False, True):  # releases before this one named files by patterns
+                derived = Path(folder) / f"derived-{patterns}"
                 write_views(store, derived, patterns=patterns)
                 expected.append(_catalogue(derived))
-                derived.unlink()
     except (duckdb.Error, OSError, PivotError) as error:
         return [f"{name}: its views cannot be compared ({str(error).splitlines()[0]}); run the same build again"]
     problems = [

@@ -86,7 +86,7 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     steps = steps_by_episode(tables[STEPS].to_pylist())
     settings = probe_settings(store)
     current = [row for row in rows if row.label_version == str(store.config.label_version)]
-    problems = statistics_problems(store.storage, name)
+    problems = statistics_problems(store.storage, name, PROBE.arrow)
     problems += [f"{name}: {text}" for text in _count_problems(current, labels, settings)]
     env = store.run.env(shard.env)
     config = env.config if follow else env.config.without_locations()

@@ -1,15 +1,12 @@
 """Lies to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, order, schemas, pictures, ...
 
 Whoever plants one is thorough: the card is written anew from the damaged tables, and the manifest from the files, so
-nothing but the lie itself can give it away. ``python -m pivot.tests.dataset.plants`` plants them all and counts.
+nothing but the lie itself can give it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
 """
 
 import json
 import random
 import re
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,10 +145,10 @@ def cells(env: str) -> Iterator[Plant]:
             row = rows[len(rows) // 2]
             row[column.name] = other(row[column.name], column.type)
 
-        yield Plant(f"cell {table}.{column.name}", _rows(table, change))
+        yield Plant(f"cell {table}.{column.name}", rows_of(table, change))
 
 
-def _rows(table: str, change: Callable[[Rows], Rows | None]) -> Damage:
+def rows_of(table: str, change: Callable[[Rows], Rows | None]) -> Damage:
     return lambda patient, env: change_rows(patient.root, patient.file(env, table), change)
 
 
@@ -159,7 +156,7 @@ def _first(table: str, column: str, change: Callable[[Any], Any], name: str = ""
     def changed(rows: Rows) -> None:
         rows[0][column] = change(rows[0][column])
 
-    return Plant(f"cell {table}.{column} {name}".strip(), _rows(table, changed))
+    return Plant(f"cell {table}.{column} {name}".strip(), rows_of(table, changed))
 
 
 def near_cells(env: str) -> Iterator[Plant]:
@@ -185,8 +182,8 @@ def rows_and_order(env: str) -> Iterator[Plant]:
     tables = ("episodes", "steps", "frames", NOW, f"{DATASETS}/{env}_episodes")
     for table in tables:
         for word, change in changes.items():
-            yield Plant(f"rows of {table} {word}", _rows(table, change))
-    yield Plant("rows of the dataset emptied", _rows(f"{DATASETS}/{env}", lambda rows: []))
+            yield Plant(f"rows of {table} {word}", rows_of(table, change))
+    yield Plant("rows of the dataset emptied", rows_of(f"{DATASETS}/{env}", lambda rows: []))
 
 
 def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callable[[str], str]) -> Damage:
@@ -288,14 +285,14 @@ def pictures(env: str) -> Iterator[Plant]:
 
     record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
     for name, change in CONTAINERS.items():
-        yield Plant(f"panel {name}", _rows(record, panel(change)))
+        yield Plant(f"panel {name}", rows_of(record, panel(change)))
     for name in ("turned by its orientation", "with alpha", "WebP", "with a comment"):
-        yield Plant(f"frame {name}", _rows("frames", frames(CONTAINERS[name])))
+        yield Plant(f"frame {name}", rows_of("frames", frames(CONTAINERS[name])))
     for name in ("turned by its orientation", "with a second frame"):
-        yield Plant(f"collage {name}", _rows(record, collage(CONTAINERS[name])))
-        yield Plant(f"picture of an episode {name}", _rows(episode, collage(CONTAINERS[name])))
-    yield Plant("collage of other pixels", _rows(record, collage(one_pixel)))
-    yield Plant("panel named a file", _rows(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
+        yield Plant(f"collage {name}", rows_of(record, collage(CONTAINERS[name])))
+        yield Plant(f"picture of an episode {name}", rows_of(episode, collage(CONTAINERS[name])))
+    yield Plant("collage of other pixels", rows_of(record, collage(one_pixel)))
+    yield Plant("panel named a file", rows_of(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
 
 
 # Card, config, views, receipts, older labels
@@ -336,7 +333,7 @@ def cards(env: str) -> Iterator[Plant]:
         yield Plant(f"card: its picture {name}", _file(picture, CONTAINERS[name]), own_card=True)
 
 
-def _run(change: Callable[[dict[str, Any], str], Any]) -> Damage:
+def change_run(change: Callable[[dict[str, Any], str], Any]) -> Damage:
     def plant(patient: Patient, env: str) -> None:
         path = patient.root / RUN
         run = json.loads(path.read_text())
@@ -367,7 +364,7 @@ def configs(env: str) -> Iterator[Plant]:
         "a default left out": lambda run, env: run["config"].pop("split"),
     }
     for name, change in changes.items():
-        yield Plant(f"run.json: {name}", _run(change))
+        yield Plant(f"run.json: {name}", change_run(change))
 
 
 def _sql(*statements: str) -> Damage:
@@ -424,7 +421,7 @@ def older_labels(env: str) -> Iterator[Plant]:
     yield _first(BEFORE, "failure_mode", lambda mode: f"{mode}x", "of kept labels")
     yield _first(BEFORE, "failure_reason", lambda text: f"{text} Look up.", "of kept labels")
     yield _first(BEFORE, "label_version", lambda text: "2", "of kept labels")
-    yield Plant("rows of kept labels removed", _rows(BEFORE, lambda rows: rows[:-1]))
+    yield Plant("rows of kept labels removed", rows_of(BEFORE, lambda rows: rows[:-1]))
     yield Plant(
         "schema of kept labels: a column more", _table(BEFORE, lambda table: table.append_column("x", table[0]))
     )
@@ -439,36 +436,6 @@ def _older_prompt(patient: Patient, env: str) -> None:
     )
 
 
-KINDS = (
+CELL_KINDS = (
     cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views, receipts, older_labels
 )  # fmt: skip
-
-
-def plants(env: str) -> list[Plant]:
-    """Every lie for a store of an environment; their names are distinct."""
-    return [plant for kind in KINDS for plant in kind(env)]
-
-
-def main(names: list[str]) -> None:
-    """Plant everything and print what was not found."""
-    total = missed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for env in names or ENVS:
-            patient = Patient(build_planted(Path(folder) / env, env), Path(folder) / f"{env} copy")
-            assert problems(patient.root) == [], problems(patient.root)
-            for plant in plants(env):
-                try:
-                    answer = lie(patient, env, plant)
-                except Exception as error:  # noqa: BLE001 - verify must not raise
-                    answer = []
-                    print(f"RAISED {env} {plant.name}: {type(error).__name__}: {str(error)[:120]}")  # noqa: T201
-                total += 1
-                missed += not answer
-                if not answer:
-                    print(f"MISSED {env} {plant.name}", flush=True)  # noqa: T201
-            shutil.rmtree(patient.root)
-    print(f"{total - missed} of {total} found")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -300,6 +300,25 @@ def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
     assert any("column accepted" in problem for problem in patient.found())
 
 
+@pytest.mark.parametrize("model", [False, True])
+def test_a_store_whose_environment_raises_at_every_step_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, model: bool
+) -> None:
+    if model:
+        request.getfixturevalue("real_model")
+
+    def broken(self: FrozenLakeEnv, action: int) -> Any:
+        raise OSError(f"no step {action} of {self}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrozenLakeEnv, "step", broken)
+        root = build_tiny(tmp_path / "store", "frozenlake")
+        assert {row["num_steps"] for row in read_rows(root, "episodes/frozenlake/00000.parquet")} == {0}
+        assert problems(root) == []
+    # In an environment that works again the episodes are incomplete, which a build finishes; no call is accused.
+    assert not [each for each in problems(root) if each.startswith("calls ")]
+
+
 @pytest.mark.usefixtures("real_model")
 def test_broken_episodes_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that fails and an environment that breaks leave episodes which verify understands."""
