@@ -246,6 +246,7 @@ def compact(
     out: str | Address,
     *,
     shard_size: int | None = None,
+    sources: bool = False,
     workers: int = 1,
     reporter: Reporter | None = None,
     engine: str = "local",
@@ -258,6 +259,7 @@ def compact(
         root: the finished store, which stays as it is.
         out: the new one; empty, or begun by the same call.
         shard_size: levels per shard; by default as many as a new build of its size would have.
+        sources: read the folders of models that ``run.json`` names, for their revisions.
         workers: processes; 0 for one per core.
         reporter: gets the progress.
         engine: who runs the shards.
@@ -273,7 +275,7 @@ def compact(
     source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
     environments = list(Store.open(source).config.environments)
     with open_pool(Workers(engine, address, workers), environments, target) as pool:
-        return compact_store(source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size)
+        return compact_store(source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size, follow=sources)
 
 
 @public

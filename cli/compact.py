@@ -27,9 +27,11 @@ class CompactOptions(CopyOptions):
 
     shard_size: int | None = Field(default=None, ge=1)
     """Levels per shard; by default as many as a new build of this size has, 16 to 128."""
+    sources: bool = False
+    """Read the folders of models that run.json names, for their revisions."""
 
 
-COMPACT = Form("compact", CompactOptions, {"root": Flag(argument="DIR")})
+COMPACT = Form("compact", CompactOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
 MIGRATE = Form("migrate", CopyOptions, {"root": Flag(argument="DIR")})
 
 
@@ -52,7 +54,12 @@ def compact(options: CompactOptions, workers: WorkerOptions) -> None:
     store = Store.open(options.root)
     with ProgressBars() as bars:
         result = api.compact(
-            options.root, options.out, shard_size=options.shard_size, reporter=bars, **workers.model_dump()
+            options.root,
+            options.out,
+            shard_size=options.shard_size,
+            sources=options.sources,
+            reporter=bars,
+            **workers.model_dump(),
         )
     _show_copy(store, result)
 

@@ -255,7 +255,7 @@ def _send(
     info = api.create_commit(
         repo,
         [*additions, *(CommitOperationDelete(name, is_folder=False) for name in gone)],
-        commit_message=f"PIVOT run {store.run.run_id}, label version {config.label_version}",
+        commit_message=f"PIVOT run {store.stored_run_id}, label version {config.label_version}",
         repo_type="dataset",
         revision=revision,
         parent_commit=parent,

@@ -16,6 +16,7 @@ from ..identity import digest
 from ..labeling.base import Filter, GuidanceWriter
 from ..labeling.writers import ModelWriter
 from ..models.base import Role
+from ..models.weights import is_local
 from ..plugins import Settings, read_settings
 from ..rollouts.base import Policy, StudentPrompt
 from ..rollouts.plan import plan_tasks
@@ -129,6 +130,11 @@ class Run:
         """Make the guidance writer."""
         return self._parts["teacher"].make()
 
+    def local_models(self) -> list[str]:
+        """Return the folders of this machine from which models of policy or teacher are read, or would be."""
+        parts = (part for part in self._parts.values() if part.is_model and part.reads_weights)
+        return [part.model for part in parts if is_local(part.model)]
+
     def filters(self, env: str) -> list[Filter]:
         """Make the filters that judge the labels of an environment, in the order of their names."""
         return [kind() for kind in self._filters[env]]
@@ -200,6 +206,16 @@ class _Part:
         self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
         if home and self.service is not None and "payer" in type(self.service).model_fields:
             self.service = self.service.model_copy(update={"payer": home})
+
+    @property
+    def model(self) -> str:
+        """The name of the model: an id of a hub or server, or a folder."""
+        return str(getattr(self._options, "model", ""))
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether the model runs in this process, and its revision is taken from its files."""
+        return bool(getattr(self._kind, "one_process", False)) and getattr(self._options, "revision", None) is None
 
     def make(self) -> Any:
         if not self.is_model:

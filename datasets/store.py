@@ -106,6 +106,18 @@ class Store:
             hint = hint_for(self.config.model_dump(mode="json"), self.root)
             raise type(error)(f"{self.storage.address(RUN)}: {error}{hint}") from error
 
+    @property
+    def stored_run_id(self) -> str:
+        """The run id in ``run.json``; unlike that of :attr:`run` it takes no look at the folder of a local model.
+
+        Raises:
+            StoreError: ``run.json`` has none.
+        """
+        stored = self.storage.read_json(RUN).get("run_id")
+        if not isinstance(stored, str):
+            raise StoreError(f"{self.storage.address(RUN)} has no run id; see what else is wrong with: pivot verify")
+        return stored
+
     def run_record(self) -> dict[str, Any]:
         """What ``run.json`` says: the resolved config, the versions that run now, and the formats that they write."""
         config = self.config.model_dump(mode="json")

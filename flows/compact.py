@@ -29,7 +29,13 @@ STAGE = "compact"
 
 
 def compact_store(
-    root: Address, target: Address, execute: Execute, reporter: Reporter, *, tasks_per_shard: int | None = None
+    root: Address,
+    target: Address,
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    tasks_per_shard: int | None = None,
+    follow: bool = False,
 ) -> BuildResult:
     """Write the episodes and current labels of a finished store to a new one, in shards of another size.
 
@@ -39,6 +45,7 @@ def compact_store(
         execute: runs the shards.
         reporter: is told how far the work has come.
         tasks_per_shard: levels a shard; by default as many as a new build of its size would choose.
+        follow: whether folders of models that ``run.json`` names are read for their revision.
 
     Raises:
         StoreError: a file is missing or damaged, another version wrote the store, ``target`` holds something else, or
@@ -47,6 +54,8 @@ def compact_store(
     """
     check_source(root)
     _refuse_needless(Store.open(root), tasks_per_shard)
+    if not follow:
+        _refuse_local_models(Store.open(root))
 
     def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
         check_source(root)
@@ -79,6 +88,20 @@ def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunCo
         fitting = held.model_copy(update={"tasks_per_shard": usual}).with_fitting_shards()
         tasks_per_shard = fitting.tasks_per_shard
     return make_config(held.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard}, STORED)
+
+
+def _refuse_local_models(store: Store) -> None:
+    """Refuse a store whose ``run.json`` names a folder of this machine: a stranger's would be read.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    for member in members_of(store).values():
+        if folders := member.run.local_models():
+            raise ConfigError(
+                f"{member.storage.address(RUN)} names the model folder {folders[0]!r}, which would be read here; "
+                "look at it, then compact with --sources"
+            )
 
 
 def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:

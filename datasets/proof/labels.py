@@ -18,6 +18,8 @@ from ...labeling.base import GuidanceRequest, GuidanceWriter, Label, RejectReaso
 from ...labeling.episode import FailedEpisode
 from ...labeling.label import label_episodes
 from ...labeling.vocabulary import Vocabulary
+from ...labeling.writers import ModelWriter
+from ...labeling.writers.model import VERSION as PROMPT_VERSION
 from ...plugins import read_settings
 from ...solvers.base import Certificate, Prover, Solver, Verdict
 from ...solvers.proofs import prover_of
@@ -92,7 +94,9 @@ def _teacher(writer: GuidanceWriter, rows: Rows) -> GuidanceWriter:
         return writer
     config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
     config.pop("is_stand_in", None)
-    if config and config.get("prompt_version") != writer.config.get("prompt_version"):
+    # The config of a model in this process would read the folder of its weights, which run.json names.
+    now = PROMPT_VERSION if isinstance(writer, ModelWriter) else writer.config.get("prompt_version")
+    if config and config.get("prompt_version") != now:
         return _Forgotten(writer, rows)
     return StoredGuidance(writer, stored_guidance(rows), config)
 

@@ -96,7 +96,7 @@ def contents(members: Members, selection: Selection) -> Contents:
             rows.append(_row(episode, labels.get(episode["episode_id"])))
             places.append((number, row))
     columns, words = _columns(rows)
-    record = {"format": FORMAT, "run_id": first.run.run_id, "stored": total, "chunk": CHUNK, "count": len(rows)}
+    record = {"format": FORMAT, "run_id": first.stored_run_id, "stored": total, "chunk": CHUNK, "count": len(rows)}
     return Contents(record | {"words": words, "columns": columns}, places)
 
 

@@ -57,7 +57,7 @@ def _run(store: Store) -> dict[str, Any]:
     """Describe what made a store, or a part of one."""
     config = store.config
     return {
-        "run_id": store.run.run_id,
+        "run_id": store.stored_run_id,
         "policy": {"name": config.policy.name, "stand_in": store.run.policy().is_stand_in},
         "writer": {"name": config.teacher.name, "stand_in": store.run.writer().is_stand_in},
         "label_version": config.label_version,

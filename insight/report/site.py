@@ -112,7 +112,7 @@ class _Writer:
         reporter.start(STAGE, len(listed.places))
         self._episodes(members, listed, selection.draw_plans, reporter)
         reporter.finish(STAGE)
-        run_id = members[""].run.run_id
+        run_id = members[""].stored_run_id
         marker = {"report": "pivot", "format": FORMAT, "run_id": run_id, "selection": asdict(selection)}
         self.put(MARKER, (json_text(marker) + "\n").encode("ascii"))
 

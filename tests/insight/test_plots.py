@@ -64,3 +64,14 @@ def test_without_the_library_the_install_line_is_said(small_store: Path, monkeyp
 
     monkeypatch.setattr(plots, "need", missing)
     assert "pip install 'pivot-vlm[plots]'" in str(error_of("plot", small_store))
+
+
+def test_names_of_strangers_are_shown_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
+    """Control characters and formulas in names neither reach the terminal nor break the picture."""
+    name = "\x1b[2J\x07 $\\frac{"
+    assert plots.plain(name) == r"\x1b[2J\x07 \$\frac{"
+    assert len(plots.plain("x" * 500)) == plots._LONGEST + 1
+    rate = ArmRate(name, "after", 9, 0, 0, Interval(0.3, 0.1, 0.5), None, 0.5, 0.5)
+    for figure in (lift_bars([rate]), zero_variance_bars({name: 0.5}, [rate])):
+        assert figure is None or plots._encoded(figure, "png")
+    assert "\x1b" not in "".join(capfd.readouterr())
