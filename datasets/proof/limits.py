@@ -58,6 +58,7 @@ def within(limits: Limits, name: str, work: Callable[[], list[str]]) -> list[str
         watcher = _Watcher(limits, name)
         try:
             try:
+                watcher.start()
                 return work()
             finally:
                 watcher.stop()
@@ -93,6 +94,9 @@ class _Watcher:
     def __init__(self, limits: Limits, name: str) -> None:
         self._limits, self._name = limits, name
         self._thread, self._ended, self._lock = threading.get_ident(), threading.Event(), threading.Lock()
+
+    def start(self) -> None:
+        """Begin to watch; from now on LimitReached may arrive anywhere, until :meth:`stop` returns."""
         threading.Thread(target=self._watch, name="pivot-limit", daemon=True).start()
 
     def _watch(self) -> None:

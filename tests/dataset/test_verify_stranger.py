@@ -164,7 +164,7 @@ def test_without_the_folder_stored_levels_are_taken_and_named(drawings: Path) ->
     assert "--sources" in note
     report = verify_store(drawings, Silent(), follow=True)
     assert report.problems == []
-    assert "is no folder" in report.notes[0]
+    assert "is not a folder" in report.notes[0]
 
 
 def test_with_the_folder_levels_are_made_again(drawings: Path) -> None:
