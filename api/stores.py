@@ -275,7 +275,9 @@ def compact(
     source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
     environments = list(Store.open(source).config.environments)
     with open_pool(Workers(engine, address, workers), environments, target) as pool:
-        return compact_store(source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size, follow=sources)
+        return compact_store(
+            source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size, follow=sources
+        )
 
 
 @public
