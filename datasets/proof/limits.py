@@ -28,6 +28,12 @@ class LimitReached(BaseException):
     """Raised within work that takes longer than its limit."""
 
 
+class LimitProblem(str):
+    """A problem that is a limit which was reached, not a lie that was found."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much time and memory one shard, or one check of the whole store, may take."""
@@ -38,11 +44,11 @@ class Limits:
     ends_process: Callable[[str], None] | None = None
     """Called with the problem when work does not end by itself; it ends the process. None lets it go on."""
 
-    def problem(self, work: str, reason: str) -> str:
+    def problem(self, work: str, reason: str) -> LimitProblem:
         """Describe the limit that some work reached, and how to raise it."""
         if reason == "time":
-            return f"limit reached: {work} took more than {self.seconds:g} s; raise it with --max-seconds"
-        return f"limit reached: {work} needed more than {self.memory} MiB; raise it with --max-memory"
+            return LimitProblem(f"limit reached: {work} took more than {self.seconds:g} s; raise it with --max-seconds")
+        return LimitProblem(f"limit reached: {work} needed more than {self.memory} MiB; raise it with --max-memory")
 
 
 def end_process(problem: str) -> None:
@@ -156,6 +162,7 @@ def _data_bytes() -> int | None:
         return None
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
-    except (OSError, StopIteration, ValueError):
+        fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["VmData"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
         return None

@@ -21,7 +21,7 @@ from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
 from .files import card_problems, receipt_problems, run_problems
 from .inventory import file_problems
-from .limits import Limits, within
+from .limits import LimitProblem, Limits, within
 from .parts import whole_problems
 from .report import Report, ShardReport
 from .shard import stored_policy, verify_shard
@@ -136,7 +136,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.count(reports[shard].checked)
     expected = {shard: reports[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store, limits)
-    if any(problem.startswith("limit reached: ") for problem in report.problems):
+    if any(isinstance(problem, LimitProblem) for problem in report.problems):
         report.notes.append("card and views were not derived: rows that reach a limit are not read again")
         return report
     for check in (card_problems, view_problems):
