@@ -20,7 +20,7 @@ from pivot.models.openai.backend import OpenAIBackend, OpenAIOptions
 from pivot.models.service import Service
 from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase
 from pivot.training.evaluation.analyzer import Choice, cases, read_labels
-from pivot.training.evaluation.heldout import Records, open_records
+from pivot.training.records import Records, open_records
 
 SLOTS = 32
 LATENCY = 0.1  # seconds

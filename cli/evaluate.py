@@ -23,7 +23,6 @@ from ..training.analyzer import ROLE, Analyzer, Reading
 from ..training.evaluation.ablation import PICTURES
 from ..training.evaluation.analyzer import Choice, evaluate, read_labels, worked_examples
 from ..training.evaluation.baselines import EXTRA, check_learned
-from ..training.evaluation.heldout import ALL, open_records
 from ..training.evaluation.report import HEADER as TABLE_HEADER
 from ..training.evaluation.report import (
     SCREEN,
@@ -45,6 +44,7 @@ from ..training.evaluation.suite import (
     write_suite,
 )
 from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
+from ..training.records import ALL, open_records
 from ..training.wording import words_taught
 from .console import ProgressBars, out, show_table
 from .links import with_links

@@ -74,7 +74,7 @@ def policy(
     if target is None:
         raise TrainingError(f"{model} is no folder, so there is no place for the result; say where with --out DIR")
     err.print(f"playing {config.validation_episodes} episodes of {name} …", soft_wrap=True)
-    result = evaluation.evaluate_policy(config, weights, run)
+    result = evaluation.measure_policy(config, weights, run)
     row = result.row()
     open_storage(target).write_json(evaluation.RESULT, row)
     shares = {"success": row["success"], **{f"success, {each}": value for each, value in row["by_set"].items()}}

@@ -37,8 +37,8 @@ from pivot.training.checkpoint import save_final
 from pivot.training.encode import Batch, Encoder, Reply
 from pivot.training.evaluation.analyzer import Choice, read_labels
 from pivot.training.evaluation.baselines import baseline_table
-from pivot.training.evaluation.heldout import open_records
 from pivot.training.loading import load_weights
+from pivot.training.records import open_records
 
 from datasets import Dataset
 

@@ -28,13 +28,13 @@ from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.prompts.render import render_student
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.advantages import Groups
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.engines import InProcessBackend
 from pivot.training.policy_rl.engines.in_process import InProcessOptions
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.policy_rl.scoring import Row, Scorer
-from pivot.training.policy_rl.turns import Groups
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")

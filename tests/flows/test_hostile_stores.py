@@ -10,7 +10,7 @@ import pytest
 from pivot.cli import app
 from pivot.errors import PivotError, StoreError
 from pivot.tests.storage.canary import Canary
-from pivot.training.sources import find_files
+from pivot.training.records import find_files
 from typer.testing import CliRunner
 
 COMMANDS: dict[str, tuple[str, ...]] = {

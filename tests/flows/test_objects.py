@@ -26,7 +26,7 @@ from pivot.tests.cli.command_line import run
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
 from pivot.tests.storage.object_server import Line, ObjectServer, promised
-from pivot.training.sources import find_files
+from pivot.training.records import find_files
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 SMALL = config_of(2)

@@ -23,7 +23,7 @@ from pivot.training.analyzer import (
     read_reply,
     step_probability,
 )
-from pivot.training.evaluation.heldout import SHOWN_COLUMNS, open_records
+from pivot.training.records import SHOWN_COLUMNS, open_records
 
 MODES = ("timeout", "deadlock")
 GOOD = build_target(3, "deadlock", "Step 3: go up.")

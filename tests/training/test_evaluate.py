@@ -16,11 +16,11 @@ from pivot.labeling.vocabulary import Vocabulary
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
 from pivot.training.analyzer import Analyzer
+from pivot.training.analyzer_sft.samples import read_dataset
 from pivot.training.evaluation.analyzer import Choice, Evaluation, evaluate, read_labels, worked_examples
 from pivot.training.evaluation.guidance_checks import GuidanceJudge
-from pivot.training.evaluation.heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records, open_records
 from pivot.training.evaluation.report import no_reliability
-from pivot.training.sources import find_files
+from pivot.training.records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, find_files, open_records
 
 TRAIN = Choice(side="train")
 
@@ -223,14 +223,17 @@ def spoken(text: str) -> dict[str, Any]:
 def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: Path, tmp_path: Path) -> None:
     picture = {"bytes": b"x", "path": None}
     damages: dict[str, tuple[dict[str, Any], str]] = {
-        "no image": ({"images": []}, r"row 0: it holds 0 pictures"),
-        "two images": ({"images": [picture, picture]}, r"row 0: it holds 2 pictures"),
-        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "expected one collage"),
-        "a target outside": ({"pivot_step": 40}, r"row 0: pivot_step is 40"),
-        "another length": ({"num_steps": 3, "pivot_step": 0}, "num_steps is 3"),
-        "no target": ({"completion": []}, r"row 0: found 0 texts, expected one target"),
-        "a broken target": ({"completion": [spoken("{}")]}, r"row 0: found one that cannot be read \(wrong_fields"),
-        "a log of other steps": ({"action_log": "step 0: action=up"}, "build it again"),
+        "no image": ({"images": []}, r"row 0: found 0 images, expected exactly one image, the collage"),
+        "two images": ({"images": [picture, picture]}, r"row 0: found 2 images"),
+        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "row 0: found an empty image"),
+        "a target outside": ({"pivot_step": 40}, r"row 0: found pivot_step 40, expected 0 to"),
+        "another length": ({"num_steps": 3, "pivot_step": 0}, "as column num_steps says"),
+        "no target": ({"completion": []}, r"row 0: found a completion that is not one text, expected the target"),
+        "a broken target": (
+            {"completion": [spoken("{}")]},
+            r"row 0: found a target that cannot be read \(wrong_f",
+        ),
+        "a log of other steps": ({"action_log": "step 0: action=up"}, "found 1 steps in column action_log, expected 9"),
     }
     for name, (columns, message) in damages.items():
         folder = dataset(small_store, tmp_path / name)
@@ -278,3 +281,13 @@ def test_levels_are_canonical(small_store: Path) -> None:
     held = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
     state = held.rows[0]["initial_state"]
     assert held.levels[0] == f"sokoban {environment('sokoban').canonical_state(state)}"
+
+
+def test_training_and_evaluation_refuse_a_row_in_the_same_words(small_store: Path, tmp_path: Path) -> None:
+    folder = dataset(small_store, tmp_path / "copy")
+    change(folder, images=[{"bytes": b"", "path": None}])
+    with pytest.raises(TrainingError, match="row 0: found an empty image, expected exactly one image") as trained:
+        list(read_dataset(str(folder), ["sokoban"]).train)
+    with pytest.raises(TrainingError) as evaluated:
+        read(open_records(str(folder), "sokoban"))
+    assert str(trained.value) == str(evaluated.value)

@@ -17,7 +17,7 @@ from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluation.analyzer import Choice, evaluate
-from pivot.training.evaluation.heldout import SHOWN_COLUMNS, Records, open_records
+from pivot.training.records import SHOWN_COLUMNS, Records, open_records
 
 pictures = pytest.mark.train
 """Needs matplotlib."""

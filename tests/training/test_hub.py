@@ -18,7 +18,7 @@ from pivot.errors import TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
-from pivot.training.sources import find_files
+from pivot.training.records import find_files
 
 ID, COMMIT = "someone/failures", "0123456789abcdef0123456789abcdef01234567"
 

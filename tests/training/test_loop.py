@@ -13,8 +13,9 @@ from pivot.rollouts.base import Policy, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.advantages import group, training_return
 from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
-from pivot.training.policy_rl.turns import group, roc_area, thinking_tokens, training_return
+from pivot.training.policy_rl.turns import roc_area, thinking_tokens
 
 pytestmark = pytest.mark.train
 
@@ -174,9 +175,9 @@ def test_returns_of_training_take_the_penalty_and_the_discount() -> None:
     levels = plan_levels(short("none"))
     (task,) = roll_out(levels, levels.train[:1], Moody(0), 1)
     (episode,) = task.episodes
-    assert training_return(episode) == pytest.approx(episode.episode_return)
+    assert training_return(episode, 1.0, 0.1) == pytest.approx(episode.episode_return)
     episode.steps[0].action_valid = False
-    assert training_return(episode) == pytest.approx(episode.episode_return - 0.1)
+    assert training_return(episode, 1.0, 0.1) == pytest.approx(episode.episode_return - 0.1)
     expected = sum(0.5**t * reward for t, reward in enumerate(episode.rewards)) - 0.2
     assert training_return(episode, 0.5, 0.2) == pytest.approx(expected)
 

@@ -8,18 +8,23 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
+from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402
 from pivot.training.policy_rl.losses import (  # noqa: E402
+    OPD_OBJECTIVES,
+    TokenBatch,
     Weights,
     clipped_surrogate,
     gate,
-    gated_opd,
-    group_advantages,
     is_clipped,
     k3,
     stage_two_loss,
 )
 
 pytestmark = pytest.mark.train
+
+
+def _weights(kl: float = 0.01, opd: float = 0.01, opd_objective: str = "printed") -> Weights:
+    return Weights(clip=0.2, kl=kl, opd=opd, beta=5.0, opd_objective=opd_objective)
 
 
 def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
@@ -43,7 +48,8 @@ def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
 
 def _loss(batch: dict[str, Any], weights: Weights, logprobs: Any, **counts: int) -> Any:
     counts = {"valid_count": int(batch["valid"].sum()), "active_count": int(batch["active"].sum())} | counts
-    return stage_two_loss(logprobs, **{k: v for k, v in batch.items() if k != "logprobs"}, **counts, weights=weights)
+    tokens = TokenBatch(**{name: each for name, each in batch.items() if name != "logprobs"})
+    return stage_two_loss(logprobs, tokens, **counts, weights=weights)
 
 
 def test_advantages_use_the_population_deviation() -> None:
@@ -63,7 +69,7 @@ def test_equal_returns_give_advantages_of_exactly_zero(value: float) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("objective", ["printed", "centred", "gap"])
 def test_value_and_gradient_equal_a_reference_that_loops_over_tokens(seed: int, objective: Any) -> None:
-    batch, weights = _batch(seed), Weights(kl=0.3, opd=0.7, opd_objective=objective)
+    batch, weights = _batch(seed), _weights(kl=0.3, opd=0.7, opd_objective=objective)
     total, gradient = 0.0, torch.zeros_like(batch["logprobs"])
     valid, active = int(batch["valid"].sum()), int(batch["active"].sum())
     rows = zip(*(each.tolist() for each in batch.values()), strict=True)
@@ -93,8 +99,8 @@ def test_value_and_gradient_equal_a_reference_that_loops_over_tokens(seed: int, 
 def test_the_gradient_of_opd_is_the_gate_over_the_active_count() -> None:
     batch = _batch(7)
     logprobs = batch["logprobs"].clone().requires_grad_()
-    _loss(batch, Weights(), logprobs).opd.backward()
-    expected = -gate(batch["logprobs"], batch["teacher"]) * batch["active"] / int(batch["active"].sum())
+    _loss(batch, _weights(), logprobs).opd.backward()
+    expected = -gate(batch["logprobs"], batch["teacher"], 5.0) * batch["active"] / int(batch["active"].sum())
     torch.testing.assert_close(logprobs.grad, expected, atol=1e-12, rtol=0)
     assert bool((logprobs.grad <= 0).all()), "tokens of failures are only ever raised"
 
@@ -103,23 +109,24 @@ def test_nothing_but_the_student_gets_a_gradient() -> None:
     batch = {k: v.clone().requires_grad_() if v.dtype == torch.float64 else v for k, v in _batch(1).items()}
     student = batch["logprobs"]
     teacher, advantages = batch["teacher"], batch["advantages"]
-    gated_opd(student, teacher).sum().backward()
+    tokens = TokenBatch(**{name: each for name, each in batch.items() if name != "logprobs"})
+    OPD_OBJECTIVES["printed"](student, tokens, 5.0).sum().backward()
     assert teacher.grad is None
     assert student.grad is not None
     assert advantages.grad is None
-    assert not gate(student, teacher).requires_grad
+    assert not gate(student, teacher, 5.0).requires_grad
 
 
 def test_without_variance_grpo_is_silent_and_opd_is_not() -> None:
     batch = _batch(2) | {"advantages": group_advantages(torch.full((40,), -0.9, dtype=torch.float64))}
     for term, silent in (("grpo", True), ("opd", False)):
         logprobs = batch["logprobs"].clone().requires_grad_()
-        getattr(_loss(batch, Weights(), logprobs), term).backward()
+        getattr(_loss(batch, _weights(), logprobs), term).backward()
         assert (logprobs.grad.abs().max().item() == 0.0) is silent
 
 
 def test_parts_add_up_to_the_whole_with_the_counts_of_the_whole() -> None:
-    batch, weights = _batch(3), Weights(kl=0.2, opd=0.5)
+    batch, weights = _batch(3), _weights(kl=0.2, opd=0.5)
     counts = {"valid_count": int(batch["valid"].sum()), "active_count": int(batch["active"].sum())}
     whole = _loss(batch, weights, batch["logprobs"]).total
     parts = []
@@ -134,7 +141,7 @@ def test_no_failed_token_is_no_trouble() -> None:
     batch["active"] = torch.zeros_like(batch["active"])
     batch["teacher"] = torch.full_like(batch["teacher"], float("nan"))  # never scored
     logprobs = batch["logprobs"].clone().requires_grad_()
-    loss = _loss(batch, Weights(), logprobs)
+    loss = _loss(batch, _weights(), logprobs)
     loss.total.backward()
     assert loss.opd.item() == 0
     assert bool(logprobs.grad.isfinite().all())
@@ -143,8 +150,8 @@ def test_no_failed_token_is_no_trouble() -> None:
 def test_clipping_is_where_the_gradient_vanishes() -> None:
     batch = _batch(5)
     logprobs = batch["logprobs"].clone().requires_grad_()
-    clipped_surrogate(logprobs, batch["old"], batch["advantages"]).sum().backward()
-    clipped = is_clipped(batch["logprobs"], batch["old"], batch["advantages"])
+    clipped_surrogate(logprobs, batch["old"], batch["advantages"], 0.2).sum().backward()
+    clipped = is_clipped(batch["logprobs"], batch["old"], batch["advantages"], 0.2)
     assert clipped.any()
     assert torch.equal(logprobs.grad == 0, clipped)
 
@@ -193,20 +200,29 @@ def test_single_turns_equal_the_loss_of_trl() -> None:
     ours = student.clone().requires_grad_()
     loss = stage_two_loss(
         ours[mask],
-        old=old[mask],
-        reference=reference[mask],
-        teacher=old[mask],
-        advantages=advantages[:, None].expand(rows, width)[mask],
-        valid=torch.ones(int(mask.sum()), dtype=torch.bool),
-        active=torch.zeros(int(mask.sum()), dtype=torch.bool),
+        TokenBatch(
+            old=old[mask],
+            reference=reference[mask],
+            teacher=old[mask],
+            advantages=advantages[:, None].expand(rows, width)[mask],
+            valid=torch.ones(int(mask.sum()), dtype=torch.bool),
+            active=torch.zeros(int(mask.sum()), dtype=torch.bool),
+        ),
         valid_count=int(mask.sum()),
         active_count=0,
-        weights=Weights(kl=0.04),
+        weights=_weights(kl=0.04),
     )
     expected.backward()
     loss.total.backward()
     assert loss.total.item() == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-12, rtol=0)
+
+
+def _opd(logprobs: Any, teacher: Any, objective: str) -> Any:
+    """Return the distillation loss of tokens that all count."""
+    every = torch.ones_like(logprobs, dtype=torch.bool)
+    nothing = torch.zeros_like(logprobs)
+    return OPD_OBJECTIVES[objective](logprobs, TokenBatch(nothing, nothing, teacher, nothing, every, every), 5.0)
 
 
 def _two_step_task(gap_at_bad: float, objective: Any, opd: float) -> tuple[float, float]:
@@ -231,7 +247,7 @@ def _two_step_task(gap_at_bad: float, objective: Any, opd: float) -> tuple[float
                 tokens = torch.stack([logprob(0, first), logprob(1, second)])
                 teacher = tokens.detach() + gap_at_bad * torch.tensor([first, second], dtype=torch.float64)
                 chance = tokens.detach().sum().exp()
-                loss = loss + chance * gated_opd(tokens, teacher, objective=objective).sum()
+                loss = loss + chance * _opd(tokens, teacher, objective).sum()
     (opd * loss).backward()
     exact = torch.zeros(2, dtype=torch.float64)
     p = logit.detach().sigmoid()

@@ -184,7 +184,7 @@ def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() ->
     teacher = score_rows(scorer, {"model": Eye(model)}, rows, batches)["model"]
     for place in range(len(rows)):
         assert torch.equal(student[place], teacher[place])
-        assert (gate(student[place], teacher[place]) == 0.5).all()
+        assert (gate(student[place], teacher[place], 5.0) == 0.5).all()
 
 
 def test_a_gradient_flows_to_the_student_through_the_same_function() -> None:

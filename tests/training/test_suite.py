@@ -12,7 +12,6 @@ from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import asked, reads, served_backend
 from pivot.training.analyzer import Analyzer
 from pivot.training.evaluation.analyzer import read_labels
-from pivot.training.evaluation.heldout import Records, open_records
 from pivot.training.evaluation.suite import (
     FAILURES,
     LEVELS,
@@ -25,6 +24,7 @@ from pivot.training.evaluation.suite import (
     suite_rows,
     write_suite,
 )
+from pivot.training.records import Records, open_records
 
 SMALL = {"sokoban": 6, "svg": 4}
 

@@ -12,16 +12,18 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-
 algorithms: Any = pytest.importorskip("verl.trainer.ppo.core_algos", reason="needs verl; run: make test-engines")
 verl_config: Any = pytest.importorskip("verl.workers.config")
 
+from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402
 from pivot.training.policy_rl.losses import (  # noqa: E402
+    TokenBatch,
     Weights,
     clipped_surrogate,
-    group_advantages,
     is_clipped,
     k3,
     stage_two_loss,
 )
 
 pytestmark = pytest.mark.engines
+PAPERS = Weights(clip=0.2, kl=0.01, opd=0.01, beta=5.0, opd_objective="printed")
 EXACT = {"atol": 1e-12, "rtol": 1e-9}
 
 
@@ -57,25 +59,19 @@ def _verls(batch: dict[str, Any], **config: Any) -> Any:
     return loss
 
 
-def _ours(batch: dict[str, Any], weights: Weights) -> Any:
+def _ours(batch: dict[str, Any]) -> Any:
     """Our loss over the same tokens, which we hold in one row."""
     flat = {name: batch[name][batch["mask"]] for name in ("logprobs", "old", "reference", "advantages")}
     valid = torch.ones(len(flat["logprobs"]), dtype=torch.bool)
-    return stage_two_loss(
-        **flat,
-        teacher=flat["old"],
-        valid=valid,
-        active=~valid,
-        valid_count=len(valid),
-        active_count=0,
-        weights=weights,
-    )
+    logprobs = flat.pop("logprobs")
+    tokens = TokenBatch(**flat, teacher=flat["old"], valid=valid, active=~valid)
+    return stage_two_loss(logprobs, tokens, valid_count=len(valid), active_count=0, weights=PAPERS)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_policy_loss_and_its_gradient_are_verls(seed: int) -> None:
     batch = _batch(seed)
-    ours, verls = _ours(batch, Weights()), _verls(batch, clip_ratio_c=1e9)
+    ours, verls = _ours(batch), _verls(batch, clip_ratio_c=1e9)
     torch.testing.assert_close(ours.grpo, verls, **EXACT)
     gradients = (torch.autograd.grad(loss, batch["logprobs"], retain_graph=True)[0] for loss in (ours.grpo, verls))
     torch.testing.assert_close(*gradients, **EXACT)
@@ -87,7 +83,7 @@ def test_k3_is_verls_low_variance_kl_and_so_is_its_gradient(seed: int) -> None:
     values = algorithms.kl_penalty(batch["logprobs"], batch["reference"], "low_var_kl")
     verls = algorithms.agg_loss(values, batch["mask"], "token-mean")
     torch.testing.assert_close(k3(batch["logprobs"], batch["reference"]), values, **EXACT)
-    ours = _ours(batch, Weights()).kl
+    ours = _ours(batch).kl
     torch.testing.assert_close(ours, verls, **EXACT)
     gradients = (torch.autograd.grad(loss, batch["logprobs"], retain_graph=True)[0] for loss in (ours, verls))
     torch.testing.assert_close(*gradients, **EXACT)
@@ -103,7 +99,7 @@ def test_parts_of_a_batch_add_up_to_verls_token_mean(parts: int) -> None:
     for rows in torch.arange(6).chunk(parts):
         part = {name: value[rows] for name, value in batch.items()}
         flat = {name: part[name][part["mask"]] for name in ("logprobs", "old", "advantages")}
-        sums.append(clipped_surrogate(**flat).sum() / count)
+        sums.append(clipped_surrogate(**flat, clip=0.2).sum() / count)
     torch.testing.assert_close(sum(sums), whole, **EXACT)
     if parts > 1:
         means = [
@@ -116,14 +112,14 @@ def test_parts_of_a_batch_add_up_to_verls_token_mean(parts: int) -> None:
 def test_verls_third_clip_is_the_one_difference() -> None:
     """verl also holds the loss of bad actions below 3 |A|, whose ratio ran away; the paper does not."""
     batch = _batch(3, drift=2.5)
-    ours, theirs, dual = _ours(batch, Weights()).grpo, _verls(batch, clip_ratio_c=1e9), _verls(batch, clip_ratio_c=3.0)
+    ours, theirs, dual = _ours(batch).grpo, _verls(batch, clip_ratio_c=1e9), _verls(batch, clip_ratio_c=3.0)
     torch.testing.assert_close(ours, theirs, **EXACT)
     ratio = (batch["logprobs"] - batch["old"]).exp()
     ran_away = (ratio > 3) & (batch["advantages"] < 0) & batch["mask"]
     assert int(ran_away.sum()) > 3
     assert float(dual.detach()) < float(theirs.detach())
     calm = batch | {"mask": batch["mask"] & ~ran_away}
-    torch.testing.assert_close(_ours(calm, Weights()).grpo, _verls(calm, clip_ratio_c=3.0), **EXACT)
+    torch.testing.assert_close(_ours(calm).grpo, _verls(calm, clip_ratio_c=3.0), **EXACT)
 
 
 def test_the_share_that_is_clipped_is_verls() -> None:
@@ -131,7 +127,7 @@ def test_the_share_that_is_clipped_is_verls() -> None:
     _, metrics = algorithms.compute_policy_loss_vanilla(
         batch["old"], batch["logprobs"], batch["advantages"], batch["mask"], config=_config(clip_ratio_c=1e9)
     )
-    clipped = is_clipped(batch["logprobs"], batch["old"], batch["advantages"])[batch["mask"]]
+    clipped = is_clipped(batch["logprobs"], batch["old"], batch["advantages"], 0.2)[batch["mask"]]
     assert float(clipped.double().mean()) == pytest.approx(metrics["actor/pg_clipfrac"], abs=1e-6)
 
 

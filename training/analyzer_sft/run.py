@@ -1,18 +1,22 @@
-"""A run of Stage I from its settings to its final folder: everything is read and checked first, then it trains.
+"""A run of Stage I from its config to its final folder: everything is read and checked first, then it trains.
 
-A run that was stopped at any moment goes on from its last whole checkpoint, with the losses that it would have had.
+A run that was stopped at any moment resumes from its last complete checkpoint, with the losses that it would have had.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...errors import TrainingError
+from ...images import encode_png
 from ...models.weights import revision_of
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import merged
 from ..curves import draw_losses
 from ..encode import Encoder
+from ..memory import Estimate, estimate
 from ..ranks import Ranks
 from ..versions import training_versions
 from .card import model_card
@@ -24,17 +28,25 @@ from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
 
 @dataclass(frozen=True, slots=True)
 class SftResult:
-    """What a run left."""
+    """Result of a run, of its data check alone (``check_only``), or of its estimate alone (``dry_run``)."""
 
-    folder: str
+    folder: str | None
+    """Folder of the run; None where nothing was trained."""
     updates: int
+    """Optimiser steps of the whole run."""
     validation_loss: float | None
+    """Last loss on held-out levels, nats per target token; None if it was not measured."""
     already_complete: bool = False
+    """Whether the run was complete before this call."""
+    data: DataReport | None = None
+    """Data check; None after a dry run."""
+    memory: Estimate | None = None
+    """Memory estimate of a dry run."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that was read and checked before the first update."""
+    """Model, data and plan of a run, read and checked before the first update."""
 
     config: SftConfig
     data: TrainingData
@@ -42,6 +54,40 @@ class Prepared:
     plan: Plan
     model: Any
     encoder: Encoder
+
+
+def train_sft(
+    config: SftConfig,
+    *,
+    report: Report = lambda _: None,
+    on_checked: Callable[[Prepared], None] = lambda _: None,
+) -> SftResult:
+    """Run Stage I as its config says: check the data, train, and write the Analyzer to ``OUT/final``.
+
+    Args:
+        config: every setting of the run.
+        report: receives lines about the progress, in the main process alone.
+        on_checked: receives model, data and data check before training starts, in the main process alone.
+
+    Raises:
+        TrainingError: the model, the data, a setting or the folder cannot be used, or a loss is not finite.
+    """
+    if config.dry_run:
+        return SftResult(None, 0, None, memory=estimate(config))
+    if config.out is None and not config.check_only:
+        raise TrainingError("no folder given, expected one for checkpoints and results; say where with --out DIR")
+    prepared, is_main = prepare(config), Ranks.current().is_main
+    if config.out is not None and not config.check_only:
+        storage = open_storage(config.out)
+        Ranks.current().by_one(lambda: check_folder(storage, prepared, resume=config.resume))
+    if is_main:
+        if config.out is not None:
+            picture = encode_png(prepared.report.example.drawing())
+            open_storage(config.out).write_bytes(on_disk.CHECK_PICTURE, picture)
+        on_checked(prepared)
+    if config.check_only or config.out is None:
+        return SftResult(None, prepared.plan.steps, None, data=prepared.report)
+    return train(prepared, config.out, resume=config.resume, report=report if is_main else lambda _: None)
 
 
 def prepare(config: SftConfig) -> Prepared:
@@ -66,7 +112,7 @@ def prepare(config: SftConfig) -> Prepared:
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
-    """Return what ``run.json`` says."""
+    """Return the content of ``run.json``."""
     return {
         "config": prepared.config.model_dump(mode="json"),
         "versions": training_versions(),
@@ -79,22 +125,24 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
 
 
 def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> SftResult:
-    """Train, or go on with a run that was stopped at any moment; the loss goes on as if it had not been.
+    """Train, or resume a run that was stopped at any moment; the losses are those of an uninterrupted run.
 
     Args:
         prepared: what :func:`prepare` returned.
         out: folder of the run; empty unless ``resume``.
-        resume: go on from the last whole checkpoint.
-        report: is told how far the run is.
+        resume: resume from the last complete checkpoint.
+        report: receives lines about the progress.
 
     Raises:
-        TrainingError: ``out`` holds something else, or a loss is no number.
+        TrainingError: ``out`` holds something else, or a loss is not finite.
     """
     storage = open_storage(out)
     ranks = Ranks.current()
-    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # the others would find what it writes
+    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # the others would see files that it writes
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
-        return SftResult(str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True)
+        return SftResult(
+            str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True, data=prepared.report
+        )
     if not ranks.is_main:
         return _train(prepared, out, storage, _checkpoint(storage, resume), report)
     with storage.lock():
@@ -110,7 +158,7 @@ def _checkpoint(storage: Storage, resume: bool) -> on_disk.Checkpoint | None:
 
 
 def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
-    """See that a run may be begun, or gone on with, in a folder.
+    """Check that a run may start or resume in a folder.
 
     Raises:
         TrainingError: it may not.
@@ -140,7 +188,7 @@ def _train(
         card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
         on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
     trainer.accelerator.wait_for_everyone()
-    return SftResult(str(out), plan.steps, loss)
+    return SftResult(str(out), plan.steps, loss, data=prepared.report)
 
 
 def _last_validation_loss(storage: Storage) -> float | None:

@@ -19,17 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ...datasets.config import environment
 from ...datasets.parquet import read_table
 from ...datasets.schema import DATASET, TableSchema
 from ...datasets.split import TRAIN, VALIDATION
-from ...errors import PluginError, StoreError, TrainingError
+from ...errors import StoreError, TrainingError
 from ...identity import derive_seed
 from ...images import MAX_PIXELS, readable_formats
-from ...labeling.target import BadTargetError, parse_target
-from ...labeling.vocabulary import Vocabulary, target_modes
+from ...labeling.vocabulary import Vocabulary
 from ...storage import Storage
-from ..sources import ALL, REBUILD, find_files, rows_of
+from ..records import ALL, REBUILD, check_row, find_files, rows_of, target_text
 from ..wording import prompt_in_words, target_in_words
 
 COLUMNS = (
@@ -94,39 +92,19 @@ def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
     Args:
         row: the columns of :data:`COLUMNS`.
         place: file and row, for messages.
-        env: the environment whose config holds the row; None where a config mixes them.
+        env: environment whose config holds the row; None where a config mixes environments.
 
     Raises:
-        TrainingError: the row is no record that can be trained on.
+        TrainingError: the row is invalid.
     """
-
-    def refuse(what: str, expected: str, remedy: str = REBUILD) -> TrainingError:
-        return TrainingError(f"{place}: found {what}, expected {expected}; {remedy}")
-
-    missing = [name for name in COLUMNS if row.get(name) is None]
-    if missing:
-        raise refuse(f"no value in column {missing[0]}", "one in every row")
-    if env is not None and row["env"] != env:
-        raise refuse(f"a record of {row['env']}", f"one of {env}, whose config this is")
-    images, prompt, completion = row["images"], row["prompt"], row["completion"]
-    if len(images) != 1 or images[0] is None or not images[0]["bytes"]:
-        raise refuse(
-            f"{len(images)} images" if len(images) != 1 else "an empty image", "exactly one image, the collage"
-        )
-    marks = sum(part["type"] == "image" for message in prompt for part in message["content"])
-    if marks != 1:
-        raise refuse(f"{marks} image parts in the prompt", "one, where the collage goes")
-    texts = [part["text"] for message in completion for part in message["content"]]
-    if len(completion) != 1 or completion[0]["role"] != "assistant" or len(texts) != 1 or not texts[0]:
-        raise refuse("a completion that is not one text", "the target as the assistant's only turn")
-    _check_target(row, texts[0], refuse)
+    check_row(row, place, env)
     return Sample(
         place=place,
         episode_id=row["episode_id"],
         env=row["env"],
-        prompt=tuple(prompt),
-        image=images[0]["bytes"],
-        target=texts[0],
+        prompt=tuple(row["prompt"]),
+        image=row["images"][0]["bytes"],
+        target=target_text(row),
         pivot_step=row["pivot_step"],
         failure_mode=row["failure_mode"],
         failure_reason=row["failure_reason"],
@@ -134,26 +112,6 @@ def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
         initial_state=row["initial_state"],
         num_steps=row["num_steps"],
     )
-
-
-def _check_target(row: Mapping[str, Any], text: str, refuse: Any) -> None:
-    try:
-        target = parse_target(text)
-    except BadTargetError as error:
-        raise refuse(f"a target that cannot be read ({error})", "JSON with the three fields") from None
-    if not 0 <= target.pivot_step < row["num_steps"]:
-        raise refuse(
-            f"pivot_step {target.pivot_step} in the target", f"0 to {row['num_steps'] - 1}, the labelled tiles"
-        )
-    if target.pivot_step != row["pivot_step"]:
-        raise refuse(f"pivot_step {target.pivot_step} in the target", f"{row['pivot_step']}, as column pivot_step says")
-    try:
-        profile = environment(row["env"]).profile
-    except PluginError as error:
-        raise refuse(f"a record of {row['env']}", "an installed environment", str(error)) from error
-    allowed = {*target_modes(profile, "certificate"), *target_modes(profile, "paper")}
-    if target.failure_mode not in allowed:
-        raise refuse(f"failure_mode {target.failure_mode!r} in the target", f"one of {', '.join(sorted(allowed))}")
 
 
 def in_words(sample: Sample, vocabulary: Vocabulary) -> Sample:

@@ -22,7 +22,7 @@ from ..adapters import adapter_config
 from ..curves import draw_losses
 from ..encode import EXTRA, Batch, Encoder, Reply
 from ..loading import load_weights
-from ..policy_rl.losses import record_loss
+from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
 
@@ -34,6 +34,20 @@ hf_datasets: Any = need("datasets", EXTRA)
 
 IDS = "episode_ids"
 Report = Callable[[str], None]
+
+
+def record_loss(logprobs: Tensor, mask: Tensor) -> Scalar:
+    """Return the mean over records of the mean negative log-likelihood over the record's own target tokens.
+
+    A long target weighs as much as a short one. Micro-batches of equal numbers
+    of records can therefore be averaged, over accumulation steps and over processes.
+
+    Args:
+        logprobs: log-probabilities, shape (records, tokens); any value where ``mask`` is False.
+        mask: supervised tokens, at least one per record, bool, shape (records, tokens).
+    """
+    counts = mask.sum(dim=1)
+    return -((logprobs * mask).sum(dim=1) / counts).mean()
 
 
 class AnalyzerTrainer(trl.SFTTrainer):

@@ -18,10 +18,10 @@ from ...errors import TrainingError
 from ...labeling.target import Target, parse_target
 from ...labeling.vocabulary import Vocabulary, target_mode
 from ..analyzer import Analyzer, AnalyzerCase, Reading, Shot, case_of_record
+from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
 from .ablation import Pictures, blank, exchanged
 from .baselines import Baselines, baseline_table
 from .guidance_checks import GuidanceJudge
-from .heldout import LABEL_COLUMNS, SHOWN_COLUMNS, Records
 from .metrics import Scored, by_mode, by_step, confusion, reliability, shares
 
 Row = dict[str, Any]
@@ -103,7 +103,7 @@ def _vocabulary_of(rows: Sequence[Row]) -> Vocabulary:
 
 
 def _target(row: Row) -> Target:
-    return parse_target(row["completion"][0]["content"][0]["text"])
+    return parse_target(target_text(row))
 
 
 def read_labels(records: Records, choice: Choice) -> Held:
@@ -184,7 +184,7 @@ def worked_examples(records: Records, count: int) -> dict[str, list[Shot]]:
         level = canonical_level(row)
         if len(mine) < count and level not in levels:
             levels.add(level)
-            mine.append(Shot(case_of_record(row), row["completion"][0]["content"][0]["text"]))
+            mine.append(Shot(case_of_record(row), target_text(row)))
     return shots
 
 

@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 
 from ...datasets.predictors import LoggedFailure
 from ...models.extras import need
+from ..tensors import Tensor
 from .log_features import LogFeatures
 
 torch: Any = need("torch", "train")
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
 BATCH = 64
-
-Tensor = Any
-"""A tensor of PyTorch; the type checker also runs where PyTorch is not installed."""
-
 
 UNKNOWN = -100
 """Number of a mode that the training split does not have."""

@@ -1,4 +1,4 @@
-"""How good a policy is: held-out levels played by the Student alone, at the validation temperature (spec section 8)."""
+"""Evaluation of a policy: the Student alone plays held-out levels at the validation temperature (spec section 8)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..policy_rl.engines import InProcessBackend
 from ..policy_rl.engines.in_process import InProcessOptions
 from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen
 from ..ranks import Ranks
+from .config import PolicyEvaluationConfig
 
 torch: Any = need("torch", EXTRA)
 
@@ -85,8 +86,57 @@ def checkpoint_of(folder: Path, name: str = FINAL) -> str:
     return str(folder / name)
 
 
-def evaluate_policy(config: RlConfig, model: str, run: RlConfig | None = None) -> PolicyResult:
-    """Play the held-out levels of ``config`` with ``model``, but none that ``run``, which made it, was trained on.
+def evaluate_policy(config: PolicyEvaluationConfig) -> PolicyResult:
+    """Measure how often a policy succeeds on held-out levels, as the config says; write ``OUT/evaluation/policy.json``.
+
+    Raises:
+        TrainingError: the policy, the levels or the folder cannot be used, or no episode could be finished.
+        PluginError, ConfigError, GenerationError: the environment cannot be used.
+    """
+    folder = Path(config.model)
+    is_folder = open_storage(folder).exists()
+    run = run_config(folder) if is_folder else None
+    target = config.out or (folder if is_folder else None)
+    if target is None:
+        raise TrainingError(
+            f"{config.model} is not a folder, so there is no place for the result; say where with --out DIR"
+        )
+    weights = config.model if run is None else checkpoint_of(folder, config.checkpoint)
+    result = measure_policy(play_config(config, run), weights, run)
+    open_storage(target).write_json(RESULT, result.row())
+    return result
+
+
+def play_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfig:
+    """Return the settings of the episodes: the run's, if the policy comes from one, under those of the evaluation.
+
+    Raises:
+        TrainingError: neither names an environment, or a setting cannot be used.
+    """
+    fields: dict[str, Any] = {} if run is None else run.model_dump(mode="json")
+    env = config.env or fields.get("env")
+    if env is None:
+        raise TrainingError(
+            f"{config.model} is not a run of pivot train rl, so it does not name an environment; name it with --env"
+        )
+    if run is not None and env != run.env:
+        fields |= {"env": env, "settings": {}, "levels": 0}
+    changes = {
+        "env": env,
+        "settings": {**fields.get("settings", {}), **config.settings} or None,
+        "validation_episodes": config.episodes,
+        "validation_temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+        "levels": config.levels,
+        "seed": config.seed,
+        "prompts": 1,
+        "model": fields.get("model", config.model),
+    }
+    return make_rl_config(fields | {name: value for name, value in changes.items() if value is not None})
+
+
+def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) -> PolicyResult:
+    """Play the held-out levels of ``config`` with ``model``, without levels that ``run``, its training, used.
 
     Raises:
         TrainingError: the model cannot be loaded, there is no such level, or no episode could be finished.

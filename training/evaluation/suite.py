@@ -17,10 +17,10 @@ from ...errors import TrainingError
 from ...identity import digest
 from ...storage import open_storage
 from ..analyzer import Analyzer, Reading
+from ..records import ALL, Records, open_records
 from .analyzer import Choice, Evaluation, Held, evaluate, read_labels, worked_examples
 from .baselines import best_of
 from .charts import suite_chart
-from .heldout import ALL, Records, open_records
 from .metrics import Share
 from .report import READINGS, markdown, percent, reading_lines, row_name
 

@@ -6,7 +6,7 @@ processes add up to the same gradient however they are cut.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from typing import Any
@@ -15,15 +15,15 @@ from ...errors import TrainingError
 from ...identity import derive_seed
 from ...models.extras import need
 from ..encode import EXTRA
+from ..tensors import TokenMask, TokenValues
 from .config import RlConfig
-from .losses import Loss, Weights, gate, is_clipped, k3, stage_two_loss
+from .losses import Loss, TokenBatch, Weights, gate, is_clipped, k3, stage_two_loss
 from .scoring import LoadedTeacher, Scorer, Teacher, micro_batches, score_rows
 from .sharding import WholeModel
 from .turns import TurnSample, roc_area
 
 torch: Any = need("torch", EXTRA)
 
-Tensor = Any
 COSINE_EVERY = 10
 """Updates between two measurements of the angle between the gradients of GRPO and of the distillation."""
 
@@ -33,27 +33,43 @@ class Scored:
     """A turn with all that is known about its tokens before the first step; tensors of shape (tokens,), on the CPU."""
 
     turn: TurnSample
-    valid: Tensor
-    active: Tensor
-    """Tokens that are distilled; bool."""
-    old: Tensor
-    reference: Tensor
-    teacher: Tensor
+    valid: TokenMask
+    active: TokenMask
+    """Tokens that are distilled."""
+    old: TokenValues
+    reference: TokenValues
+    teacher: TokenValues
     """Zeros where nothing is distilled."""
 
     @property
-    def gap(self) -> Tensor:
-        """How much likelier the Teacher finds each token."""
+    def gap(self) -> TokenValues:
+        """Teacher's log-probability minus the Student's, in nats."""
         return self.teacher - self.old
 
     def weightless(self) -> "Scored":
-        """Return the same turn with no token that counts."""
+        """Return the same turn without a token that counts."""
         nothing = torch.zeros_like(self.valid)
         return replace(self, valid=nothing, active=nothing)
 
 
+def token_batch(turns: Sequence[Scored], device: Any) -> TokenBatch:
+    """Return the tokens of some turns, turn after turn, on a device."""
+
+    def joined(values: Sequence[TokenValues | TokenMask]) -> TokenValues | TokenMask:
+        return torch.cat(values).to(device)
+
+    return TokenBatch(
+        old=joined([each.old for each in turns]),
+        reference=joined([each.reference for each in turns]),
+        teacher=joined([each.teacher for each in turns]),
+        advantages=joined([torch.full_like(each.old, each.turn.advantage) for each in turns]),
+        valid=joined([each.valid for each in turns]),
+        active=joined([each.active for each in turns]),
+    )
+
+
 def weights_of(config: RlConfig) -> Weights:
-    """Return what the terms of a run's loss weigh."""
+    """Return the weights of the terms of a run's loss."""
     return Weights(config.clip, config.kl, config.opd, config.beta, config.opd_objective)
 
 
@@ -109,7 +125,7 @@ def score_turns(
 def hindsight_figures(scored: Sequence[Scored], beta: float) -> dict[str, float | None]:
     """Return what the Teacher makes of the failures: means of gap and gate, by kind of token, and a detector's area."""
     figures: dict[str, float | None] = {}
-    kinds: dict[str, list[Tensor]] = {"": [], "_pivot_action": [], "_other_action": [], "_thinking": []}
+    kinds: dict[str, list[TokenValues]] = {"": [], "_pivot_action": [], "_other_action": [], "_thinking": []}
     detector: list[tuple[float, bool]] = []
     for each in scored:
         gap, turn = each.gap[each.active], each.turn
@@ -181,32 +197,27 @@ class Learner:
         batches = micro_batches(lengths, self.config.micro_batch_tokens)
         parts = [[chosen[place] for place in places] for places in batches]
         for part in self.model.share(parts, filler=[parts[0][0].weightless()]):
-            logprobs, known = self._forward(part)
-            loss = self._loss(logprobs, known, valid, active)
+            logprobs = self._forward(part)
+            tokens = token_batch(part, logprobs.device)
+            loss = self._loss(logprobs, tokens, valid, active)
             getattr(loss, term).backward()
-            self._count(sums, logprobs.detach(), known, loss, valid)
+            self._count(sums, logprobs.detach(), tokens, loss)
         self.model.sum_gradients()
 
-    def _forward(self, part: Sequence[Scored]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _forward(self, part: Sequence[Scored]) -> TokenValues:
         rows = [each.turn.student for each in part]
-        logprobs = self.model.forward(lambda model: self.scorer(model, rows))
-        names = ("valid", "active", "old", "reference", "teacher")
-        known = {name: torch.cat([getattr(each, name) for each in part]).to(logprobs.device) for name in names}
-        advantages = [torch.full_like(each.old, each.turn.advantage) for each in part]
-        return logprobs, known | {"advantages": torch.cat(advantages).to(logprobs.device)}
+        return self.model.forward(lambda model: self.scorer(model, rows))
 
-    def _loss(self, logprobs: Tensor, known: Mapping[str, Tensor], valid: int, active: int) -> Loss:
-        return stage_two_loss(
-            logprobs, **known, valid_count=valid, active_count=active, weights=weights_of(self.config)
-        )
+    def _loss(self, logprobs: TokenValues, tokens: TokenBatch, valid: int, active: int) -> Loss:
+        return stage_two_loss(logprobs, tokens, valid_count=valid, active_count=active, weights=weights_of(self.config))
 
-    def _count(self, sums: Sums, logprobs: Tensor, known: Mapping[str, Tensor], loss: Loss, valid: int) -> None:
-        mask = known["valid"]
-        clipped = is_clipped(logprobs, known["old"], known["advantages"], self.config.clip)
+    def _count(self, sums: Sums, logprobs: TokenValues, tokens: TokenBatch, loss: Loss) -> None:
+        mask = tokens.valid
+        clipped = is_clipped(logprobs, tokens.old, tokens.advantages, self.config.clip)
         sums.add(
             tokens=int(mask.sum()),
             clipped=int((clipped & mask).sum()),
-            kl=(k3(logprobs, known["reference"]) * mask).sum().item(),
+            kl=(k3(logprobs, tokens.reference) * mask).sum().item(),
             loss_grpo=loss.grpo.item(),
             loss_kl=loss.kl.item(),
             loss_opd=loss.opd.item(),

@@ -28,6 +28,7 @@ from ..encode import EXTRA, Encoder
 from ..loading import load_weights
 from ..ranks import Ranks
 from ..versions import training_versions
+from .advantages import Groups, group
 from .config import MAY_CHANGE, NOT_RESULTS, RlConfig
 from .engines import (
     PROBE_TURNS,
@@ -46,7 +47,6 @@ from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
 from .sharding import WholeModel, check_processes, hold
-from .turns import Groups, group
 from .vision_cache import Eye
 
 torch: Any = need("torch", EXTRA)
@@ -112,6 +112,32 @@ def prepare(config: RlConfig) -> Prepared:
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
         check_same_tokens(encoder, frozen[1])
     return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
+
+
+def train_rl(
+    config: RlConfig,
+    *,
+    report: Report = lambda _: None,
+    on_prepared: Callable[[Prepared], None] = lambda _: None,
+) -> RlResult:
+    """Run Stage II as its config says, and write the policy to ``OUT/final``.
+
+    Args:
+        config: every setting of the run.
+        report: receives one line per update, in the main process alone.
+        on_prepared: receives levels and model before the first update, in the main process alone.
+
+    Raises:
+        TrainingError: the model, a setting or the folder cannot be used, or a gradient is not finite.
+        PluginError, ConfigError, GenerationError: the environment cannot be used.
+    """
+    if config.out is None:
+        raise TrainingError("no folder given, expected one for checkpoints and results; say where with --out DIR")
+    prepared = prepare(config)
+    if not prepared.ranks.is_main:
+        return train(prepared, config.out, resume=config.resume)
+    on_prepared(prepared)
+    return train(prepared, config.out, resume=config.resume, report=report)
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:

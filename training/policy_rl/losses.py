@@ -1,159 +1,142 @@
-"""The losses, as pure functions of log-probabilities (spec section 8).
+"""Losses of Stage II, as pure functions of log-probabilities (spec section 8).
 
-``l`` is the Student's log-probability of a token that was sampled; everything else is data without a gradient. Token
-counts come in as arguments: they are those of the whole batch, over all micro-batches and processes, so that gradients
-of the parts add up to the gradient of the whole.
+``l`` is the Student's log-probability of a sampled token; everything else is data without a gradient. Token counts come
+in as arguments: they are those of the whole batch, over all micro-batches and processes, so that the gradients of the
+micro-batches add up to the gradient of the batch.
+
+A new distillation loss is a function of :class:`TokenBatch` and a row of :data:`OPD_OBJECTIVES`. If it needs another
+quantity of the Teacher, that is a field of :class:`TokenBatch`, which ``learner.py`` fills.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-Tensor = Any
-"""A tensor of PyTorch, which is not imported to describe what happens to one."""
-
-OPD_OBJECTIVES = {
-    "printed": "the paper's",
-    "centred": "an extension: the gate less one half",
-    "gap": "an extension: the gap as an advantage",
-}
-"""Distillation losses by name; see :func:`gated_opd`."""
-OpdObjective = str
-RETURN_DIGITS = 8
-"""Returns that agree in so many decimals are equal (spec section 6)."""
-ADVANTAGE_EPS = 1e-6
+from ..tensors import Scalar, TokenMask, TokenValues
 
 
-def record_loss(logprobs: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over records of the mean negative log-likelihood over the record's own target tokens.
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Reply tokens of some turns, with everything that the loss reads of them beside ``l``."""
 
-    A long target weighs as much as a short one; a batch's token count appears nowhere. Micro-batches of equal numbers
-    of records can therefore be averaged, over accumulation steps and over processes.
-
-    Args:
-        logprobs: of the tokens, shape (records, tokens); anything where ``mask`` is False.
-        mask: which tokens are supervised, at least one a record, shape (records, tokens).
-    """
-    counts = mask.sum(dim=1)
-    return -((logprobs * mask).sum(dim=1) / counts).mean()
-
-
-def group_advantages(returns: Tensor, eps: float = ADVANTAGE_EPS) -> Tensor:
-    """Return ``(R - mean) / (std + eps)`` with the population deviation; exactly 0 where all returns agree.
-
-    Args:
-        returns: of the complete episodes of one prompt, shape (episodes,).
-        eps: keeps tiny deviations from being blown up.
-    """
-    rounded = returns.round(decimals=RETURN_DIGITS)
-    if bool((rounded == rounded[0]).all()):
-        return returns * 0.0
-    return (returns - returns.mean()) / (returns.std(correction=0) + eps)
+    old: TokenValues
+    """Log-probabilities before the update."""
+    reference: TokenValues
+    """Log-probabilities under the weights that Stage II started from."""
+    teacher: TokenValues
+    """Log-probabilities under the Teacher's prompt; any value where ``active`` is False."""
+    advantages: TokenValues
+    """Advantage of the episode of each token."""
+    valid: TokenMask
+    """Tokens that count: all but placeholders of pictures."""
+    active: TokenMask
+    """Valid tokens that are distilled."""
 
 
-def clipped_surrogate(logprobs: Tensor, old: Tensor, advantages: Tensor, clip: float = 0.2) -> Tensor:
-    """Return ``-min(rho A, clip(rho, 1 - clip, 1 + clip) A)`` a token, ``rho = exp(l - l_old)``; shape (tokens,).
+def clipped_surrogate(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenValues:
+    """Return ``-min(rho A, clip(rho, 1 - clip, 1 + clip) A)`` per token, with ``rho = exp(l - l_old)``.
 
     Args:
         logprobs: ``l``, shape (tokens,).
         old: log-probabilities before the update, shape (tokens,).
-        advantages: that of its episode for each token, shape (tokens,).
-        clip: how far the ratio may pull.
+        advantages: advantage of the episode of each token, shape (tokens,).
+        clip: clipping range of ``rho``.
     """
     ratio = (logprobs - old).exp()
     return -(ratio * advantages).minimum(ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
-def is_clipped(logprobs: Tensor, old: Tensor, advantages: Tensor, clip: float = 0.2) -> Tensor:
-    """Return where clipping takes the gradient away, shape (tokens,); arguments as in :func:`clipped_surrogate`."""
+def is_clipped(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenMask:
+    """Return where clipping removes the gradient, shape (tokens,); arguments as in :func:`clipped_surrogate`."""
     ratio = (logprobs - old).exp()
     return ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
 
 
-def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Return ``exp(l_ref - l) - (l_ref - l) - 1`` a token, an estimate of KL(policy || reference); shape (tokens,)."""
+def k3(logprobs: TokenValues, reference: TokenValues) -> TokenValues:
+    """Return ``exp(l_ref - l) - (l_ref - l) - 1`` per token, an estimate of KL(policy || reference)."""
     difference = reference - logprobs
     return difference.exp() - difference - 1
 
 
-def gate(logprobs: Tensor, teacher: Tensor, beta: float = 5.0) -> Tensor:
-    """Return ``g = sigmoid(beta * sg[l_tea - l])`` a token: how much more the Teacher likes it; shape (tokens,)."""
+# Distillation
+
+
+def gate(logprobs: TokenValues, teacher: TokenValues, beta: float) -> TokenValues:
+    """Return ``g = sigmoid(beta * sg[l_tea - l])`` per token: how much more likely the Teacher finds it."""
     return (beta * (teacher - logprobs).detach()).sigmoid()
 
 
-def gated_opd(logprobs: Tensor, teacher: Tensor, beta: float = 5.0, objective: OpdObjective = "printed") -> Tensor:
-    """Return the distillation loss a token, shape (tokens,).
+def printed_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> TokenValues:
+    """Return the paper's loss, ``g * (sg[l_tea] - l)``, per token.
 
-    ``printed`` is the paper's ``g * (sg[l_tea] - l)``. Its gradient is ``-g`` a log-probability, never positive: it
-    raises every token that it counts, those that the Teacher likes more than the others. ``centred`` has ``g - 1/2`` in
-    the place of ``g``, and ``gap`` takes ``sg[l_tea - l]`` for an advantage; both lower what the Teacher likes less.
-
-    Args:
-        logprobs: ``l``, shape (tokens,).
-        teacher: log-probabilities of the same tokens under the Teacher's prompt, shape (tokens,).
-        beta: slope of the gate.
-        objective: which of the three.
+    Its gradient is ``-g`` with respect to ``l``, never positive: it makes every counted token more likely, most of all
+    tokens that the Teacher finds more likely than the Student does.
     """
-    gap = teacher.detach() - logprobs
-    if objective == "gap":
-        return -gap.detach() * logprobs
-    return (gate(logprobs, teacher, beta) - (0.5 if objective == "centred" else 0.0)) * gap
+    return gate(logprobs, tokens.teacher, beta) * (tokens.teacher.detach() - logprobs)
+
+
+def centred_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> TokenValues:
+    """Return ``(g - 1/2) * (sg[l_tea] - l)`` per token: it also lowers tokens that the Teacher finds unlikely."""
+    return (gate(logprobs, tokens.teacher, beta) - 0.5) * (tokens.teacher.detach() - logprobs)
+
+
+def gap_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> TokenValues:
+    """Return ``-sg[l_tea - l] * l`` per token: the gap as an advantage; ``beta`` is not used."""
+    del beta
+    return -(tokens.teacher.detach() - logprobs).detach() * logprobs
+
+
+OpdObjective = Callable[[TokenValues, TokenBatch, float], TokenValues]
+"""Distillation loss per token, shape (tokens,), of ``l``, the batch and the slope of the gate."""
+OPD_OBJECTIVES: Mapping[str, OpdObjective] = {"printed": printed_opd, "centred": centred_opd, "gap": gap_opd}
+"""Distillation losses by name; all but ``printed`` are extensions."""
+
+
+# The loss of an update
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the terms weigh and how they are shaped; defaults are the paper's."""
+    """Weights and shapes of the terms; :class:`.RlConfig` declares them with their defaults."""
 
-    clip: float = 0.2
-    kl: float = 0.01
-    opd: float = 0.01
+    clip: float
+    kl: float
+    opd: float
     """``lambda_opd``."""
-    beta: float = 5.0
+    beta: float
     """``beta_opd``, slope of the gate."""
-    opd_objective: OpdObjective = "printed"
+    opd_objective: str
+    """Name in :data:`OPD_OBJECTIVES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The terms of the loss; each is a sum over the tokens given, over the count of the whole batch. Scalars."""
+    """Terms of the loss; each is a sum over the tokens of a micro-batch, divided by the count of the whole batch."""
 
-    grpo: Tensor
-    kl: Tensor
-    opd: Tensor
-    total: Tensor
+    grpo: Scalar
+    kl: Scalar
+    opd: Scalar
+    total: Scalar
 
 
 def stage_two_loss(
-    logprobs: Tensor,
-    *,
-    old: Tensor,
-    reference: Tensor,
-    teacher: Tensor,
-    advantages: Tensor,
-    valid: Tensor,
-    active: Tensor,
-    valid_count: int,
-    active_count: int,
-    weights: Weights,
+    logprobs: TokenValues, tokens: TokenBatch, *, valid_count: int, active_count: int, weights: Weights
 ) -> Loss:
     """Return ``GRPO + kl * k3 + lambda_opd * OPD`` of some tokens of a batch.
 
-    GRPO and KL are means over the valid tokens, OPD over the active ones.
+    GRPO and KL are means over the valid tokens of the batch, OPD is a mean over the active ones.
 
     Args:
-        logprobs: the Student's, with their gradient, shape (tokens,).
-        old: the Student's before the update, shape (tokens,).
-        reference: of the weights that Stage II started from, shape (tokens,).
-        teacher: the Teacher's; anything where ``active`` is False; shape (tokens,).
-        advantages: of each token's episode, shape (tokens,).
-        valid: which tokens count, bool, shape (tokens,).
-        active: which of them are distilled, bool, shape (tokens,).
+        logprobs: the Student's log-probabilities, with their gradient, shape (tokens,).
+        tokens: the data of the same tokens.
         valid_count: valid tokens of the whole batch.
         active_count: active tokens of the whole batch.
-        weights: of the terms.
+        weights: weights of the terms.
     """
-    surrogate = clipped_surrogate(logprobs, old, advantages, weights.clip)
-    distilled = gated_opd(logprobs, teacher.where(active, logprobs.detach()), weights.beta, weights.opd_objective)
+    valid, active = tokens.valid, tokens.active
+    surrogate = clipped_surrogate(logprobs, tokens.old, tokens.advantages, weights.clip)
+    scored = replace(tokens, teacher=tokens.teacher.where(active, logprobs.detach()))
+    distilled = OPD_OBJECTIVES[weights.opd_objective](logprobs, scored, weights.beta)
     grpo = (surrogate * valid).sum() / max(1, valid_count)
-    kl = (k3(logprobs, reference) * valid).sum() / max(1, valid_count)
+    kl = (k3(logprobs, tokens.reference) * valid).sum() / max(1, valid_count)
     opd = (distilled * active).sum() / max(1, active_count)
     return Loss(grpo, kl, opd, grpo + weights.kl * kl + weights.opd * opd)

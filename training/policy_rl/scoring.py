@@ -15,12 +15,12 @@ from ...models.base import image_ids
 from ...models.extras import need
 from ...models.transformers.model import picture_of
 from ..encode import EXTRA, EncodedPrompt, Encoder
+from ..tensors import Tensor
 from .vision_cache import Eye, Picture
 
 torch: Any = need("torch", EXTRA)
 checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
 
-Tensor = Any
 SCORED_AT_ONCE = 1024
 """Tokens whose scores over the vocabulary are in memory together."""
 PIXELS_KEPT = 64 << 20

@@ -18,11 +18,11 @@ from ...errors import TrainingError
 from ...models.extras import need
 from ..encode import EXTRA
 from ..ranks import ALONE, Ranks
+from ..tensors import Tensor
 from .vision_cache import Eye
 
 torch: Any = need("torch", EXTRA)
 
-Tensor = Any
 Item = TypeVar("Item")
 
 

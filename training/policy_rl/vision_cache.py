@@ -13,10 +13,10 @@ from typing import Any
 
 from ...models.extras import need
 from ..encode import EXTRA
+from ..tensors import Tensor
 
 torch: Any = need("torch", EXTRA)
 
-Tensor = Any
 SEEN_KEPT = 512 << 20
 """Bytes that are kept of what was seen, the least recently used given up. All pictures of an update of a 3B model at
 the paper's sizes take 300 MB; one that is looked at twice may differ in its last bit."""

@@ -20,12 +20,12 @@ from ....models.openai.model import OpenAIModel
 from ....models.openai.wire import data_url
 from ....models.service import Service
 from ...encode import EXTRA, Encoder
+from ...tensors import Tensor
 from ..scoring import Row
 from .http import PATIENCE_SECONDS, answer_all, post
 
 torch: Any = need("torch", EXTRA)
 
-Tensor = Any
 AT_A_TIME = 16
 """Prompts that are scored at the server together."""
 CHAT = "/chat/completions"

@@ -14,11 +14,12 @@ from ....rollouts.base import Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
 from ...ranks import Ranks
+from ..advantages import Groups
 from ..config import RlConfig
 from ..engines import InProcessBackend, ServedBackend
 from ..levels import Levels
 from ..scoring import Row
-from ..turns import Groups, TurnSample, thinking_tokens
+from ..turns import TurnSample, thinking_tokens
 from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
 from .skills import SkillWriter, write_skills
 

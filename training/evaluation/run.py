@@ -1,0 +1,203 @@
+"""Evaluations of Analyzers from their config to their report: on a dataset, on the benchmark, and of the log alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import plugins
+from ...errors import ConfigError, StoreError, TrainingError
+from ...models.base import Backend
+from ...models.extras import look_for
+from ...plugins import read_settings
+from ...storage import open_storage
+from ..analyzer import ROLE, Analyzer, Reading
+from ..checkpoint import FINAL, RUN
+from ..records import ALL, open_records
+from ..wording import words_taught
+from .analyzer import Choice, evaluate, read_labels, worked_examples
+from .baselines import EXTRA, check_learned
+from .config import AnalyzerEvaluationConfig, BaselinesConfig
+from .report import HEADER, markdown, read_summary, table_rows, write_report
+from .suite import FAILURES, LEVELS, Build, build_suite, run_suite, suite_choice, write_suite
+
+OnReading = Callable[[Reading], None]
+Begin = Callable[[str, int], OnReading]
+"""Receives the name and the number of the readings to come; returns what receives each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """Figures of an evaluation and the files of its report."""
+
+    folder: str | None
+    """Folder of the report; None if nothing was written."""
+    files: Sequence[str]
+    """Names of its files."""
+    summary: Mapping[str, Any] = field(repr=False)
+    """Every figure, as JSON data."""
+    compared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    """Summaries of the other evaluations in the same table, by name."""
+
+
+def evaluate_analyzer(
+    config: AnalyzerEvaluationConfig, *, build: Build | None = None, begin: Begin = lambda _name, _count: lambda _: None
+) -> EvaluationResult:
+    """Ask an Analyzer about labelled failures and write the report, as the config says.
+
+    Args:
+        config: every setting of the evaluation.
+        build: builds or resumes a store; needed for the benchmark (``suite``) alone.
+        begin: receives the progress.
+
+    Raises:
+        ConfigError, PluginError: a setting, the model or a package cannot be used.
+        TrainingError: the dataset, the run or the folder cannot be used.
+        ServerGoneError: the model server does not answer.
+    """
+    look_for("matplotlib", EXTRA)  # before a model answers for hours
+    if config.learned:
+        check_learned()
+    run = training_run(config.model)
+    model = str(Path(config.model) / FINAL) if run is not None else config.model
+    backend = _backend(config, model)
+    target = config.out or _default_out(config, run)
+    name = config.name or (Path(config.model).name if run is not None else "")
+
+    def make(examples: Mapping[str, Any]) -> Analyzer:
+        return Analyzer(backend, examples)
+
+    if config.suite:
+        return _evaluate_on_suite(config, target, make, name, build, begin)
+    source = config.data or (run or {}).get("dataset")
+    if source is None:
+        raise ConfigError(
+            f"{config.model} does not say what it was trained on; name the data with --data DATASET, or --suite"
+        )
+    trained: Sequence[str] = (run or {}).get("configs", ())
+    env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
+    records = open_records(source, env, config.target_vocabulary or words_taught(model))
+    choice = Choice(config.side, config.pictures, config.full_length, config.limit, config.seed)
+    others = {each: read_summary(folder) for each, folder in config.beside.items()}
+    labels = read_labels(records, choice)
+    result = evaluate(
+        records,
+        make(worked_examples(records, config.shots)),
+        choice,
+        learned=config.learned,
+        name=name,
+        on_reading=begin("read", len(labels.rows)),
+        held=labels,
+    )
+    return EvaluationResult(str(target), write_report(target, result, others), result.summary, others)
+
+
+def _evaluate_on_suite(
+    config: AnalyzerEvaluationConfig,
+    target: Path,
+    make: Callable[[Mapping[str, Any]], Analyzer],
+    name: str,
+    build: Build | None,
+    begin: Begin,
+) -> EvaluationResult:
+    """Build the benchmark if it is missing, and evaluate on it."""
+    if config.data is not None or config.beside or config.target_vocabulary:
+        raise ConfigError(
+            "--suite has its own data, words and table; leave --data, --target-vocabulary and --beside away"
+        )
+    if build is None:
+        raise ConfigError("suite: found no function that builds stores, expected one; use pivot evaluate analyzer")
+    levels = {env: max(8, round(config.scale * count)) for env, count in LEVELS.items()}
+    stores = build_suite(config.suite_data or target / "suite-data", build, levels)
+    summary, results = run_suite(
+        stores,
+        make,
+        suite_choice(config.pictures, max(1, round(config.scale * FAILURES))),
+        shots=config.shots,
+        learned=config.learned,
+        name=name,
+        begin=lambda log, count: begin(f"read, {log} log", count),
+    )
+    return EvaluationResult(str(target), write_suite(target, summary, results), summary)
+
+
+def evaluate_baselines(config: BaselinesConfig) -> EvaluationResult:
+    """Measure the baselines that read the log alone, and write ``baselines.json`` and ``baselines.md`` to ``OUT``.
+
+    Raises:
+        PluginError: the learned baselines need a package that is not installed.
+        TrainingError: the dataset cannot be used, or has no record to fit on.
+    """
+    if config.learned:
+        check_learned()
+    choice = Choice(config.side, full_length=config.full_length, seed=config.seed)
+    labels = read_labels(open_records(config.data, config.env), choice)
+    tables: dict[str, Any] = {}
+    for env in labels.environments:
+        count = sum(each.env == env for each in labels.train)
+        if not count:
+            raise TrainingError(f"{config.data} has no {env} record on the other side to fit on; build more levels")
+        levels = [labels.levels[index] for index in labels.places(env)]
+        table = labels.baselines(env, learned=config.learned, seed=config.seed).row()
+        tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": count, **table}
+    facts = {"dataset": config.data, "config": config.env, "side": config.side, "full_length": config.full_length}
+    summary = {**facts, "seed": config.seed, "environments": tables}
+    files: list[str] = []
+    if config.out is not None:
+        storage, files = open_storage(config.out), ["baselines.json", "baselines.md"]
+        storage.write_json(files[0], summary)
+        rows = table_rows({env: table["shares"] for env, table in tables.items()})
+        storage.write_bytes(files[1], f"{markdown(HEADER[:-2], [row[:-2] for row in rows])}\n".encode())
+    seen = {"records_of_levels_on_both_sides": labels.seen, "records": len(labels.rows)}
+    return EvaluationResult(None if config.out is None else str(config.out), files, summary | seen)
+
+
+def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, Any]) -> Backend:
+    """Make the backend of a model by its registered name, and check that its packages are installed.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used.
+        PluginError: there is no such backend, or a package is missing.
+    """
+    kind: type[Backend] = plugins.load("models", name)
+    where = f"model {name}: "
+    options_read = read_settings(kind.config_type, options, where)
+    backend = kind(options_read, read_settings(kind.service_type, service, where), ROLE)
+    backend.check()
+    return backend
+
+
+def training_run(model: str) -> dict[str, Any] | None:
+    """Return the stored config of a run of ``pivot train sft``; None where ``model`` is not the folder of one.
+
+    Raises:
+        TrainingError: its ``run.json`` cannot be read.
+    """
+    folder = Path(model)
+    storage = open_storage(folder)
+    if storage.stat(f"{FINAL}/config.json") is None or storage.stat(RUN) is None:
+        return None
+    try:
+        return storage.read_json(RUN).get("config", {})
+    except (StoreError, ValueError, AttributeError) as error:
+        raise TrainingError(
+            f"{folder / RUN} cannot be read ({error}); name the checkpoint: {folder / FINAL}"
+        ) from error
+
+
+def _backend(config: AnalyzerEvaluationConfig, model: str) -> Backend:
+    options = {
+        "model": model,
+        "revision": config.revision,
+        "temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+        "batch_size": config.batch_size,
+    }
+    name = config.backend or ("openai" if "base_url" in config.service else "transformers")
+    return make_backend(name, {key: value for key, value in options.items() if value is not None}, config.service)
+
+
+def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None) -> Path:
+    if run is None:
+        raise ConfigError("no folder given; say where the report goes with --out DIR")
+    return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")

@@ -1,0 +1,284 @@
+"""The one reader of datasets, for training and evaluation: it finds files, reads rows and checks them.
+
+A dataset is a store, a folder as the export wrote it, or a hub id. Rows are read with the columns that a caller needs,
+so that the labels of a whole split fit into memory while its pictures are read one by one. A bad file or row is a
+:class:`~pivot.errors.TrainingError` that names file, row and remedy; no row is skipped.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..datasets.config import environment
+from ..datasets.parquet import check_columns
+from ..datasets.schema import DATASET, TableSchema
+from ..datasets.split import SIDES
+from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
+from ..errors import PluginError, StoreError, TrainingError
+from ..identity import digest
+from ..labeling.target import BadTargetError, parse_target
+from ..labeling.vocabulary import Vocabulary, target_modes
+from ..storage import FollowedPath, Storage, open_storage, parse_address
+from .wording import prompt_in_words, target_in_words
+
+ALL = "all"
+"""The config of all environments."""
+REBUILD = "build the dataset again, or restore the file from a copy"
+BATCH_ROWS = 8
+"""Rows in memory at a time; a collage of rendered views takes up to 1 MB."""
+
+LABEL_COLUMNS = (
+    "episode_id",
+    "env",
+    "env_config",
+    "task_id",
+    "completion",
+    "pivot_step",
+    "failure_mode",
+    "actions",
+    "action_log",
+    "initial_state",
+    "horizon",
+    "num_steps",
+    "certificate",
+    "witness",
+)
+"""Every column but the Analyzer's prompt and picture."""
+SHOWN_COLUMNS = ("episode_id", "env", "prompt", "images", "num_steps", "completion", "failure_mode")
+"""The Analyzer's prompt and picture, and the columns that bound its answer."""
+NULLABLE = frozenset({"certificate", "witness"})
+"""Columns that may be null."""
+
+
+@dataclass(frozen=True)
+class DatasetFiles:
+    """The Parquet files of the configs that were asked for."""
+
+    storage: Storage
+    """Of the dataset's folder, or of the hub's copy of it on this machine."""
+    by_side: dict[str, list[tuple[str, str]]]
+    """Names in ``storage`` with the environment that each may hold, in a fixed order."""
+    manifest: str | None
+    """SHA-256 of the store's manifest; None where the folder stands alone."""
+
+    @property
+    def digest(self) -> str:
+        """The content: the manifest's digest, else one of all these files."""
+        files = {name: self.storage.record(name).sha256 for names in self.by_side.values() for name, _ in names}
+        return self.manifest or digest(files, 64)
+
+
+def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
+    """Find the files of some configs, environments or ``all``; those of a dataset on the hub are fetched first.
+
+    Raises:
+        TrainingError: there is no such dataset, its build did not finish, or it lacks a config.
+    """
+    storage = open_storage(parse_address(source))
+    if not storage.exists():
+        if source.count("/") != 1 or source.startswith((".", "/", "~")):
+            raise TrainingError(
+                f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
+            )
+        storage = open_storage(FollowedPath(_fetched(source, configs)))  # the hub's cache is made of links
+    storage.check_contents()
+    manifest = None
+    if storage.stat(RUN) is not None:
+        if storage.stat(MANIFEST) is None:
+            raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
+        manifest = storage.record(MANIFEST).sha256
+        storage = open_storage(parse_address(source) / DATASET_FOLDER)
+    present: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(storage.listing()):
+        env, _, file = name.partition("/")
+        side = file.partition("-")[0]
+        if name.endswith(".parquet") and side in SIDES and "/" not in file and not env.endswith("_episodes"):
+            present.setdefault(env, {}).setdefault(side, []).append(name)
+    if not present:
+        raise TrainingError(
+            f"{source} holds no dataset, expected a store, or a folder with ENV/train-*.parquet as "
+            "pivot build writes it; make one with: pivot build sokoban --out runs/first"
+        )
+    chosen = sorted(present) if ALL in configs else list(configs)
+    unknown = [env for env in chosen if env not in present]
+    if unknown:
+        raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
+    by_side = {side: [(name, env) for env in chosen for name in present[env].get(side, [])] for side in SIDES}
+    return DatasetFiles(storage, by_side, manifest)
+
+
+def _fetched(source: str, configs: Sequence[str]) -> Path:
+    """Return the folder in which the hub's library keeps a dataset's files, after it has fetched what is new."""
+    # Imported here: the library takes a second.
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    patterns = [f"{'*' if config == ALL else config}/*.parquet" for config in configs]
+    try:
+        folder = snapshot_download(source, repo_type="dataset", allow_patterns=patterns, ignore_patterns="*_episodes/*")
+    except LocalEntryNotFoundError as error:
+        raise TrainingError(
+            f"{source} is no folder here, and the hub cannot be reached or is not to be (HF_HUB_OFFLINE), nor is a "
+            "dataset of that name kept from earlier; expected a store, a dataset folder, or a hub id"
+        ) from error
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise TrainingError(
+            f"{source} is no folder here, and the hub gives no such dataset ({type(error).__name__}: "
+            f"{str(error).splitlines()[0]}); expected a store, a dataset folder, or a hub id; for a private one, log "
+            "in with: hf auth login"
+        ) from error
+    if not Path(folder).exists():
+        raise TrainingError(
+            f"the dataset {source} of the hub holds no file {' or '.join(patterns)}; expected the dataset folder of a "
+            "store as it is (hf upload user/name STORE/dataset --repo-type dataset), and one of its configs"
+        )
+    return Path(folder)
+
+
+def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file, each with its place for messages; pictures stay encoded.
+
+    Raises:
+        TrainingError: the file is torn, or has other columns.
+    """
+    address = storage.address(name)
+    schema = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*columns)))
+    try:
+        with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+            check_columns(address, schema, file.schema_arrow)
+            number = 0
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                for row in batch.to_pylist():
+                    yield f"{address}, row {number}", row
+                    number += 1
+    except (pa.ArrowException, OSError) as error:
+        raise TrainingError(f"{address} cannot be read as Parquet ({error}); {REBUILD}") from error
+    except StoreError as error:
+        raise TrainingError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one config of a dataset."""
+
+    address: str
+    """Folder or hub id, for messages."""
+    config: str
+    """Environment, or ``all``."""
+    files: DatasetFiles
+    vocabulary: Vocabulary | None = None
+    """Label names of failure modes in prompts and targets; None leaves them as they are."""
+
+    def rows(self, side: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the checked rows of a split in a fixed order, with the columns asked for; pictures stay encoded.
+
+        A column ``prompt`` or ``completion`` needs ``env`` and ``failure_mode`` beside it.
+
+        Raises:
+            TrainingError: a file is damaged, has other columns or an invalid row, or a prompt cannot be reworded.
+        """
+        for name, env in self.files.by_side[side]:
+            for where, row in rows_of(self.files.storage, name, columns):
+                check_row(row, where, env)
+                yield row if self.vocabulary is None else _in_words(row, self.vocabulary, where)
+
+
+def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None = None) -> Records:
+    """Find the records of ``config`` (an environment, or ``all``) in a store, a dataset folder, or on the hub.
+
+    Raises:
+        TrainingError: see :func:`find_files`.
+    """
+    return Records(address, config, find_files(address, (config,)), vocabulary)
+
+
+def _in_words(row: dict[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+    """Return a row whose prompt and target, if it has them, use the label names of a vocabulary."""
+    if "prompt" in row:
+        row["prompt"] = prompt_in_words(row["env"], row["prompt"], vocabulary, where)
+    if "completion" in row:
+        (message,) = row["completion"]
+        (part,) = message["content"]
+        text = target_in_words(row["env"], part["text"], row["failure_mode"], vocabulary)
+        row["completion"] = [message | {"content": [part | {"text": text}]}]
+    return row
+
+
+# Checks
+
+
+def check_row(row: Mapping[str, Any], where: str, env: str | None = None) -> None:
+    """Refuse an invalid row of the ``dataset`` table; columns that were not read are not checked.
+
+    Args:
+        row: columns by name; ``num_steps`` beside every column that it bounds, ``env`` beside the target.
+        where: file and row, for messages.
+        env: environment whose config holds the row; None where a config mixes environments.
+
+    Raises:
+        TrainingError: a column is invalid, or two columns contradict each other.
+    """
+    missing = [name for name, value in row.items() if value is None and name not in NULLABLE]
+    if missing:
+        raise _refusal(where, f"no value in column {missing[0]}", "one in every row")
+    if env is not None and row.get("env", env) != env:
+        raise _refusal(where, f"a record of {row['env']}", f"one of {env}, whose config this is")
+    steps = row.get("num_steps", 0)
+    for name, length in (("actions", len), ("action_log", lambda text: len(text.splitlines()))):
+        if name in row and (length(row[name]) != steps or not steps):
+            raise _refusal(where, f"{length(row[name])} steps in column {name}", f"{steps}, as column num_steps says")
+    if "pivot_step" in row and not 0 <= row["pivot_step"] < steps:
+        raise _refusal(where, f"pivot_step {row['pivot_step']}", f"0 to {steps - 1}, the labelled tiles")
+    if "images" in row:
+        _check_images(row["images"], where)
+    if "prompt" in row:
+        marks = sum(part["type"] == "image" for message in row["prompt"] for part in message["content"])
+        if marks != 1:
+            raise _refusal(where, f"{marks} image parts in the prompt", "one, where the collage goes")
+    if "completion" in row:
+        _check_target(row, where)
+
+
+def target_text(row: Mapping[str, Any]) -> str:
+    """Return the text of the target of a checked row."""
+    return row["completion"][0]["content"][0]["text"]
+
+
+def _check_images(images: Sequence[Mapping[str, Any] | None], where: str) -> None:
+    if len(images) != 1:
+        raise _refusal(where, f"{len(images)} images", "exactly one image, the collage")
+    if images[0] is None or not images[0]["bytes"]:
+        raise _refusal(where, "an empty image", "exactly one image, the collage")
+
+
+def _check_target(row: Mapping[str, Any], where: str) -> None:
+    completion = row["completion"]
+    texts = [part["text"] for message in completion for part in message["content"] or ()]
+    if len(completion) != 1 or completion[0]["role"] != "assistant" or len(texts) != 1 or not texts[0]:
+        raise _refusal(where, "a completion that is not one text", "the target as the assistant's only turn")
+    try:
+        target = parse_target(texts[0])
+    except BadTargetError as error:
+        raise _refusal(where, f"a target that cannot be read ({error})", "JSON with the three fields") from None
+    steps = row["num_steps"]
+    if not 0 <= target.pivot_step < steps:
+        raise _refusal(where, f"pivot_step {target.pivot_step} in the target", f"0 to {steps - 1}, the labelled tiles")
+    if target.pivot_step != row.get("pivot_step", target.pivot_step):
+        expected = f"{row['pivot_step']}, as column pivot_step says"
+        raise _refusal(where, f"pivot_step {target.pivot_step} in the target", expected)
+    try:
+        profile = environment(row["env"]).profile
+    except PluginError as error:
+        raise _refusal(where, f"a record of {row['env']}", "an installed environment", str(error)) from error
+    allowed = {*target_modes(profile, "certificate"), *target_modes(profile, "paper")}
+    if target.failure_mode not in allowed:
+        modes = ", ".join(sorted(allowed))
+        raise _refusal(where, f"failure_mode {target.failure_mode!r} in the target", f"one of {modes}")
+
+
+def _refusal(where: str, what: str, expected: str, remedy: str = REBUILD) -> TrainingError:
+    return TrainingError(f"{where}: found {what}, expected {expected}; {remedy}")
