@@ -26,6 +26,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.reading import probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, migrate, relabel
+    from .api.training import AnalyzerReport, evaluate_analyzer, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -36,16 +37,24 @@ if TYPE_CHECKING:
     from .insight.probe.records import ProbeSettings
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
+    from .training.analyzer_sft.config import SftConfig
+    from .training.evaluation.config import AnalyzerEvaluationConfig, PolicyEvaluationConfig
+    from .training.policy_rl.config import RlConfig
 
 __all__ = [
+    "AnalyzerEvaluationConfig",
+    "AnalyzerReport",
     "Appended",
     "BuildResult",
     "Certificate",
     "LabelChanges",
     "PivotError",
+    "PolicyEvaluationConfig",
     "ProbeSettings",
     "Reporter",
+    "RlConfig",
     "RunConfig",
+    "SftConfig",
     "StoreFrames",
     "Unsolved",
     "Verdict",
@@ -56,6 +65,8 @@ __all__ = [
     "certify",
     "certify_batch",
     "compact",
+    "evaluate_analyzer",
+    "evaluate_policy",
     "load_store",
     "migrate",
     "probe",
@@ -63,10 +74,21 @@ __all__ = [
     "relabel",
     "report",
     "stats",
+    "train_rl",
+    "train_sft",
     "verify",
 ]
 
 _HOMES = {
+    "AnalyzerEvaluationConfig": "training.evaluation.config",
+    "AnalyzerReport": "api.training",
+    "PolicyEvaluationConfig": "training.evaluation.config",
+    "RlConfig": "training.policy_rl.config",
+    "SftConfig": "training.analyzer_sft.config",
+    "evaluate_analyzer": "api.training",
+    "evaluate_policy": "api.training",
+    "train_rl": "api.training",
+    "train_sft": "api.training",
     "Appended": "api.stores",
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",

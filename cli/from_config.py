@@ -151,7 +151,7 @@ class Form(Generic[Model]):
         self._flags = flags or {}
         self._panels = {each: panel for panel, fields in (panels or {}).items() for each in fields}
         self._leaves = {".".join(each.keys): each for each in leaves(model) if each.keys[0] not in skip}
-        if unknown := (self._flags.keys() | self._panels.keys()) - self._leaves.keys():
+        if unknown := (self._flags.keys() | self._panels.keys()) - self._leaves.keys() - model.model_fields.keys():
             raise ValueError(f"{model.__name__} has no field {', '.join(sorted(unknown))}")
 
     @property
@@ -270,8 +270,10 @@ class Form(Generic[Model]):
 
     def _put(self, leaf: Leaf, value: Any, label: str, values: Values) -> None:
         if leaf.shape == "mapping":
+            is_text = get_args(leaf.kind)[1:] in ((str,), (Path,))
             for text in value:
                 key, setting = key_and_value(label, text)
+                setting = text.partition("=")[2] if is_text else setting
                 values.put((*leaf.keys, key), setting, f"{label} {key}")
         elif leaf.shape == "nested mapping":
             for text in value:

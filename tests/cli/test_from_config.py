@@ -15,11 +15,17 @@ from hypothesis import strategies as st
 from pivot.cli import from_config
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
+from pivot.cli.compact import COMPACT, MIGRATE
+from pivot.cli.evaluate import ANALYZER, BASELINES
+from pivot.cli.evaluate_policy import POLICY
 from pivot.cli.from_config import Flag, Form, leaves, without_none
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
+from pivot.cli.train import SFT
+from pivot.cli.train_rl import RL
 from pivot.cli.values import plain
+from pivot.cli.verify import OPTIONS as VERIFY
 from pivot.datasets.config import RunConfig, env_config, environment, make_config
 from pivot.errors import ConfigError, PivotError
 from pivot.storage import Url
@@ -27,11 +33,32 @@ from pivot.tests.cli.command_line import read
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL)
+TRAINING = (SFT, RL, ANALYZER, BASELINES, POLICY)
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, MIGRATE, *TRAINING)
 
 # Any valid value of a field
 
-WORDS = st.text("abcxyz0189-_./ äß=,:", min_size=1, max_size=12).map(str.strip).filter(bool)
+WORDS = (
+    st.text("abcxyz0189-_./ äß=,:", min_size=1, max_size=12)
+    .map(str.strip)
+    .filter(lambda text: text[:1] not in ("", "-"))
+)
+
+SPECIAL: dict[str, st.SearchStrategy[Any]] = {
+    "env": st.sampled_from(("sokoban", "frozenlake")),
+    "settings": st.sampled_from(({}, {"horizon": 5}, {"horizon": 3, "cell": 32})),
+    "service": st.sampled_from(({}, {"base_url": "http://h/v1", "max_concurrency": 3})),
+    "backend": st.just("openai"),
+    "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
+    "opd_objective": st.sampled_from(("printed", "gap")),
+    "opd_scope": st.just("all"),
+    "hand_over": st.just("restart"),
+    "teacher_model": st.none(),
+    "teacher_url": st.none(),
+    "recipe": st.sampled_from((None, "tiny")),
+    "configs": st.sampled_from((("all",), ("sokoban", "svg"))),
+}
+"""Values of fields that depend on each other or on a registry."""
 
 
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
@@ -77,7 +104,7 @@ def models_of(form: Form[Any]) -> st.SearchStrategy[BaseModel]:
         chosen: dict[str, Any] = {}
         for name, field in form.model.model_fields.items():
             if field.is_required() or draw(st.booleans()):
-                chosen[name] = draw(values_of(field))
+                chosen[name] = draw(SPECIAL.get(name) or values_of(field))
         try:
             return form.model.model_validate(chosen)
         except (ValidationError, PivotError):
@@ -142,7 +169,9 @@ def words_of(form: Form[Any], model: BaseModel) -> list[str]:
     """Write a model as a command line that says every field of it."""
     if isinstance(model, RunConfig):
         return _words_of_run(model)
-    return list(_words_of_fields(form, plain(model)))
+    words = list(_words_of_fields(form, plain(model)))
+    settings_of_env = plain(model).get("settings") if form in (RL, POLICY) else None
+    return [f"--set={key}={json.dumps(each)}" for key, each in (settings_of_env or {}).items()] + words
 
 
 def _words_of_fields(form: Form[Any], data: Mapping[str, Any]) -> Iterator[str]:
@@ -155,12 +184,13 @@ def _words_of_fields(form: Form[Any], data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _words_of(shape: str, name: str, flag: Flag, value: Any) -> list[str]:
+    written = str if name == "--beside" else json.dumps  # its values are paths
     off = flag.off or f"--no-{name.removeprefix('--')}"
     return {
         "value": lambda: [str(value) if flag.argument else f"{name}={value}"],
         "switch": lambda: [name] if value else [off] if off != "-" else [],
         "list": lambda: [f"{name}={each}" for each in value],
-        "mapping": lambda: [f"{name}={key}={json.dumps(each)}" for key, each in value.items()],
+        "mapping": lambda: [f"{name}={key}={written(each)}" for key, each in value.items()],
         "nested mapping": lambda: [
             f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()
         ],
@@ -228,7 +258,9 @@ def test_every_field_of_a_run_config_has_a_flag() -> None:
 
 @pytest.mark.parametrize("form", FORMS[1:], ids=[form.model.__name__ for form in FORMS[1:]])
 def test_every_field_of_another_model_has_a_flag(form: Form[Any]) -> None:
-    assert [leaf.keys for leaf, _ in form.leaves()] == [leaf.keys for leaf in leaves(form.model)]
+    by_hand = [("settings",)] if form in (RL, POLICY) else []  # --set
+    flags = [leaf.keys for leaf, _ in form.leaves()]
+    assert sorted(flags + by_hand) == sorted(leaf.keys for leaf in leaves(form.model))
 
 
 # Precedence, shapes, names

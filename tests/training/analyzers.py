@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from pivot.cli.evaluate import make_backend
+from pivot.api.training import make_backend
 from pivot.models.base import Backend
 from pivot.tests.models.chat_server import MODEL, pictures_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.cli import evaluate as command
-from pivot.cli.evaluate import make_backend
+from pivot.api import training as command
+from pivot.api.training import make_backend
 from pivot.errors import ConfigError, TrainingError
 from pivot.images import decode
 from pivot.tests.cli.command_line import error_of, run

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pivot import cli
-from pivot.cli import train_rl
 from pivot.models.extras import need
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.rl_victim import at_call
@@ -81,10 +80,7 @@ def alike(name: str, *, shard: bool) -> None:
 
 def command(name: str, *more: str) -> None:
     """Run ``pivot train rl ... --shard``; the Analyzer's replies are short."""
-
-    make = train_rl.make_rl_config
-    train_rl.make_rl_config = lambda fields: make(fields | {"analyzer_tokens": 4})  # pyright: ignore[reportPrivateImportUsage]
-    sys.argv = ["pivot", *COMMAND.split(), "--out", name, *more]
+    sys.argv = ["pivot", *COMMAND.split(), "--analyzer-tokens", "4", "--out", name, *more]
     try:
         cli.main()
     except SystemExit as end:
