@@ -23,9 +23,13 @@ class PivotError(Exception):
 class ConfigError(PivotError):
     """A setting, command-line value or config file that cannot be used."""
 
+    status: ClassVar[int] = 2
+
 
 class PluginError(PivotError):
     """An environment, solver, policy, teacher, prompt or filter that is unknown or fails to import."""
+
+    status: ClassVar[int] = 2
 
 
 class LevelError(PivotError):
@@ -59,6 +63,12 @@ class ServerGoneError(PivotError):
 
 class StoreError(PivotError):
     """A store that is missing, torn, locked, inconsistent with its config, or cannot be written."""
+
+
+class NoStoreError(StoreError):
+    """A path that holds no store, an unfinished one, or something else."""
+
+    status: ClassVar[int] = 2
 
 
 class HubError(PivotError):

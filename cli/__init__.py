@@ -42,7 +42,7 @@ TRACEBACK = "PIVOT_TRACEBACK"
 
 app = typer.Typer(
     name="pivot",
-    help="Find the step where a failed vision-language agent lost the task, prove it, and make training data of it.",
+    help="Find the step where a failed vision-language agent lost the task, prove it, and turn it into training data.",
     epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
     "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables",
     no_args_is_help=True,
@@ -74,14 +74,14 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Find the step where a failed vision-language agent lost the task, prove it, and make training data of it."""
+    """Find the step where a failed vision-language agent lost the task, prove it, and turn it into training data."""
 
 
 def main() -> None:
-    """Run the command line: errors as one line, Ctrl-C as an offer to go on."""
+    """Run the command line: errors as one line, Ctrl-C as an offer to resume."""
     try:
         quiet_prefect()
         status = app(prog_name="pivot", standalone_mode=False)
@@ -93,10 +93,10 @@ def main() -> None:
             show_error(message)
         _leave(error.exit_code)
     except Exception as error:
-        told = None if os.environ.get(TRACEBACK) else blamed(error)
-        if told is None:
+        culprit = None if os.environ.get(TRACEBACK) else blamed(error)
+        if culprit is None:
             raise  # a defect of ours: the traceback is what a report needs
-        show_error(f"{told}; {TRACEBACK}=1 shows where in full")
+        show_error(f"{culprit}; set {TRACEBACK}=1 to see the whole traceback")
         _leave(1)
     except SystemExit as leaving:  # of a library
         status = leaving.code
@@ -104,9 +104,17 @@ def main() -> None:
             show_error(blame)
             _leave(1)
     if status == INTERRUPTED:
-        again = "again with --resume" if sys.argv[1:2] == ["train"] else "again"
-        err.print(f"interrupted; run the same command {again} to go on where it stopped")
+        err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+_RESUME = "interrupted; run the same command again to resume"
+_INTERRUPTED = {
+    **dict.fromkeys(("build", "relabel", "probe", "compact", "migrate", "push"), _RESUME),
+    "train": f"{_RESUME}, with --resume",
+    **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
+}
+"""Message after Ctrl-C, by command; reading commands keep nothing that they could resume."""
 
 
 def _leave(status: int) -> NoReturn:

@@ -4,17 +4,17 @@ import platform
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from .. import plugins
-from ..errors import ConfigError, PluginError
+from ..errors import ConfigError, PivotError, PluginError
 from ..flows.engines.local import available_cores
 from ..models.address import KEY_VARIABLE, bare_url
 from ..models.extras import install_line, installed
@@ -39,6 +39,13 @@ OPTIONAL = (
 """Module, distribution, what it is for, how to get it."""
 
 
+ENGINE_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "ray": (("ray",), "ray"),
+    "dask": (("distributed",), "dask"),
+}
+"""Packages of the engines that are not part of every installation, and the extra that installs them."""
+
+
 def doctor(
     base_url: Annotated[
         str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
@@ -48,7 +55,7 @@ def doctor(
         str, typer.Option("--key-variable", help="Environment variable that holds the key.")
     ] = KEY_VARIABLE,
 ) -> None:
-    """Say what is installed, what is missing and how to get it; or whether a model server can do what a run needs.
+    """Show which parts are installed, which are missing and how to install them; or check a model server for a run.
 
     The exit status is 1 when something that PIVOT needs is broken.
 
@@ -68,7 +75,7 @@ def doctor(
     checks = _checks()
     show_table("Self-test", ["check", "state", "found"], checks)
     if broken or any(state == BROKEN for _, state, _ in checks):
-        raise PluginError("something that PIVOT needs is broken; see the tables above")
+        raise PivotError("something that PIVOT needs is broken; see the tables above")
     out.print("ready: pivot build sokoban frozenlake --out runs/first")
 
 
@@ -106,13 +113,19 @@ def _plugins() -> tuple[list[list[str | Text]], bool]:
         for name in plugins.names(group):
             try:
                 part = plugins.load(group, name)
-                lacks = [package for package in getattr(part, "packages", ()) if not installed(package)]
-                fix = f"needs {', '.join(lacks)}: {install_line(part.extra)}" if lacks else ""
+                needed, extra = ENGINE_PACKAGES.get(name, ((), "")) if group == "engines" else _needs(part)
+                lacks = [package for package in needed if not installed(package)]
+                fix = f"needs {', '.join(lacks)}: {install_line(extra)}" if lacks else ""
                 rows.append([group, name, MISSING if lacks else OK, fix])
             except PluginError as error:
                 rows.append([group, name, BROKEN, str(error)])
                 broken = True
     return rows, broken
+
+
+def _needs(part: Any) -> tuple[Sequence[str], str]:
+    """Return the packages that a plugin needs, and the extra that installs them."""
+    return getattr(part, "packages", ()), getattr(part, "extra", "")
 
 
 def _optional() -> list[list[str | Text]]:

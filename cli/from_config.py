@@ -260,19 +260,21 @@ class Form(Generic[Model]):
                 former = given.get(f"{name}__old{number}")
                 if former is not None and former != []:
                     warn(f"{old} is now {label}; the old name goes with the next release")
-                    self._put(leaf, former, old, values)
+                    self._put(leaf, flag, former, old, values)
             for number, (switch, value) in enumerate(flag.switches.items()):
                 if given.get(f"{name}__is{number}"):
                     values.put(leaf.keys, value, switch)
             value = given.get(name)
+            if isinstance(value, list) and leaf.shape == "value":  # of a former --config NAME
+                value = value[-1]
             if value is not None and value != []:
-                self._put(leaf, value, label, values)
+                self._put(leaf, flag, value, label, values)
 
-    def _put(self, leaf: Leaf, value: Any, label: str, values: Values) -> None:
+    def _put(self, leaf: Leaf, flag: Flag, value: Any, label: str, values: Values) -> None:
         if leaf.shape == "mapping":
             is_text = get_args(leaf.kind)[1:] in ((str,), (Path,))
             for text in value:
-                key, setting = key_and_value(label, text)
+                key, setting = key_and_value(label, text, shape=flag.metavar or "KEY=VALUE")
                 setting = text.partition("=")[2] if is_text else setting
                 values.put((*leaf.keys, key), setting, f"{label} {key}")
         elif leaf.shape == "nested mapping":
@@ -294,7 +296,8 @@ class Form(Generic[Model]):
             if leaf.field.is_required() and len(leaf.keys) == 1 and values.origin(leaf.keys) is None:
                 label = self.flag_name(leaf, flag)
                 what = f"argument '{label}'" if flag.argument else f"option '{label}'"
-                raise ConfigError(f"missing {what}; {flag.help or leaf.field.description or ''}".rstrip("; "))
+                text = (flag.help or leaf.field.description or "").replace("`", "")
+                raise ConfigError(f"missing {what}: {text[:1].lower()}{text[1:]}".rstrip(".: "))
         return values.read(self.model)
 
 
@@ -305,7 +308,7 @@ def parameter(name: str, kind: Any, about: Any) -> inspect.Parameter:
     )
 
 
-def key_and_value(label: str, text: str, hint: str = "") -> tuple[str, Any]:
+def key_and_value(label: str, text: str, hint: str = "", shape: str = "KEY=VALUE") -> tuple[str, Any]:
     """Read ``KEY=VALUE``.
 
     Raises:
@@ -313,7 +316,7 @@ def key_and_value(label: str, text: str, hint: str = "") -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not (equals and key):
-        raise ConfigError(f"{label}: found {text!r}, expected KEY=VALUE{hint}")
+        raise ConfigError(f"{label}: found {text!r}, expected {shape}{hint}")
     return key, setting_of(value)
 
 

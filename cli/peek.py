@@ -10,10 +10,10 @@ from ..datasets.config import environment
 from ..datasets.describe import EpisodeView, any_failure, find_episode
 from ..datasets.parts import members_of
 from ..datasets.store import Store
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..images import encode_png
 from ..storage import Address, write_file
-from .console import out, styled
+from .console import out, quoted, styled
 from .options import StorePath
 
 
@@ -33,7 +33,9 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    view = _found(root, episode, env)
+    if png is not None and png.suffix.lower() != ".png":
+        raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
+    view = _view_of(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -50,10 +52,10 @@ def peek(
     if png is not None:
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
-        out.print(f"see it: pivot peek {root} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
+        out.print(f"see it: pivot peek {quoted(root)} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
 
 
-def _found(root: Address, episode: str | None, env: str | None) -> EpisodeView:
+def _view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:
     """Find an episode in all parts of a store."""
 
     def seen_in(part: Store) -> EpisodeView:

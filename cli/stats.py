@@ -66,6 +66,8 @@ def stats(
     if predictors:
         _show_predictors(store)
         return
+    if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
+        raise ConfigError("--sql: the query is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
     with connect(root, queries, external=allow_external and sql is not None) as connection:

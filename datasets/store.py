@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ..errors import ConfigError, PluginError, StoreError
+from ..errors import ConfigError, NoStoreError, PluginError, StoreError
 from ..plugins import STORED, WORD
 from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
 from ..storage.commit import Step, roll_forward
@@ -313,10 +313,10 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     if storage.stat(RUN) is None:
         storage.entries()  # refuses a file, and a folder that may not be read
         what = f"holds no {RUN}" if storage.exists() else "does not exist"
-        raise StoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
+        raise NoStoreError(f"{root} {what}, so it is no PIVOT store; make one with: pivot build sokoban --out {root}")
     if complete and storage.stat(MANIFEST) is None:
         refuse_unfinished_copy(storage)
-        raise StoreError(
+        raise NoStoreError(
             f"{root} holds no {MANIFEST}: its build did not finish; "
             f"finish it with: pivot build --config {run_file} --out {root}"
         )

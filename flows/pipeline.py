@@ -36,7 +36,7 @@ from ..datasets.store import (
 )
 from ..datasets.views import write_database
 from ..environments.base import Task
-from ..errors import ReadOnlyError, StoreError
+from ..errors import NoStoreError, ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
 from ..storage import Address, FileRecord, Storage, Url, open_storage
 from ..storage.receipts import Receipt, is_intact
@@ -300,7 +300,7 @@ def _refuse_foreign_folder(storage: Storage) -> None:
     refuse_unfinished_copy(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:
-        raise StoreError(
+        raise NoStoreError(
             f"{storage.address()} holds {foreign[0]!r} but no {RUN}, so it is no PIVOT store; "
             "choose an empty folder with --out"
         )

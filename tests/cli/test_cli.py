@@ -108,7 +108,7 @@ def test_version() -> None:
         (
             ("sokoban", "--set", "sokoban.boxs=2"),
             ConfigError,
-            "--set sokoban.boxs: there is no such setting; did you mean boxes? known: horizon, rows",
+            "--set sokoban.boxs: there is no such setting; did you mean boxes? known: horizon",
         ),
         (
             ("sokoban", "--set", "sokoban.boxes=lots"),
@@ -195,7 +195,7 @@ def test_commands_on_no_store_or_an_unfinished_one(store: Path, tmp_path: Path, 
     assert finish in str(error_of(name, store, *workers))
 
 
-def test_the_process_shows_one_line_and_status_1() -> None:
+def test_the_process_shows_one_line_and_status_2() -> None:
     shown = command("peek", "/nowhere")
     assert shown.stdout == ""
     assert error_lines(shown) == [
@@ -209,7 +209,7 @@ def test_a_mistake_ends_the_program_with_its_status(
     at_exit: list[int] = []
     monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
     monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
-    for arguments, status in (("build chess --out x", 1), ("build --nope", 2), ("frob", 2)):
+    for arguments, status in (("build chess --out x", 2), ("stats gone", 2), ("build --nope", 2), ("frob", 2)):
         monkeypatch.setattr(sys, "argv", ["pivot", *arguments.split()])
         with pytest.raises(SystemExit) as ended:
             cli.main()

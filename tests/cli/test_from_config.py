@@ -321,7 +321,7 @@ def test_a_former_name_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--name", "x", "--inner-depth", "y"), "--inner-depth: found 'y', expected a whole number"),
         (("--name", "x", "--open-fields", "a"), "--open-fields: found 'a', expected KEY=VALUE"),
         (("--name", "x", "--nested", "a=1"), "--nested: found 'a=1', expected ENV.KEY=VALUE"),
-        ((), "missing option '--name'; A name."),
+        ((), "missing option '--name': a name"),
         (("--config", "c.yaml"), "config file c.yaml: level: found 'middle', expected one of low, high"),
         (("--config", "deep.yaml"), "config file deep.yaml: inner.depth: found [1], expected a whole number"),
         (("--config", "odd.yaml"), "config file odd.yaml: nmae: there is no such setting; did you mean name?"),

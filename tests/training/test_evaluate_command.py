@@ -119,8 +119,8 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     ("arguments", "kind", "message"),
     [
         (("--data", "nowhere/at/all"), TrainingError, "does not exist"),
-        ((), ConfigError, "name the data with --data"),
-        (("--suite", "--data", "x"), ConfigError, "leave --data, --target-vocabulary and --beside away"),
+        ((), ConfigError, "name some with --data"),
+        (("--suite", "--data", "x"), ConfigError, "remove --data, --target-vocabulary and --beside"),
         (("--data", "STORE", "--config", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
         (("--data", "STORE", "--pictures", "gone"), ConfigError, "expected one of shown, blank, exchanged"),
         (("--data", "STORE", "--target-vocabulary", "my"), ConfigError, "expected one of certificate, paper"),
