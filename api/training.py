@@ -26,10 +26,10 @@ from ..training.evaluation.config import (
     make_analyzer_evaluation_config,
     make_policy_evaluation_config,
 )
-from ..training.evaluation.heldout import open_records
 from ..training.evaluation.report import read_summary, write_report
 from ..training.evaluation.suite import FAILURES, LEVELS, build_suite, run_suite, suite_choice, write_suite
 from ..training.policy_rl.config import RlConfig, make_rl_config
+from ..training.records import open_records
 from ..training.wording import words_taught
 from .keywords import public
 from .stores import build
@@ -348,6 +348,6 @@ def evaluate_policy(
     if target is None:
         raise TrainingError(f"{model} is not a folder that the result could go to; name one with --out DIR")
     report(f"playing {resolved.validation_episodes} episodes of {name} …")
-    result = evaluation.evaluate_policy(resolved, weights, run)
+    result = evaluation.measure_policy(resolved, weights, run)
     open_storage(target).write_json(evaluation.RESULT, result.row())
     return result

@@ -13,11 +13,11 @@ from ..storage import open_storage
 from ..training.evaluation.analyzer import Choice, read_labels
 from ..training.evaluation.baselines import check_learned
 from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
-from ..training.records import open_records
 from ..training.evaluation.report import HEADER as TABLE_HEADER
 from ..training.evaluation.report import SCREEN, compared, markdown, no_reliability, screen_rows, table_rows
 from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
 from ..training.evaluation.suite import suite_screen_rows
+from ..training.records import open_records
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
 from .links import with_links
