@@ -224,9 +224,9 @@ def evaluate_analyzer(
     if settings.learned:
         check_learned()
     run = training_run(settings.model)
-    given = settings.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
+    sampling = settings.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
     model = str(Path(settings.model) / FINAL) if run is not None else settings.model
-    backend = make_backend(backend_of(settings), {"model": model, **given}, settings.service)
+    backend = make_backend(backend_of(settings), {"model": model, **sampling}, settings.service)
     target = settings.out or _default_out(settings, run)
     name = settings.name or (Path(settings.model).name if run is not None else "")
 

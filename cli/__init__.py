@@ -65,8 +65,8 @@ for group in (app, train, evaluation):
         registered.help = unwrapped(registered.callback)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(asks: bool) -> None:
+    if asks:
         typer.echo(f"pivot {__version__}")
         raise typer.Exit
 

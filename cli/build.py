@@ -32,10 +32,10 @@ class BuildOptions(Options):
     """Show the plan and a disk estimate, and write nothing."""
 
 
-def _begun_store(given: Mapping[str, Any]) -> Address | None:
+def _begun_store(arguments: Mapping[str, Any]) -> Address | None:
     """Return the config of the store that a command without environments resumes; None where no store was begun."""
-    out = given.get("build__out")
-    if not out or given.get("run__envs"):
+    out = arguments.get("build__out")
+    if not out or arguments.get("run__envs"):
         return None
     root = address_of("--out", out)
     return None if open_storage(root).stat(RUN) is None else root / RUN
@@ -78,7 +78,7 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     """
     root = options.out
     if root is None:
-        raise ConfigError("no folder given; name the folder of the store with --out DIR")
+        raise ConfigError("no folder arguments; name the folder of the store with --out DIR")
     if options.dry_run:
         show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return

@@ -15,12 +15,12 @@ def cache(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="File of the cache (default: the one of all runs).")
     ] = None,
-    last: Annotated[int, typer.Option("--last", help="Show the answers stored last, so many.", min=0)] = 0,
+    last: Annotated[int, typer.Option("--last", help="Show the N most recently cached responses.", min=0)] = 0,
 ) -> None:
-    """Show which answers of models are kept: how many of which model, and what they took.
+    """Show the cached responses: their number and tokens per model.
 
-    A build asks a model only for what is not here; `--refresh` asks anyway, `--no-cache` does without. It is a plain
-    SQLite database: remove the file to forget everything.
+    A build calls a model only for responses that are not in the cache; --refresh calls it anyway, --no-cache does not
+    use the cache. The cache is an SQLite database: remove the file to empty it.
 
     [bold]Examples[/]
 
@@ -44,7 +44,7 @@ def cache(
         ["model", "checkpoint", "role", "answers", "prompt tokens", "reply tokens", "newest"],
         [
             [
-                *(each.model, each.served_as or "not told", each.role, each.answers),
+                *(each.model, each.served_as or "unknown", each.role, each.answers),
                 *(each.prompt_tokens, each.completion_tokens, each.newest),
             ]
             for each in counts

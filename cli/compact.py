@@ -99,7 +99,7 @@ def _show_copy(old: Store, result: BuildResult) -> None:
     done = "; nothing was left to do" if result.already_complete else ""
     out.print(f"{new.root} holds the {episodes} episodes of {root} in {where}{done}", soft_wrap=True)
     counts = [counted for each in members if (counted := result_of(each)) is not None]
-    if pending := sum(each.owed + each.unanswered for each in counts):
+    if pending := sum(each.pending_episodes + each.unanswered for each in counts):
         what = f"{pending} episodes or answers of a teacher are pending"
         out.print(f"{what}; finish them with: pivot build --out {quoted(new.root)}", soft_wrap=True)
     if any(name.startswith("probe/") for name in old.manifest()):

@@ -25,8 +25,8 @@ def compare(
     """Show what changed from one store to another: success, groups without a signal, modes, pivots, slack.
 
     In brackets are 95 % intervals by bootstrap over levels. Stores of the same levels (equal --tasks, --seed and
-    settings) are compared level by level, which gives narrower intervals of the difference. A star says that the
-    interval of the difference leaves zero out; among twenty rows one does so by chance.
+    settings) are compared level by level, which gives narrower intervals of the difference. * marks a 95 %
+    confidence interval of the difference that excludes 0; among twenty rows one does so by chance.
 
     Two runs of pivot train rl are compared by how their updates went.
 
@@ -49,6 +49,6 @@ def compare(
         out.print(f"{old} (old) against {new} (new)")
         for env, some in groupby(comparisons, lambda each: each.env):
             show_table(env, HEADER, screen_rows(list(some)))
-        out.print("*: the 95 % interval of the difference leaves zero out")
+        out.print("*: the 95 % confidence interval of the difference excludes 0")
         if not all(each.paired for each in comparisons):
             out.print("the two hold other levels, which were drawn for each on its own: intervals are wider")

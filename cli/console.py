@@ -1,7 +1,7 @@
-"""What the commands share: the consoles, the progress bars, and how an error reaches the user.
+"""Consoles, progress bars and error lines of all commands.
 
-What is printed may come from a stranger: a store, a server, a file. It is shown as it is, and does nothing: control
-characters appear as escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to words of our own.
+Text may come from a stranger: a store, a server, a file. It has no effect on the terminal: control characters appear as
+escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to text of our own.
 """
 
 import io

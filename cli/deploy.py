@@ -14,21 +14,21 @@ from .options import option
 
 FILE = "prefect.yaml"
 HEAD = "#   "
-"""What begins a line of the file's head that is a command."""
+"""Beginning of a line of the file's head that holds a command."""
 SLOTS: int = Service.model_fields["max_concurrency"].default
 """Requests in flight that a model server is trusted with: those of one run with the default settings."""
 
 
 def deploy(
-    target: Annotated[Path, option("Where to write it.", "--to")] = Path(FILE),
+    target: Annotated[Path, option("File to write.", "--to")] = Path(FILE),
     serve: Annotated[
         bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
     ] = False,
     port: Annotated[int, option("Port of that server.", "--port", min=1, max=65535)] = 4200,
 ) -> None:
-    """Write prefect.yaml, which holds nightly builds and more, and say how Prefect is told about it.
+    """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
-    Five nightly builds, one an environment, whose folder and seed come from the scheduled date; a weekly review that
+    Five nightly builds, one per environment, whose folder and seed come from the scheduled date; a weekly review that
     proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
     file before it is deployed: what is built, where to, when.
 

@@ -50,7 +50,7 @@ def doctor(
     base_url: Annotated[
         str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="The model that the server shall have.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Model the server is expected to serve.")] = None,
     key_variable: Annotated[
         str, typer.Option("--key-variable", help="Environment variable that holds the key.")
     ] = KEY_VARIABLE,
@@ -85,11 +85,11 @@ def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
         raise ConfigError("no model named; give the name that the server uses with --model")
     findings = check_server(base_url, model, key_variable)
     states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
-    rows = [[each.check, states[each.state], each.found, each.advice] for each in findings]
+    rows = [[each.check, states[each.state], each.detail, each.advice] for each in findings]
     show_table("Model server", ["check", "state", "found", "what to do"], rows)
     broken = [each for each in findings if each.state == "broken"]
     if broken:
-        raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].found}; {broken[0].advice}")
+        raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].detail}; {broken[0].advice}")
     line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
     line += [] if base_url is None else ["--base-url", bare_url(base_url)]
     line += [] if key_variable == KEY_VARIABLE else ["--key-variable", key_variable]
@@ -132,13 +132,13 @@ def _optional() -> list[list[str | Text]]:
     rows = []
     for module, package, purpose, fix in OPTIONAL:
         try:
-            state, found = OK, version(package)
+            state, detail = OK, version(package)
             import_module(module)
         except PackageNotFoundError:
-            state, found = MISSING, ""
+            state, detail = MISSING, ""
         except Exception as error:  # noqa: BLE001 - a package may break in any way when it is imported
-            state, found = BROKEN, f"{type(error).__name__}: {error}"
-        rows.append([f"{package} {found}".strip(), state, purpose, "" if state == OK else fix])
+            state, detail = BROKEN, f"{type(error).__name__}: {error}"
+        rows.append([f"{package} {detail}".strip(), state, purpose, "" if state == OK else fix])
     return rows
 
 

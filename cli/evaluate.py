@@ -49,10 +49,10 @@ class AnalyzerForm(Form[AnalyzerEvaluationConfig]):
         yield from super().parameters()
         yield from self.server.parameters()
 
-    def put_flags(self, given: Mapping[str, Any], values: Values) -> None:
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
         """Put what the flags say over what is there; see the base class."""
-        super().put_flags(given, values)
-        for key, (flag, value) in self.server.settings(given, "service").items():
+        super().put_flags(arguments, values)
+        for key, (flag, value) in self.server.settings(arguments, "service").items():
             values.put(("service", key), value, flag)
 
     def resolve(self, values: Values) -> AnalyzerEvaluationConfig:
@@ -124,7 +124,7 @@ def _show_evaluation(report: api.AnalyzerReport) -> None:
             counted = ", ".join(f"{kind} {count}" for kind, count in figures["problems"].items())
             out.print(f"{env}: replies that could not be read: {counted}", soft_wrap=True)
         if figures["reliability"] is None:
-            out.print(f"{env}: {no_reliability(figures)}, so there is no reliability", soft_wrap=True)
+            out.print(f"{env}: {no_reliability(figures)}, so reliability is not measured", soft_wrap=True)
         _show_not_fitted(env, figures["baselines_not_fitted"])
     if report.seen:
         out.print(_SEEN.format(seen=report.seen, count=report.records), soft_wrap=True)

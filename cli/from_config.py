@@ -38,14 +38,14 @@ from .settings_help import default_text
 from .values import Keys, Model, Values, read_file, setting_of, unknown_key
 
 NONE = "none"
-"""How a flag sets an optional field to nothing where its default is something."""
+"""Value of a flag that sets an optional field to nothing where its default is something."""
 FILE = "config"
 """Parameter of ``--config``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How a field is written on the command line where it differs from the rule."""
+    """Option of a field where it differs from the rule."""
 
     name: str = ""
     """The option; ``--field-name`` if empty."""
@@ -77,7 +77,7 @@ class Leaf:
 
     @property
     def shape(self) -> Literal["value", "switch", "list", "mapping", "nested mapping"]:
-        """What one option can hold of it."""
+        """Form of its values on the command line."""
         origin = get_origin(self.kind) or self.kind
         if self.kind is bool:
             return "switch"
@@ -231,11 +231,11 @@ class Form(Generic[Model]):
 
     # Values
 
-    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Model:
+    def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Model:
         """Return the model that flags and file describe.
 
         Args:
-            given: parameters of the command, by name.
+            arguments: parameters of the command, by name.
             file: the config file; only keys of this form are read.
             where: how messages name the file.
 
@@ -244,10 +244,10 @@ class Form(Generic[Model]):
         """
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in self.keys}, where)
-        self.put_flags(given, values)
+        self.put_flags(arguments, values)
         return self.resolve(values)
 
-    def put_flags(self, given: Mapping[str, Any], values: Values) -> None:
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
         """Put what the flags say over what is there.
 
         Raises:
@@ -257,14 +257,14 @@ class Form(Generic[Model]):
             name = self._parameter(leaf)
             label = self.flag_name(leaf, flag)
             for number, old in enumerate(flag.old):
-                former = given.get(f"{name}__old{number}")
+                former = arguments.get(f"{name}__old{number}")
                 if former is not None and former != []:
                     warn(f"{old} is now {label}; the old name goes with the next release")
                     self._put(leaf, flag, former, old, values)
             for number, (switch, value) in enumerate(flag.switches.items()):
-                if given.get(f"{name}__is{number}"):
+                if arguments.get(f"{name}__is{number}"):
                     values.put(leaf.keys, value, switch)
-            value = given.get(name)
+            value = arguments.get(name)
             if isinstance(value, list) and leaf.shape == "value":  # of a former --config NAME
                 value = value[-1]
             if value is not None and value != []:
@@ -369,17 +369,17 @@ def from_config(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            path = _file_of(given, old_config)
+        def run(**arguments: Any) -> None:
+            path = _file_of(arguments, old_config)
             where = f"config file {path}"
             if path is None and file_otherwise is not None:
-                path = file_otherwise(given)
+                path = file_otherwise(arguments)
                 where = str(path)
             file = {} if path is None else read_file(path)
             for key in file:
                 if key not in keys:
                     raise ConfigError(unknown_key(f"{where}: {key}", key, keys))
-            command(*(form.read(given, file, where) for form in forms))
+            command(*(form.read(arguments, file, where) for form in forms))
 
         about: Any = typer.Option(
             "--config",
@@ -397,15 +397,15 @@ def from_config(
     return decorate
 
 
-def _file_of(given: dict[str, Any], old_config: str) -> Address | None:
+def _file_of(arguments: dict[str, Any], old_config: str) -> Address | None:
     """Return the config file that ``--config`` names."""
-    named = given.pop(FILE, None)
+    named = arguments.pop(FILE, None)
     texts = [named] if isinstance(named, str) else list(named or ())
     files = [text for text in texts if not old_config or re.search(r"[./]", text)]
     names = [text for text in texts if text not in files]
     if names:
         warn(f"--config {names[0]} is now --env {names[0]}; --config names a file")
-        given[old_config] = [*(given.get(old_config) or ()), *names]
+        arguments[old_config] = [*(arguments.get(old_config) or ()), *names]
     if len(files) > 1:
         raise ConfigError(f"--config: found {len(files)} files, expected one")
     return address_of("--config", files[0]) if files else None

@@ -115,14 +115,14 @@ class ModelFlags:
     def _parameter(self, key: str) -> str:
         return f"{self.role}__{key}"
 
-    def settings(self, given: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
+    def settings(self, arguments: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
         """Return the options or service settings that the command line gives: key to flag and text."""
         chosen: dict[str, tuple[str, Any]] = {}
         for flag in flags_of(self.role):
-            value = given.get(self._parameter(flag.key))
+            value = arguments.get(self._parameter(flag.key))
             if flag.part == part and value is not None:
                 chosen[flag.key] = flag.written(self.role), value
-        if part == "service" and given.get(self._parameter("no_cache")):
+        if part == "service" and arguments.get(self._parameter("no_cache")):
             chosen["cache"] = "--no-cache", ""
         return chosen
 
@@ -161,15 +161,15 @@ class PartFlags:
         yield parameter(f"{self.role}__service_own", list[str], service)
         yield from self.models.parameters()
 
-    def changes(self, given: Mapping[str, Any]) -> bool:
+    def changes(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the command line says anything about this part."""
-        return any(given.get(each.name) not in (None, [], False) for each in self.parameters())
+        return any(arguments.get(each.name) not in (None, [], False) for each in self.parameters())
 
-    def put(self, given: Mapping[str, Any], values: Values, *, excused: bool = False) -> None:
+    def put(self, arguments: Mapping[str, Any], values: Values, *, excused: bool = False) -> None:
         """Put what the command line says of the part over what is there; another name starts afresh.
 
         Args:
-            given: parameters of the command.
+            arguments: parameters of the command.
             values: a run config; a teacher that follows the policy reads its service settings there.
             excused: whether settings of a server may be meant for the other role.
 
@@ -181,16 +181,16 @@ class PartFlags:
         if before is None:
             before = RunConfig.model_fields[role].default.model_dump()
             values.put((role,), before, f"--{role}")
-        name = given.get(f"{role}__name")
+        name = arguments.get(f"{role}__name")
         if name is not None and isinstance(before, dict) and name != before.get("name"):
             values.put((role,), {"name": name}, f"--{role}")
         texts: Mapping[str, Any] = {"options": "own", "service": "service_own"}
         for part, key in texts.items():
             flag = f"--{role}-{'set' if part == 'options' else 'service'}"
-            for text in given.get(f"{role}__{key}") or ():
+            for text in arguments.get(f"{role}__{key}") or ():
                 setting, value = key_and_value(flag, text, "; see: pivot settings POLICY")
                 values.put((role, part, setting), value, f"{flag} {setting}")
-        chosen = {part: self.models.settings(given, part) for part in ("options", "service")}
+        chosen = {part: self.models.settings(arguments, part) for part in ("options", "service")}
         current = values.get((role, "name"))
         if current not in plugins.names("models"):
             useless = {**chosen["options"], **chosen["service"]}
@@ -202,16 +202,16 @@ class PartFlags:
                     )
             return
         if self.follows:
-            chosen["service"] = {**self._followed(given, values), **chosen["service"]}
+            chosen["service"] = {**self._followed(arguments, values), **chosen["service"]}
         for part, settings in chosen.items():
             for key, (flag, value) in settings.items():
                 values.put((role, part, key), value, flag)
 
-    def _followed(self, given: Mapping[str, Any], values: Values) -> dict[str, tuple[str, Any]]:
+    def _followed(self, arguments: Mapping[str, Any], values: Values) -> dict[str, tuple[str, Any]]:
         """Return the policy's options that hold here: those of which a config file says nothing else."""
-        shared = ModelFlags("policy").settings(given, "service")
+        shared = ModelFlags("policy").settings(arguments, "service")
         own = values.get((self.role, "service")) or {}
-        before = given.get("policy__service_before") or {}
+        before = arguments.get("policy__service_before") or {}
         fields = plugins.load("models", values.get((self.role, "name"))).service_type.model_fields
         return {
             key: each

@@ -33,7 +33,7 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    if png is not None and png.suffix.lower() != ".png":
+    if png is not None and png.suffix.lower() not in ("", ".png"):
         raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
     view = _view_of(root, episode, env)
     if png is not None:

@@ -12,7 +12,7 @@ from .options import StorePath, option
 
 
 class PictureFormat(StrEnum):
-    """How pictures are stored."""
+    """Format of a picture."""
 
     PNG = "png"
     SVG = "svg"
@@ -21,9 +21,9 @@ class PictureFormat(StrEnum):
 def plot(
     root: StorePath,
     target: Annotated[Path, option("Folder for the pictures.", "--out")] = Path("plots"),
-    style: Annotated[PictureFormat, option("How they are stored.", "--format")] = PictureFormat.PNG,
+    style: Annotated[PictureFormat, option("Format of the pictures.", "--format")] = PictureFormat.PNG,
 ) -> None:
-    """Draw what a store says: return ladder, failure modes, pivot steps, slack; after a probe also what it lifted.
+    """Draw a store: return ladder, failure modes, pivot steps, slack; after a probe also its improvements.
 
     The plotting library comes with the extra "plots" of the package.
 
@@ -35,4 +35,4 @@ def plot(
     make_folder(target)
     for name, content in pictures.items():
         write_file(target / name, content)
-    out.print(f"wrote to {target}: {', '.join(pictures) or 'nothing, as there is no failure to draw'}")
+    out.print(f"wrote to {target}: {', '.join(pictures) or 'nothing, because no episode failed'}")

@@ -32,11 +32,11 @@ class RelabelOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Relabelling:
-    """What the command line and the file say about labels; the change of a part depends on what it has."""
+    """Changes of labels on the command line and in the file; the change of a part depends on its config."""
 
     values: Values
     """Fields of :class:`.LabelChanges` that are set."""
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     teacher: PartFlags
 
     def changes(self, config: RunConfig, environments: Collection[str]) -> dict[str, Any]:
@@ -53,11 +53,11 @@ class Relabelling:
         merged.put_all(config.model_dump(mode="json"), "run.json")
         for key in self.values.data:
             merged.put((key,), self.values.get((key,)), self.values.origin((key,)) or f"--{key}")
-        if self.teacher.changes(self.given):
-            self.teacher.put(self.given, merged)
+        if self.teacher.changes(self.arguments):
+            self.teacher.put(self.arguments, merged)
         self.teacher.check(merged)
         others = set(environments) - config.environments.keys()
-        texts = self.given.get("relabel__solvers") or ()
+        texts = self.arguments.get("relabel__solvers") or ()
         own = [text for text in texts if nested_setting("--solver", text)[0] not in others]
         put_solvers(own, merged, list(config.environments))
         changed = read_run(merged)
@@ -85,13 +85,13 @@ class RelabelForm(Form[Any]):
         yield parameter("relabel__solvers", list[str], SOLVER_OPTION)
         yield from self.teacher.parameters()
 
-    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Relabelling:
+    def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Relabelling:
         """Return what flags and file say; a run config of a file counts as far as it is about labels."""
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in LabelChanges.model_fields}, where)
-        self.put_flags(given, values)
+        self.put_flags(arguments, values)
         values.read(LabelChanges)
-        return Relabelling(values, given, self.teacher)
+        return Relabelling(values, arguments, self.teacher)
 
 
 OPTIONS = Form(

@@ -8,10 +8,10 @@ from .console import ProgressBars, out
 from .options import StorePath, option
 
 EnvironmentNames = Annotated[
-    list[str] | None, option("Only this environment; again for more (default: all).", "--environment")
+    list[str] | None, option("Only this environment (default: all). May be repeated.", "--environment")
 ]
-FailuresOnly = Annotated[bool, option("Leave out what succeeded or broke.", "--failures-only")]
-Limit = Annotated[int | None, option("At most so many episodes of each environment, the first ones.", "--limit", min=1)]
+FailuresOnly = Annotated[bool, option("Leave out successes and episodes with an error.", "--failures-only")]
+Limit = Annotated[int | None, option("Maximum number of episodes per environment (first N).", "--limit", min=1)]
 
 
 def report(
@@ -22,13 +22,13 @@ def report(
     limit: Limit = None,
     draw_plans: Annotated[
         bool,
-        option("Draw plans that still worked also where a picture takes milliseconds (navigation).", "--draw-plans"),
+        option("Also render witness plans for environments with slow rendering (navigation).", "--draw-plans"),
     ] = False,
 ) -> None:
-    """Write a store as a site to look at: filters, search, and every failure opened at its pivot.
+    """Write a store as a site: filters, search, and every failure opened at its pivot.
 
-    It needs no server and no network: open its index.html in a browser. Every page lies beside it as JSON. The overview
-    has the pictures of pivot plot where the extra "plots" is installed.
+    The site needs no server and no network: open its index.html in a browser. Every page is also there as JSON. The
+    overview has the pictures of pivot plot if the extra "plots" is installed.
 
     [bold]Examples[/]
 

@@ -1,4 +1,4 @@
-"""What a build will do, and what it left."""
+"""The plan of a build, and its summary."""
 
 import shlex
 import shutil
@@ -18,12 +18,12 @@ from ..labeling.label import TEACHER
 from ..storage import Address
 from .console import err, out, percent, show_table, styled
 
-OWED = 3
-"""Exit status of a command that came to its end and owes episodes or answers."""
+PENDING = 3
+"""Exit status of a command that is complete but for pending episodes or answers; the next run makes them."""
 
 
 def show_plan(config: RunConfig, root: Address, workers: int) -> None:
-    """Print what a build would do, and what it would take."""
+    """Print the shards of a build and its disk space."""
     rows, total = [], 0
     for name, run in config.environments.items():
         episodes = run.tasks * config.rollouts
@@ -81,7 +81,7 @@ def show_result(result: BuildResult) -> None:
     """Print the summary table and the next commands.
 
     Raises:
-        typer.Exit: something is owed; its status is ``OWED``.
+        typer.Exit: episodes or answers are pending; its status is ``PENDING``.
     """
     rows = []
     for name, counts in result.environments.items():
@@ -101,20 +101,20 @@ def show_result(result: BuildResult) -> None:
     show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
     _show_usage(Store.open(root))
     if result.reused_shards and not result.already_complete:
-        out.print(f"{result.reused_shards} of {result.shards} rollout shards were there already")
+        out.print(f"{result.reused_shards} of {result.shards} rollout shards were kept")
     for name, counts in result.environments.items():
         if counts["unproved"]:
             out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
-    if result.owed:
+    if result.pending_episodes:
         out.print(
-            f"{result.owed} episodes ended in an error, count in no share and are owed: run the same command again to "
-            "make them"
+            f"{result.pending_episodes} episodes ended in an error, count in no share and are pending: run the same "
+            "command again to finish them"
         )
     if result.unanswered:
         out.print(
-            f"{result.unanswered} labels got no answer from the teacher: run the same build again to ask for them"
+            f"{result.unanswered} labels got no answer from the teacher: run the same build again to request them"
         )
-    if result.owed or result.unanswered:
+    if not result.is_whole:
         reason, times, total = _most_frequent_error(Store.open(root))
         if total:
             out.print(f"the most frequent error, {times} of {total}: {reason}", soft_wrap=True)
@@ -123,12 +123,12 @@ def show_result(result: BuildResult) -> None:
     out.print("\nnext:")
     for command, purpose in hints.items():
         out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True)
-    if result.owed or result.unanswered:
-        raise typer.Exit(OWED)
+    if not result.is_whole:
+        raise typer.Exit(PENDING)
 
 
 def _most_frequent_error(store: Store) -> tuple[str, int, int]:
-    """Return why most episodes or labels of a store are owed, how many are for that reason, and how many are in all."""
+    """Return the most frequent reason of pending episodes and labels, its count, and the count of all."""
     frames = store.lazy()
     episodes = frames.episodes.filter(pl.col("error").is_not_null()).select(pl.col("error").alias("reason"))
     reasons = frames.labels.select(pl.col("reject_reasons").explode().struct.unnest())

@@ -41,8 +41,8 @@ class RunForm(Form[RunConfig]):
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of a command: the nested fields first."""
-        known = ", ".join(plugins.names("environments"))
-        yield parameter("run__envs", list[str], typer.Argument(metavar="ENV...", help=f"Environments: {known}."))
+        registered = ", ".join(plugins.names("environments"))
+        yield parameter("run__envs", list[str], typer.Argument(metavar="ENV...", help=f"Environments: {registered}."))
         for name, kind, about in _ABOUT_ENVIRONMENTS:
             yield parameter(f"run__{name}", kind, about)
         yield from super().parameters()
@@ -51,19 +51,19 @@ class RunForm(Form[RunConfig]):
         yield from self.teacher.parameters()
         yield parameter("run__drawn", list[str], DRAWN_OPTION)
 
-    def read(self, given: Mapping[str, Any], file: Mapping[str, Any], where: str) -> RunConfig:
+    def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> RunConfig:
         """Return the config that flags and file describe; see the base class."""
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in self.keys}, where)
         for key in ("environments", "policy", "teacher", "solvers"):
             _refuse_other_shapes(values, key)
-        self.put_flags(given, values)
-        names = _put_environments(given, values)
-        put_solvers(given.get("run__solvers") or (), values, names)
+        self.put_flags(arguments, values)
+        names = _put_environments(arguments, values)
+        put_solvers(arguments.get("run__solvers") or (), values, names)
         service = dict(values.get(("policy", "service")) or {})
-        model_teaches = given.get("teacher__name") in plugins.names("models")
-        self.policy.put(given, values, excused=model_teaches)
-        self.teacher.put({**given, "policy__service_before": service}, values)
+        model_teaches = arguments.get("teacher__name") in plugins.names("models")
+        self.policy.put(arguments, values, excused=model_teaches)
+        self.teacher.put({**arguments, "policy__service_before": service}, values)
         return self.resolve(values)
 
     def resolve(self, values: Values) -> RunConfig:
@@ -171,29 +171,29 @@ SOLVER_OPTION: Any = typer.Option(
 )
 
 
-def _put_environments(given: Mapping[str, Any], values: Values) -> list[str]:
+def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]:
     """Put environments, levels and settings of the command line over those of a file; return the environments."""
     runs: dict[str, Any] = values.get(("environments",)) or {}
-    names: list[str] = list(dict.fromkeys(given.get("run__envs") or runs))
+    names: list[str] = list(dict.fromkeys(arguments.get("run__envs") or runs))
     if not names:
-        known = ", ".join(plugins.names("environments"))
-        raise ConfigError(f"no environment named; give one or more of: {known}")
+        registered = ", ".join(plugins.names("environments"))
+        raise ConfigError(f"no environment named; give one or more of: {registered}")
     values.data["environments"] = {name: runs.get(name, {}) for name in names}
-    for name, count in _task_counts(given.get("run__tasks"), names).items():
+    for name, count in _task_counts(arguments.get("run__tasks"), names).items():
         values.put(("environments", name, "tasks"), count, "--tasks")
-    for text in given.get("run__settings") or ():
+    for text in arguments.get("run__settings") or ():
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)
         values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")
-    for text in given.get("run__drawn") or ():
+    for text in arguments.get("run__drawn") or ():
         name, key, value = nested_setting("--drawn", text.replace("=", ".drawn=", 1), "sokoban=[3,4]")
         _refuse_missing(f"--drawn {text}", name, names)
         values.put(("environments", name, key), value, "--drawn")
-    files = given.get("run__task_file") or None
+    files = arguments.get("run__task_file") or None
     for flag, target, value in (
-        ("--targets", "svg.targets", given.get("run__targets")),
-        ("--scorer", "svg.scorer", given.get("run__scorer")),
-        ("--backend", _backend_setting(given.get("run__backend"), names), given.get("run__backend")),
+        ("--targets", "svg.targets", arguments.get("run__targets")),
+        ("--scorer", "svg.scorer", arguments.get("run__scorer")),
+        ("--backend", _backend_setting(arguments.get("run__backend"), names), arguments.get("run__backend")),
         ("--task-file", "navigation.task_files", files),
     ):
         if value is not None:

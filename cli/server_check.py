@@ -31,7 +31,7 @@ PICTURE_PIXELS = 256
 
 State = Literal["ok", "missing", "broken"]
 
-PROXY_ADVICE = "mend HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the server's host in NO_PROXY"
+PROXY_ADVICE = "fix HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the server's host in NO_PROXY"
 
 NO_ROOT = (
     "the server does not say which checkpoint that is; name it with --revision, so that no old answer passes for its"
@@ -51,9 +51,9 @@ class Finding:
 
     check: str
     state: State
-    found: str
+    detail: str
     advice: str = ""
-    """What to do; empty when nothing needs doing."""
+    """Advice; empty for a check that passed."""
 
 
 def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIABLE) -> list[Finding]:
@@ -61,10 +61,10 @@ def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIA
 
     Raises:
         PluginError: the extra is not installed.
-        ConfigError: ``base_url`` is no address, ``key_variable`` no variable.
+        ConfigError: ``base_url`` is not an address, or ``key_variable`` not a variable.
     """
-    given = {"key_variable": key_variable} | ({} if base_url is None else {"base_url": base_url})
-    service = read_settings(Service, given, "")
+    fields = {"key_variable": key_variable} | ({} if base_url is None else {"base_url": base_url})
+    service = read_settings(Service, fields, "")
     return asyncio.run(Checker(service, model).run())
 
 
@@ -93,7 +93,7 @@ class Checker:
 
     async def run(self) -> list[Finding]:
         """Return the findings, up to the first that makes the rest pointless."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         steps: list[tuple[Callable[[], Awaitable[Finding]], bool]] = [
             (self._reachable, True),
             (self._present, True),
@@ -104,12 +104,12 @@ class Checker:
         ]
         try:
             for step, needed in steps:
-                found.append(await step())
-                if needed and found[-1].state == "broken":
+                findings.append(await step())
+                if needed and findings[-1].state == "broken":
                     break
         finally:
             await self._served.aclose()
-        return found
+        return findings
 
     async def _safely(self, work: Awaitable[Any]) -> Any:
         """Await a request; whatever goes wrong becomes one short text."""
@@ -145,7 +145,7 @@ class Checker:
         """Ask one question.
 
         Raises:
-            _FailedError: there is no answer, or none that is a chat completion.
+            _FailedError: no answer came, or one that is not a chat completion.
         """
         body = {"model": self._model, "messages": [{"role": "user", "content": content}]}
         body |= {"max_tokens": 8, "temperature": 1.0, "seed": 1} | fields
@@ -161,7 +161,7 @@ class Checker:
         try:
             self._names = await self._safely(self._served.models())
         except _FailedError as failed:
-            start = f"start the server (pivot serve-command {self._model}), or mend --base-url"
+            start = f"start the server (pivot serve-command {self._model}), or fix --base-url"
             return Finding("reachable", "broken", str(failed), failed.advice or start)
         return Finding("reachable", "ok", url)
 
@@ -211,16 +211,16 @@ class Checker:
             answer = await self._ask([_said("Say yes.")], logprobs=True)
         except _FailedError as failed:
             return Finding("log-probabilities", "missing", str(failed), advice)
-        given = answer.logprobs
-        if not given:
+        values = answer.logprobs
+        if not values:
             return Finding("log-probabilities", "missing", "the answer has none", advice)
-        if min(given) < -1e4 or max(given) > 1e-6:
-            return Finding("log-probabilities", "missing", f"from {min(given):g} to {max(given):g}: none", advice)
+        if min(values) < -1e4 or max(values) > 1e-6:
+            return Finding("log-probabilities", "missing", f"from {min(values):g} to {max(values):g}: none", advice)
         ids = await self._token_ids()
         return Finding(
             "log-probabilities",
             "ok",
-            f"{len(given)} of {_tokens(answer)} tokens, {'with' if ids else 'without'} token ids",
+            f"{len(values)} of {_tokens(answer)} tokens, {'with' if ids else 'without'} token ids",
             "" if ids else "token ids come from vLLM 0.10.2 on; without them replies are tokenised again for training",
         )
 
@@ -232,13 +232,11 @@ class Checker:
         return bool(answer.token_ids)
 
     async def _structured(self) -> Finding:
-        advice = (
-            "a teacher then writes JSON freely and is asked again where that fails: fine, more answers are rejected"
-        )
-        wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+        advice = "a teacher then writes JSON freely and is asked again if that fails; more answers are rejected"
+        schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
         try:
             answer = await self._ask(
-                [_said("Which colour has grass? JSON with the field colour.")], response_format=wanted, max_tokens=64
+                [_said("Which colour has grass? JSON with the field colour.")], response_format=schema, max_tokens=64
             )
         except _FailedError as failed:
             return Finding("structured output", "missing", str(failed), advice)

@@ -39,24 +39,24 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """Return the GPUs that ``nvidia-smi`` knows; none where there is no such command."""
+    """Return the GPUs that ``nvidia-smi`` knows; none without that command."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        listing = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [line.rsplit(",", 1) for line in found.splitlines() if "," in line]
+    rows = [line.rsplit(",", 1) for line in listing.splitlines() if "," in line]
     return [Gpu(name.strip(), float(memory) / 1024) for name, memory in rows if memory.strip().isdigit()]
 
 
 def billions(model: str) -> float | None:
-    """Return the size that a model's name tells, such as 3 for ``Qwen2.5-VL-3B-Instruct``; None where it tells none."""
-    found = _SIZE.findall(model)
-    return float(found[-1]) if found else None
+    """Return the size in a model's name, such as 3 for ``Qwen2.5-VL-3B-Instruct``; None for a name without one."""
+    sizes = _SIZE.findall(model)
+    return float(sizes[-1]) if sizes else None
 
 
 def tensor_parallel(model: str, machine: list[Gpu]) -> int:
-    """Return over how many GPUs a model has to be spread: the fewest, a power of two, whose memory holds it."""
+    """Return the number of GPUs that a model needs: the smallest power of two whose memory holds it."""
     size = billions(model)
     if size is None or not machine:
         return 1
@@ -103,8 +103,8 @@ def serve_command(
     if machine:
         err.print(f"{len(machine)} GPU(s): {', '.join(f'{gpu.name} {gpu.memory_gib:.0f} GiB' for gpu in machine)}")
         size = billions(model)
-        held = tensor_parallel(model, machine) * min(gpu.memory_gib for gpu in machine)
-        if size is not None and size * GIB_A_BILLION > held:
+        memory = tensor_parallel(model, machine) * min(gpu.memory_gib for gpu in machine)
+        if size is not None and size * GIB_A_BILLION > memory:
             text = f"{size:g} billion parameters do not fit: {size * GIB_A_BILLION:.0f} GiB of weights"
             err.print(styled((text, "yellow")))
     else:

@@ -31,11 +31,11 @@ def settings(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...", help=f"Environments, models, policies, writers; or {TOPIC}, those of the environment."
+            metavar="NAME...", help=f"Environments, models, policies, writers; or {TOPIC} for environment variables."
         ),
     ] = None,
 ) -> None:
-    """Say what can be set of an environment and its solver, of a model, a policy or a writer: key, type, default, help.
+    """Show the settings of an environment and its solver, a model, a policy or a teacher: key, type, default, meaning.
 
     [bold]Examples[/]
 

@@ -49,8 +49,8 @@ def stats(
 ) -> None:
     """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
-    The views are made anew from the tables, in memory; nothing that the store's pivot.duckdb holds is run, so a store
-    from elsewhere can be looked at safely. A query sees the store alone.
+    The views are computed from the tables, in memory. Nothing in the store's pivot.duckdb is run, so a store from
+    elsewhere can be examined safely. A query sees the store alone.
 
     [bold]Examples[/]
 

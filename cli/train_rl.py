@@ -30,10 +30,10 @@ class EnvForm(Form[AnyConfig]):
         text = "Environment setting, as pivot settings ENV lists them. May be repeated."
         yield parameter(f"{self.name}__settings", list[str], typer.Option("--set", metavar="KEY=VALUE", help=text))
 
-    def put_flags(self, given: Mapping[str, Any], values: Values) -> None:
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
         """Put what the flags say over what is there; see the base class."""
-        super().put_flags(given, values)
-        texts = given.get(f"{self.name}__settings") or ()
+        super().put_flags(arguments, values)
+        texts = arguments.get(f"{self.name}__settings") or ()
         env = values.get(("env",))
         for text in texts:
             name = env or text.partition("=")[0].partition(".")[0]

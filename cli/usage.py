@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in one line: the option, what was found, what was expected, where to read more."""
+"""The error line of a wrong command line: the option, the value, the expectation, and the command of its help."""
 
 import typer
 from pydantic import ValidationError

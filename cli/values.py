@@ -107,11 +107,11 @@ def expected(problem: Mapping[str, Any]) -> str:
     return text.replace("'", "").replace(" or ", ", ") if problem["type"] in ("literal_error", "enum") else text
 
 
-def unknown_key(label: str, key: str, known: Iterable[str]) -> str:
+def unknown_key(label: str, key: str, keys: Iterable[str]) -> str:
     """Return the message for a key that does not exist, with its nearest neighbour."""
-    names = list(known)
+    names = list(keys)
     near = difflib.get_close_matches(key, names, 1)
-    message = f"{label}: there is no such setting"
+    message = f"{label}: unknown setting"
     message += f"; did you mean {near[0]}?" if near else ""
     return f"{message}{'' if near else ';'} known: {', '.join(names)}" if names else message
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 TOPIC = "variables"
-"""What ``pivot settings`` is asked for them by."""
+"""Topic of ``pivot settings`` that shows them."""
 
 
 class Variable(NamedTuple):

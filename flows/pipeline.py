@@ -65,6 +65,11 @@ class BuildResult:
         return not (self.owed or self.unanswered)
 
     @property
+    def pending_episodes(self) -> int:
+        """Episodes that ended in an error and run again at the next build."""
+        return self.owed
+
+    @property
     def owed(self) -> int:
         """Episodes that ended in an error and will run again at the next build."""
         return sum(counts["owed"] for counts in self.environments.values())

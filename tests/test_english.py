@@ -11,7 +11,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PENDING = {
     "benchmarks",
-    "cli",
     "datasets",
     "flows",
     "insight",

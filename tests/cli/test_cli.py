@@ -108,7 +108,7 @@ def test_version() -> None:
         (
             ("sokoban", "--set", "sokoban.boxs=2"),
             ConfigError,
-            "--set sokoban.boxs: there is no such setting; did you mean boxes? known: horizon",
+            "--set sokoban.boxs: unknown setting; did you mean boxes? known: horizon",
         ),
         (
             ("sokoban", "--set", "sokoban.boxes=lots"),
@@ -150,7 +150,7 @@ def test_a_wrong_build_is_explained(
         ('{"policy": "openai"}', "config file PATH: policy: found 'openai', expected an object"),
         (
             '{"environments": {"sokoban": {"tasks": 1, "settings": {}}}, "colour": 1}',
-            "config file PATH: colour: there is no such setting; known: environments",
+            "config file PATH: colour: unknown setting; known: environments",
         ),
         (
             '{"environments": {"sokoban": {"tasks": 0}}}',

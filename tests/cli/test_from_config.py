@@ -324,7 +324,7 @@ def test_a_former_name_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
         ((), "missing option '--name': a name"),
         (("--config", "c.yaml"), "config file c.yaml: level: found 'middle', expected one of low, high"),
         (("--config", "deep.yaml"), "config file deep.yaml: inner.depth: found [1], expected a whole number"),
-        (("--config", "odd.yaml"), "config file odd.yaml: nmae: there is no such setting; did you mean name?"),
+        (("--config", "odd.yaml"), "config file odd.yaml: nmae: unknown setting; did you mean name?"),
         (("--config", "gone.yaml"), "--config: cannot read gone.yaml: No such file or directory"),
         (("--config", "bad.toml"), "--config: bad.toml is not valid TOML"),
         (("--config", "bad.yaml"), "--config: bad.yaml is not valid YAML"),

@@ -73,7 +73,7 @@ def test_the_range_of_a_sampling_setting_is_checked_and_its_flag_is_named() -> N
         ("--top-k -1", "--top-k: found '-1', expected 0 or more"),
         ("--max-tokens 0", "--max-tokens: found '0', expected 1 or more"),
         ("--temperature hot", "--temperature: found 'hot', expected a number"),
-        ("--policy-set dtype=3", "--policy-set dtype: there is no such setting"),
+        ("--policy-set dtype=3", "--policy-set dtype: unknown setting"),
         ("--tries 0", "--tries: found '0', expected 1 or more"),
     ):
         with pytest.raises(ConfigError, match=expected):

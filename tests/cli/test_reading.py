@@ -23,7 +23,7 @@ from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
-from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.errors import ConfigError, PivotError, PluginError, StoreError
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
@@ -286,6 +286,6 @@ def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(plugins, "load", broken)
     result = CliRunner().invoke(app, ["doctor"])
-    assert isinstance(result.exception, PluginError)
+    assert isinstance(result.exception, PivotError)
     assert "no such library" in result.output
     assert "broken" in result.output

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from pivot.cli.results import OWED, show_result
+from pivot.cli.results import PENDING, show_result
 from pivot.flows.pipeline import COUNTS, BuildResult
 
 
@@ -18,9 +18,9 @@ def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys
     with pytest.raises(typer.Exit) as ended:
         show_result(_result(small_store, episodes=32, succeeded=5, failed=3, owed=24))
     shown = capsys.readouterr().out
-    assert ended.value.exit_code == OWED == 3
+    assert ended.value.exit_code == PENDING == 3
     assert "62.5" in shown
-    assert "24 episodes ended in an error, count in no share and are owed" in shown
+    assert "24 episodes ended in an error, count in no share and are pending" in shown
 
 
 def test_commands_to_go_on_with_can_be_pasted(
@@ -36,4 +36,4 @@ def test_commands_to_go_on_with_can_be_pasted(
 
 def test_a_build_that_owes_nothing_ends_well(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_result(_result(small_store, episodes=8, succeeded=5, failed=3))
-    assert "owed" not in capsys.readouterr().out
+    assert "pending" not in capsys.readouterr().out

@@ -120,11 +120,11 @@ def test_doctor_tells_what_a_server_lacks() -> None:
             "log-probabilities": "ok",
             "structured output": "ok",
         }
-        assert "dropped" in found["pictures seen"].found
+        assert "dropped" in found["pictures seen"].detail
         assert all(each.advice for each in found.values() if each.state != "ok")
         other = check_server(server.url, "other")
         assert [each.state for each in other] == ["ok", "broken"]
-        assert MODEL in other[-1].found
+        assert MODEL in other[-1].detail
     with served(lambda body: {"text": "yes"}) as server:
         assert (states(server)["log-probabilities"], states(server)["structured output"]) == ("missing", "missing")
     with served(able, unknown_fields=frozenset({"logprobs", "response_format"})) as server:

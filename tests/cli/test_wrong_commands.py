@@ -49,7 +49,7 @@ WRONG = [
     ("build sokoban --out x --set ''", "--set: found '', expected ENV.KEY=VALUE"),
     (
         "build sokoban --out x --set sokoban.boxs=2",
-        r"--set sokoban.boxs: there is no such setting; did you mean boxes\? known: horizon",
+        r"--set sokoban.boxs: unknown setting; did you mean boxes\? known: horizon",
     ),
     ("build sokoban --out x --set sokoban.cell=wide", "--set sokoban.cell: found 'wide', expected a whole number"),
     ("build sokoban --out x --set sokoban.cell=1e400", "--set sokoban.cell: found inf, expected a finite number"),
@@ -61,7 +61,7 @@ WRONG = [
     ("build sokoban --out x --solver sokoban.max_states=lots", "sokoban.max_states: found 'lots', expected a whole"),
     (
         "build sokoban --out x --solver sokoban.depth=3",
-        "--solver sokoban.depth: there is no such setting; known: max_states",
+        "--solver sokoban.depth: unknown setting; known: max_states",
     ),
     ("build navigation --out x --set navigation.starts=far", "navigation.starts: found 'far', expected one of"),
     ("build navigation --out x --backend thor", "name one or more with --task-file FILE"),
@@ -77,7 +77,7 @@ WRONG = [
         "--policy-set: found 'habits', expected KEY=VALUE; see: pivot settings",
     ),
     ("build sokoban --out x --policy-set habits=3", "--policy-set habits: found 3, expected an object"),
-    ("build sokoban --out x --policy-set skill=3", "--policy-set skill: there is no such setting; known: habits"),
+    ("build sokoban --out x --policy-set skill=3", "--policy-set skill: unknown setting; known: habits"),
     ("build sokoban --out x --shard-size 0", "--shard-size: found '0', expected more than 0"),
     ("build sokoban --out x --policy oracle", "unknown policy 'oracle'; registered: openai"),
     ("build sokoban --out x --policy openai", "policy openai: model: no model named; give it with --model"),
@@ -103,7 +103,7 @@ WRONG = [
     ("build --config list.json --out x", "--config: list.json holds a list; expected keys and values"),
     (
         "build --config more.json --out x",
-        "config file more.json: colour: there is no such setting; known: environments",
+        "config file more.json: colour: unknown setting; known: environments",
     ),
     # Stores
     ("verify", "missing argument 'DIR': folder of a finished store"),

@@ -233,7 +233,7 @@ def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
         run = command(*arguments, *policy)
     assert run.returncode == 3, run.stdout + run.stderr
     said = " ".join(run.stdout.split())
-    assert re.search(r"\d episodes ended in an error, count in no share and are owed", said), said
+    assert re.search(r"\d episodes ended in an error, count in no share and are pending", said), said
     assert re.search(r"the most frequent error, (\d) of \1: PolicyError: http://127.* \(status 402: status 402", said)
 
 

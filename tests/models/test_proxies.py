@@ -70,7 +70,7 @@ def outcome(url: str, **service: Any) -> str:
     with pytest.raises((ConfigError, ServerGoneError)) as raised:
         asyncio.run(ask())
     assert PASSWORD not in str(raised.value)
-    assert PASSWORD not in "".join(finding.found for finding in check_server(url, MODEL))
+    assert PASSWORD not in "".join(finding.detail for finding in check_server(url, MODEL))
     return str(raised.value)
 
 
@@ -90,7 +90,7 @@ def test_a_refusal_of_the_proxy_ends_the_run_at_once(
         assert "OPENAI_API_KEY" not in said
         (finding,) = check_server(url, MODEL)
         assert finding.state == "broken"
-        assert f"the proxy http://127.0.0.1:{port} (ALL_PROXY)" in finding.found
+        assert f"the proxy http://127.0.0.1:{port} (ALL_PROXY)" in finding.detail
         assert "NO_PROXY" in finding.advice
 
 
