@@ -78,7 +78,7 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     """
     root = options.out
     if root is None:
-        raise ConfigError("no folder arguments; name the folder of the store with --out DIR")
+        raise ConfigError("no folder given; name the folder of the store with --out DIR")
     if options.dry_run:
         show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return
