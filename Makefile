@@ -61,7 +61,7 @@ browser:
 
 test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
@@ -69,6 +69,9 @@ test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 
 test-plants: $(VENV)/.dev  ## plant 600 changes in stores, one at a time; verify must find each (half an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
+
+test-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as root and as nobody (about an hour; needs root)
+	$(BIN)/pytest $(ANY_FOLDER) tests -m hostile -n 2
 
 test-kill-points: $(VENV)/.dev  ## interrupt builds at 200 points: kills, a full disk, a lost server or connection (six minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py

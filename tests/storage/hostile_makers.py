@@ -1,0 +1,371 @@
+"""Makers of hostile stores: each takes a copy of an honest store and a folder outside, and makes the copy hostile.
+
+Every maker keeps the manifest in step with the files, so that a store is not refused for its checksums before the
+attack is reached.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+Maker = Callable[[Path, Path], None]
+SHARD = "{table}/sokoban/00000.parquet"
+EPISODES, STEPS, FRAMES = (SHARD.format(table=table) for table in ("episodes", "steps", "frames"))
+LABELS, TRAINING = "labels/v1/sokoban/00000.parquet", "dataset/sokoban/train-00000.parquet"
+SPOKEN = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b5m\u202egnp.exe\u2066\r\n\x00[bold]markup[/bold]"
+"""Escapes that set the title, colour and clear; C1 controls, right-to-left marks, a carriage return, NUL, markup."""
+
+
+def make_canary(outside: Path, store: Path) -> None:
+    """Fill a folder outside with what attacks lead to: notes, a key, a shard that is valid, JSON that is valid."""
+    (outside / "deep" / "er").mkdir(parents=True)
+    (outside / "notes.txt").write_text("mine\n")
+    (outside / "deep" / "er" / "key").write_bytes(bytes(range(256)))
+    for name in (EPISODES, LABELS, TRAINING, "run.json", "manifest.json", "dataset/README.md"):
+        shutil.copy(store / name, outside / Path(name).name)
+    shutil.copytree(store / "episodes", outside / "episodes")
+
+
+def digest(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return name, kind, mode, size, time and contents of everything in a folder."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted([folder, *folder.rglob("*")]):
+        state = path.lstat()
+        contents = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(folder))] = (state.st_mode, state.st_size, state.st_mtime_ns, contents)
+    return found
+
+
+def reseal(store: Path, *names: str) -> None:
+    """Put the present length and SHA-256 of files into the manifest, as a forger would."""
+    path = store / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for name in names:
+        data = (store / name).read_bytes()
+        manifest["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    path.write_text(json.dumps(manifest, indent=2))
+
+
+def write(name: str, data: bytes, seal: bool = True) -> Maker:
+    """Put bytes in the place of a file."""
+
+    def make(store: Path, outside: Path) -> None:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_bytes(data)
+        if seal and name != "manifest.json":
+            reseal(store, name)
+
+    return make
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def link(name: str, target: str, hard: bool = False) -> Maker:
+    """Put a link in the place of a file or folder; `{out}` is the folder outside, `{store}` the store."""
+
+    def make(store: Path, outside: Path) -> None:
+        _clear(store / name)
+        led = target.format(out=outside, store=store)
+        os.link(led, store / name) if hard else (store / name).symlink_to(led)
+
+    return make
+
+
+def chain(store: Path, outside: Path) -> None:
+    """Lead out by a link inside the store that is relative, over a second one."""
+    (store / "b").symlink_to("../" + os.path.relpath(outside, store.parent))
+    _clear(store / "episodes")
+    (store / "episodes").symlink_to("b/episodes")
+
+
+def special(name: str, kind: str) -> Maker:
+    """Put a `pipe`, a `socket`, or the device `zero` or `random` in the place of a file."""
+
+    def make(store: Path, outside: Path) -> None:
+        path = store / name
+        _clear(path)
+        if kind == "pipe":
+            os.mkfifo(path, 0o666)
+        elif kind == "socket":
+            here = Path.cwd()
+            os.chdir(path.parent)  # the name of a socket may have 107 bytes
+            try:
+                with socket.socket(socket.AF_UNIX) as server:
+                    server.bind(path.name)
+            finally:
+                os.chdir(here)
+        else:
+            os.mknod(path, 0o020666, os.makedev(1, 5 if kind == "zero" else 8))
+
+    return make
+
+
+def journal(content: Any) -> Maker:
+    """Leave a journal that looks like that of an interrupted step."""
+
+    def make(store: Path, outside: Path) -> None:
+        (store / ".commit" / "new").mkdir(parents=True)
+        (store / ".commit" / "new" / "notes.txt").write_text("theirs\n")
+        text = content if isinstance(content, str) else json.dumps(content)
+        text = text.replace("OUT", str(outside)).replace("UP", os.path.relpath(outside, store))
+        (store / ".commit" / "journal.json").write_text(text)
+
+    return make
+
+
+def edit_run(change: Callable[[dict[str, Any]], None]) -> Maker:
+    """Change run.json."""
+
+    def make(store: Path, outside: Path) -> None:
+        run = json.loads((store / "run.json").read_text())
+        change(run)
+        text = json.dumps(run, indent=2).replace("OUT", str(outside))
+        (store / "run.json").write_text(text)
+        reseal(store, "run.json")
+
+    return make
+
+
+def edit_manifest(change: Callable[[dict[str, Any]], None]) -> Maker:
+    """Change the parsed manifest."""
+
+    def make(store: Path, outside: Path) -> None:
+        manifest = json.loads((store / "manifest.json").read_text())
+        change(manifest)
+        (store / "manifest.json").write_text(json.dumps(manifest).replace("OUT", str(outside)))
+
+    return make
+
+
+def named(name: str) -> Maker:
+    """List a file of this name in the manifest, without one in the store."""
+    return edit_manifest(lambda manifest: manifest["files"].update({name: {"sha256": "0" * 64, "bytes": 5}}))
+
+
+def edit_table(name: str, change: Callable[[pa.Table], pa.Table], **options: Any) -> Maker:
+    """Write a Parquet file again after a change."""
+
+    def make(store: Path, outside: Path) -> None:
+        table = change(pq.read_table(store / name, partitioning=""))
+        pq.write_table(table, store / name, **options)
+        reseal(store, name)
+
+    return make
+
+
+def with_column(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
+    """Return a change that fills a column with a value, in the type of the value."""
+
+    def change(table: pa.Table) -> pa.Table:
+        return table.set_column(table.column_names.index(column), column, pa.array([value] * table.num_rows))
+
+    return change
+
+
+def patch_rows(name: str, rows: int) -> Maker:
+    """Let the footer claim a number of rows that the file has not: a Thrift varint, in as many bytes as it needs."""
+
+    def varint(number: int) -> bytes:
+        number *= 2  # zigzag
+        out = bytearray()
+        while number > 127:
+            out.append(number & 127 | 128)
+            number >>= 7
+        return bytes([*out, number])
+
+    def make(store: Path, outside: Path) -> None:
+        path = store / name
+        data = path.read_bytes()
+        had = pq.read_metadata(path).num_rows
+        length = struct.unpack("<I", data[-8:-4])[0]
+        body, footer = data[: -8 - length], data[-8 - length : -8]
+        # num_rows is the third field of the footer, before the list of row groups; both claim the number
+        changed = footer.replace(b"\x16" + varint(had), b"\x16" + varint(rows))
+        assert changed != footer
+        path.write_bytes(body + changed + struct.pack("<I", len(changed)) + b"PAR1")
+        reseal(store, name)
+
+    return make
+
+
+def bomb_png(side: int) -> bytes:
+    """Return a valid PNG of side x side pixels, a few MB for gigabytes of zeros."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(1)
+    lines = b""
+    if side <= 30_000:
+        line = b"\0" * (3 * side + 1)
+        lines = b"".join(packer.compress(line) for _ in range(side))
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    data = lines + packer.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def picture(side: int, width: int | None = None) -> Maker:
+    """Put a picture of that many pixels in the place of all frames of a shard; the cells may claim another size."""
+
+    def make(store: Path, outside: Path) -> None:
+        image = bomb_png(side)
+
+        def change(table: pa.Table) -> pa.Table:
+            for column, value in (("width", width or side), ("height", width or side)):
+                index = table.column_names.index(column)
+                table = table.set_column(index, column, pa.array([value] * table.num_rows, pa.int32()))
+            rows = [image, *table["image"].to_pylist()[1:]]
+            table = table.set_column(table.column_names.index("image"), "image", pa.array(rows, pa.binary()))
+            sizes = pa.array([len(row) for row in rows], pa.int64())
+            return table.set_column(table.column_names.index("byte_size"), "byte_size", sizes)
+
+        edit_table(FRAMES, change)(store, outside)
+
+    return make
+
+
+def arrow_instead(store: Path, outside: Path) -> None:
+    """Store an Arrow file under the name of a Parquet file."""
+    table = pq.read_table(store / EPISODES, partitioning="")
+    with ipc.new_file(store / EPISODES, table.schema) as writer:
+        writer.write_table(table)
+    reseal(store, EPISODES)
+
+
+def bomb_rows(table: pa.Table) -> pa.Table:
+    """Repeat the first row two million times: half a megabyte in dictionary pages."""
+    return table.take(pa.array(np.zeros(2_000_000, np.int64)))
+
+
+def views(*statements: str) -> Maker:
+    """Put views of a forger into pivot.duckdb."""
+
+    def make(store: Path, outside: Path) -> None:
+        with duckdb.connect(str(store / "pivot.duckdb")) as database:
+            for statement in statements:
+                database.execute(statement.replace("OUT", str(outside)))
+
+    return make
+
+
+def shard_named(stem: str) -> Maker:
+    """Add a copy of a shard under another name, and list it."""
+
+    def make(store: Path, outside: Path) -> None:
+        name = f"episodes/sokoban/{stem}.parquet"
+        shutil.copy(store / EPISODES, store / name)
+        reseal(store, name)
+
+    return make
+
+
+def part(content: Any, target: str | None = None) -> Maker:
+    """List parts; the first is a copy of the store itself or a link."""
+
+    def make(store: Path, outside: Path) -> None:
+        (store / "parts").mkdir()
+        if target:
+            (store / "parts" / "0001").symlink_to(target.format(out=outside, store=store))
+        text = json.dumps(content).replace("OUT", str(outside)).replace("UP", os.path.relpath(outside, store))
+        (store / "parts.json").write_text(text)
+
+    return make
+
+
+def deep_folders(store: Path, outside: Path) -> None:
+    """Nest a folder 400 levels deep, longer than a path may be."""
+    here = os.open(store / "episodes", os.O_RDONLY)
+    for _ in range(400):
+        os.mkdir("d" * 20, dir_fd=here)
+        below = os.open("d" * 20, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def many_files(store: Path, outside: Path) -> None:
+    """Leave 20,000 empty files."""
+    for number in range(20_000):
+        (store / "steps" / "sokoban" / f"x{number}.parquet").touch()
+
+
+def hole(name: str, size: int) -> Maker:
+    """Make a file sparse and huge."""
+
+    def make(store: Path, outside: Path) -> None:
+        with (store / name).open("r+b") as file:
+            file.truncate(size)
+
+    return make
+
+
+def no_rights(store: Path, outside: Path) -> None:
+    """Take all rights of a shard away."""
+    (store / EPISODES).chmod(0)
+
+
+def settle(key: str, value: Any) -> Maker:
+    """Set a field of the config in run.json; dots lead into it."""
+
+    def change(run: dict[str, Any]) -> None:
+        *way, last = key.split(".")
+        for step in way:
+            run = run.setdefault(step, {})
+        run[last] = value
+
+    return edit_run(change)
+
+
+def policy(name: str, **options: Any) -> Maker:
+    """Name another policy."""
+    return settle("config.policy", {"name": name, "options": options})
+
+
+def huge_manifest(store: Path, outside: Path) -> None:
+    """Write a manifest of 200 MB that lists two million files."""
+    with (store / "manifest.json").open("w") as file:
+        file.write('{"files": {')
+        for start in range(0, 4_000_000, 10_000):
+            file.write(
+                "".join(f'"episodes/x/{n:08d}.parquet": {{"bytes": 123456}},' for n in range(start, start + 10_000))
+            )
+        file.write('"run.json": {"bytes": 1}}}')
+
+
+def folder(name: str) -> Maker:
+    """Put an empty folder in the place of a file."""
+
+    def make(store: Path, outside: Path) -> None:
+        _clear(store / name)
+        (store / name).mkdir()
+
+    return make
+
+
+def filled(name: str, column: str, number: int) -> Maker:
+    """Fill a column of 32-bit numbers."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = pa.array([number] * table.num_rows, pa.int32())
+        return table.set_column(table.column_names.index(column), column, values)
+
+    return edit_table(name, change)
