@@ -293,6 +293,10 @@ _COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
 """Columns of ``calls`` that differ between equal runs, or that a server reports."""
 
 
+_LATER_OF_CALLS = ("answered", "left_out")
+"""Columns that are null in calls of older stores, also after a migration."""
+
+
 def _call_problems(
     stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]], *, derivable: Sequence[str]
 ) -> list[str]:
@@ -304,7 +308,15 @@ def _call_problems(
         kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
         return calls.filter(pa.array(kept, type=pa.bool_())).select(derivable)
 
-    return differences(CALLS.name, ["request_id"], made_a_step(stored), made_a_step(derived)) + cost_problems(stored)
+    same = dict.fromkeys(_LATER_OF_CALLS, _null_or_equal)
+    return differences(CALLS.name, ["request_id"], made_a_step(stored), made_a_step(derived), same) + cost_problems(
+        stored
+    )
+
+
+def _null_or_equal(stored: Any, derived: Any) -> bool:
+    """Accept a null in a column that calls of older stores do not have."""
+    return stored is None or stored == derived
 
 
 def cost_problems(calls: pa.Table) -> list[str]:

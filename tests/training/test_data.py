@@ -13,7 +13,7 @@ from PIL import Image
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 from pivot.datasets.schema import DATASET
-from pivot.errors import TrainingError
+from pivot.errors import PivotError, TrainingError
 from pivot.labeling.target import build_target, parse_target
 from pivot.models.transformers.processors import load_processor
 from pivot.tests.cli.command_line import error_of, run
@@ -113,9 +113,9 @@ BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
 }
 
 
-def _error(dataset: Path, model: Path, out: Path, *more: str) -> TrainingError:
-    error = error_of("train", "sft", dataset, "--model", model, "--out", out, "--config", "frozenlake", *more)
-    assert isinstance(error, TrainingError) and error.status == 2
+def _error(dataset: Path, model: Path, out: Path, *more: str) -> PivotError:
+    error = error_of("train", "sft", dataset, "--model", model, "--out", out, "--env", "frozenlake", *more)
+    assert error.status == 2
     assert not out.exists(), "something was written"
     return error
 
@@ -267,11 +267,11 @@ def test_a_stream_gives_every_record_once_an_epoch(small_store: Path) -> None:
 
 def test_check_only_shows_what_is_taught_and_writes_no_run(dataset: Path, small_model: Path, tmp_path: Path) -> None:
     shown = run(
-        *("train", "sft", dataset, "--model", small_model, "--config", "frozenlake"), "--check-only", "--batch", "4"
+        *("train", "sft", dataset, "--model", small_model, "--env", "frozenlake"), "--check-only", "--batch", "4"
     )
     first = held(dataset)[0]
     assert f"{first.target}<|im_end|>" in shown.replace("\n", " ")
-    assert "records an epoch left out" in shown
+    assert "records per epoch left" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pivot.errors import ConfigError, TrainingError
+from pivot.errors import ConfigError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
 from pivot.training.policy_rl.config import make_rl_config
@@ -72,7 +72,7 @@ def test_whatever_decides_the_sides_of_levels_is_compared() -> None:
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     train = ("train", "rl", "frozenlake", "--model", tmp_path, "--out", tmp_path / "run")
     problem = error_of(*train, "--arm", "nobody")
-    assert isinstance(problem, TrainingError)
+    assert isinstance(problem, ConfigError)
     assert "expected one of: vanilla_grpo" in str(problem)
     assert isinstance(error_of(*train, "--set", "sokoban.boxes=2"), ConfigError)
     assert "opd_objective" in str(error_of(*train, "--opd-objective", "up"))
