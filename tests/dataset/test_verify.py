@@ -174,7 +174,7 @@ def test_another_byte_outside_of_the_rows_is_found_by_the_digest(patients: dict[
     patient = patients["sokoban"]
     name = patient.file("sokoban", "episodes")
     data = (patient.root / name).read_bytes()
-    writer, other_writer = b"parquet-cpp-arrow", b"parquet-cpp-wrong"
+    writer, other_writer = b"parquet-cpp-arrow version 2", b"parquet-cpp-arrow version 3"
     assert data.count(writer) == 1
     (patient.root / name).write_bytes(data.replace(writer, other_writer))
     assert problems(patient.root) == [f"{name}: its sha256 is not that of {MANIFEST}"]

@@ -234,7 +234,8 @@ def test_any_field_of_run_json_is_found(patients: dict[str, Patient], field: str
 
 def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
     run = json.loads((patient.root / RUN).read_text())
-    del run["config"]["environments"]["sokoban"]
+    for field in ("environments", "filters"):
+        del run["config"][field]["sokoban"]
     LocalStorage(patient.root).write_json(RUN, run)
     assert f"{RUN}: its " in "\n".join(problems(patient.root))
     assert patient.found()

@@ -230,4 +230,4 @@ def test_the_command_says_what_it_made(stores: dict[int, Path], tmp_path: Path) 
     assert f"{target} holds the 33 episodes of {stores[2]} in 4 shards of up to 3 levels" in shown
     assert f"pivot verify {target}" in shown
     assert fingerprint(target) == fingerprint(stores[3])
-    assert "that was done already" in run("compact", stores[2], "--out", target, "--shard-size", "3", "--workers", "1")
+    assert "nothing was left to do" in run("compact", stores[2], "--out", target, "--shard-size", "3", "--workers", "1")

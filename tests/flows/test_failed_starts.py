@@ -5,9 +5,9 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot.datasets.stages.rollout import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import PivotError
-from pivot.flows import pipeline
 from pivot.tests.flow_runs import config_of, files_of
 
 
@@ -59,7 +59,7 @@ def _boom(*_: Any, **__: Any) -> Any:
     raise LookupError("a plugin's own bug")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(SokobanEnv, "make_level"), (pipeline, "roll_out_shard")])
+@pytest.mark.parametrize(("owner", "name"), [(SokobanEnv, "make_level"), (RolloutStage, "make")])
 def test_a_bug_of_a_plugin_leaves_no_run_json(
     owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

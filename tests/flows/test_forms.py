@@ -23,8 +23,8 @@ from pydantic import TypeAdapter
 ROOT = Path(__file__).resolve().parents[2]
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
 FLOWS: dict[str, Flow[..., Any]] = {name: value for name, value in vars(deployments).items() if isinstance(value, Flow)}
-FREE = {"habits", "config", "engine"}
-"""Settings of plugins that are objects with names of their own."""
+FREE = {"habits", "config", "engine", "filters"}
+"""Objects with names of their own: settings of plugins, and the filters of each environment."""
 
 
 def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     assert others == [
         "making levels: 160 episodes",
         "rolling out: 160 episodes",
-        "interrupted; run the same command again to go on where it stopped",
+        "interrupted; run the same command again to resume",
     ]
     assert psutil.wait_procs(children, timeout=10)[1] == []
 

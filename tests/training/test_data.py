@@ -199,12 +199,12 @@ def test_settings_are_refused_with_their_names(dataset: Path, small_model: Path,
     for flags, message in (
         (["--batch", "6", "--micro-batch", "4"], "batch 6 cannot be spread over 1 processes of 4 records"),
         (["--batch", "400"], r"found \d+ training records, expected at least one batch of 400; lower --batch"),
-        (["--lr", "-1"], "training setting lr: found -1.0, expected more than 0"),
-        (["--target-vocabulary", "mine"], "training setting target_vocabulary: found 'mine', expected"),
+        (["--lr", "-1"], "--lr: found '-1', expected more than 0"),
+        (["--target-vocabulary", "mine"], "--target-vocabulary: found 'mine', expected"),
         (["--max-length", "50"], r"row 0: episode episode-\S+ has \d+ tokens, expected at most 50; raise --max-length"),
         (["--recipe", "large"], "no recipe 'large', expected a file or one of: qwen2.5-vl-3b, qwen3-vl-2b, tiny"),
     ):
-        with pytest.raises(TrainingError, match=message):
+        with pytest.raises(PivotError, match=message):
             raise _error(dataset, small_model, tmp_path / "out", *flags)
 
 
