@@ -305,7 +305,7 @@ def test_the_flags_reach_the_settings(tmp_path: Path) -> None:
     for wrong, words in (
         (["--scorer", "guess"], "unknown scorer 'guess'"),
         (["--targets", str(tmp_path / "nowhere")], "nowhere"),
-        (["--target-vocabulary", "mine"], "target_vocabulary"),
+        (["--target-vocabulary", "mine"], "--target-vocabulary: found 'mine'"),
     ):
         refused = runner.invoke(app, [*arguments, *wrong])
         assert isinstance(refused.exception, ConfigError)
