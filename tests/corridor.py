@@ -91,7 +91,6 @@ class CorridorEnv(PivotEnv):
             "remaining_turns": left,
             "dist": float("nan"),
             "success": here == "G",
-            "secret": "not stored",
         }
         return (
             self._frame(),

@@ -308,7 +308,7 @@ def _call_problems(
         kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
         return calls.filter(pa.array(kept, type=pa.bool_())).select(derivable)
 
-    same = dict.fromkeys(_LATER_OF_CALLS, _null_or_equal)
+    same: dict[str, Same] = dict.fromkeys(_LATER_OF_CALLS, _null_or_equal)
     return differences(CALLS.name, ["request_id"], made_a_step(stored), made_a_step(derived), same) + cost_problems(
         stored
     )

@@ -210,7 +210,10 @@ def test_the_database_of_a_store_is_run_by_nobody(tiny_store: Path, tmp_path: Pa
     with duckdb.connect(str(root / "pivot.duckdb")) as connection:
         connection.execute("CREATE OR REPLACE VIEW group_rates AS SELECT content FROM read_text('/etc/hostname')")
     assert query(root, "SELECT * FROM group_rates") == wanted
-    assert any("pivot.duckdb: the view main.group_rates is not the one that the run makes" in problem for problem in problems(root))
+    assert any(
+        "pivot.duckdb: the view main.group_rates is not the one that the run makes" in problem
+        for problem in problems(root)
+    )
     (root / "pivot.duckdb").write_bytes(b"not a database" * 100)
     assert query(root, "SELECT * FROM group_rates") == wanted
     assert any("pivot.duckdb: its views cannot be compared" in problem for problem in problems(root))

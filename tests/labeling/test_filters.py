@@ -28,7 +28,7 @@ from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.plugins import Settings
 from pivot.records import to_row
-from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
+from pivot.solvers.base import FAILURE_MODES, Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 from pivot.tests.labeling.reasons import count_reject_reasons
 
@@ -67,6 +67,8 @@ class LyingSolver(Solver):
     config_type = Settings
     name = "lying"
     version: ClassVar[str] = "1"
+    modes: ClassVar[tuple[str, ...]] = FAILURE_MODES
+    actions: ClassVar[tuple[str, ...]] = ("up", "down", "left", "right")
     verdict: Verdict
     honest: Solver
 
