@@ -75,7 +75,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     assert isinstance(problem, ConfigError)
     assert "expected one of: vanilla_grpo" in str(problem)
     assert isinstance(error_of(*train, "--set", "sokoban.boxes=2"), ConfigError)
-    assert "opd_objective" in str(error_of(*train, "--opd-objective", "up"))
+    assert "--opd-objective" in str(error_of(*train, "--opd-objective", "up"))
     assert "expected a frozen larger model (--teacher-model)" in str(error_of(*train, "--arm", "sdar"))
     assert "names no step" in str(error_of(*train, "--arm", "empty", "--opd-scope", "pivot"))
     assert "cannot load model" in str(error_of(*train))
