@@ -90,7 +90,7 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     assert NOISE.search(screen) is None
     for stage in ("making levels", "rolling out", "labelling", "exporting"):
         assert re.search(rf"{stage} .*160/160 +episodes", screen) is not None
-    assert "of 4 rollout shards were there already" in screen
+    assert "of 4 rollout shards were kept" in screen
     assert f"pivot verify {root}" in screen
     assert_whole(root)
     pivot.build(CONFIG, tmp_path / "plain")
