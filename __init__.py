@@ -14,8 +14,8 @@ Everything that the command line does is a function here, and the command line c
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
-``evaluate_analyzer``, ``evaluate_policy`` and ``certify_batch`` are named like their commands. Names are imported when
-they are first used, so ``import pivot`` takes milliseconds.
+``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands.
+Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.reading import probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, migrate, relabel
-    from .api.training import AnalyzerReport, evaluate_analyzer, evaluate_policy, train_rl, train_sft
+    from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
     from .training.analyzer_sft.config import SftConfig
-    from .training.evaluation.config import AnalyzerEvaluationConfig, PolicyEvaluationConfig
+    from .training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig, PolicyEvaluationConfig
+    from .training.evaluation.run import EvaluationReport
     from .training.policy_rl.config import RlConfig
 
 __all__ = [
     "AnalyzerEvaluationConfig",
-    "AnalyzerReport",
     "Appended",
+    "BaselinesConfig",
     "BuildResult",
     "Certificate",
+    "EvaluationReport",
     "LabelChanges",
     "PivotError",
     "PolicyEvaluationConfig",
@@ -66,6 +68,7 @@ __all__ = [
     "certify_batch",
     "compact",
     "evaluate_analyzer",
+    "evaluate_baselines",
     "evaluate_policy",
     "load_store",
     "migrate",
@@ -81,11 +84,13 @@ __all__ = [
 
 _HOMES = {
     "AnalyzerEvaluationConfig": "training.evaluation.config",
-    "AnalyzerReport": "api.training",
+    "BaselinesConfig": "training.evaluation.config",
+    "EvaluationReport": "training.evaluation.run",
     "PolicyEvaluationConfig": "training.evaluation.config",
     "RlConfig": "training.policy_rl.config",
     "SftConfig": "training.analyzer_sft.config",
     "evaluate_analyzer": "api.training",
+    "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",
     "train_rl": "api.training",
     "train_sft": "api.training",

@@ -8,16 +8,11 @@ import typer
 
 from .. import plugins
 from ..api import training as api
-from ..errors import TrainingError
-from ..storage import open_storage
-from ..training.evaluation.analyzer import Choice, read_labels
-from ..training.evaluation.baselines import check_learned
 from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
-from ..training.evaluation.report import HEADER as TABLE_HEADER
-from ..training.evaluation.report import SCREEN, compared, markdown, no_reliability, screen_rows, table_rows
+from ..training.evaluation.report import SCREEN, compared, no_reliability, screen_rows
+from ..training.evaluation.run import EvaluationReport, backend_of
 from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
 from ..training.evaluation.suite import suite_screen_rows
-from ..training.records import open_records
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
 from .links import with_links
@@ -60,7 +55,7 @@ class AnalyzerForm(Form[AnalyzerEvaluationConfig]):
         config = super().resolve(values)
         if not config.service:
             return config
-        kind = plugins.load("models", api.backend_of(config)).service_type
+        kind = plugins.load("models", backend_of(config)).service_type
         checked = values.read(kind, ("service",), "service setting ")
         return config.model_copy(update={"service": {key: plain(getattr(checked, key)) for key in config.service}})
 
@@ -107,16 +102,15 @@ def analyzer(config: AnalyzerEvaluationConfig) -> None:
     """
     with ProgressBars() as bars:
         report = api.evaluate_analyzer(config, reporter=bars)
-    if report.evaluation is None:
-        show_table(
-            f"Failure localisation, suite {report.summary['suite']}", SCREEN_OF_SUITE, suite_screen_rows(report.summary)
-        )
+    if config.suite:
+        title = f"Failure localisation, suite {report.summary['suite']}"
+        show_table(title, SCREEN_OF_SUITE, suite_screen_rows(report.summary))
     else:
         _show_evaluation(report)
     out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)
 
 
-def _show_evaluation(report: api.AnalyzerReport) -> None:
+def _show_evaluation(report: EvaluationReport) -> None:
     for env, rows in compared(report.summary, report.others).items():
         show_table(f"{env}: {report.summary['environments'][env]['records']} failures", SCREEN, screen_rows(rows))
     for env, figures in report.summary["environments"].items():
@@ -126,14 +120,16 @@ def _show_evaluation(report: api.AnalyzerReport) -> None:
         if figures["reliability"] is None:
             out.print(f"{env}: {no_reliability(figures)}, so reliability is not measured", soft_wrap=True)
         _show_not_fitted(env, figures["baselines_not_fitted"])
-    if report.seen:
-        out.print(_SEEN.format(seen=report.seen, count=report.records), soft_wrap=True)
+    _show_seen(report.summary)
 
 
-_SEEN = (
-    "{seen} of {count} records are of levels that the other split holds, too, so these figures are not of held-out "
-    "levels; build with --split task for such figures"
-)
+def _show_seen(summary: Mapping[str, Any]) -> None:
+    if seen := summary["records_of_levels_on_both_sides"]:
+        out.print(
+            f"{seen} of {summary['records']} records are of levels that the other split holds, too, so these figures "
+            "are not of held-out levels; build with --split task for such figures",
+            soft_wrap=True,
+        )
 
 
 @evaluation.command()
@@ -151,34 +147,15 @@ def baselines(config: BaselinesConfig) -> None:
 
     pivot evaluate baselines runs/first --env frozenlake --full-length
     """
-    if config.learned:
-        check_learned()
-    records = open_records(config.data, config.env)
-    labels = read_labels(records, Choice(config.side, full_length=config.full_length, seed=config.seed))
-    tables: dict[str, Any] = {}
-    for env in labels.environments:
-        fitted_on = sum(each.env == env for each in labels.train)
-        if not fitted_on:
-            raise TrainingError(f"{config.data} has no {env} record in the other split to fit on; build more levels")
-        levels = [labels.levels[index] for index in labels.places(env)]
-        table = labels.baselines(env, learned=config.learned, seed=config.seed).row()
-        tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": fitted_on, **table}
-    compared_shares = {env: table["shares"] for env, table in tables.items()}
-    for env, rows in compared_shares.items():
-        facts = tables[env]
-        title = f"{env}: {facts['records']} failures of {facts['levels']} levels, fitted on {facts['fitted on']} others"
-        show_table(title, SCREEN[:-1], [row[:-1] for row in screen_rows(rows)])
-        _show_not_fitted(env, facts["not_fitted"])
-    if labels.seen:
-        out.print(_SEEN.format(seen=labels.seen, count=len(labels.rows)), soft_wrap=True)
-    if config.out is not None:
-        storage = open_storage(config.out)
-        made: dict[str, Any] = {"dataset": config.data, "config": config.env, "side": config.side}
-        made |= {"full_length": config.full_length, "seed": config.seed}
-        storage.write_json("baselines.json", {**made, "environments": tables})
-        table = markdown(TABLE_HEADER[:-2], [row[:-2] for row in table_rows(compared_shares)])
-        storage.write_bytes("baselines.md", f"{table}\n".encode())
-        out.print(f"\nwritten to {config.out}: baselines.json, baselines.md", soft_wrap=True)
+    report = api.evaluate_baselines(config)
+    for env, figures in report.summary["environments"].items():
+        title = f"{env}: {figures['records']} failures of {figures['levels']} levels, fitted on "
+        rows = [row[:-1] for row in screen_rows(figures["shares"])]
+        show_table(f"{title}{figures['fitted on']} others", SCREEN[:-1], rows)
+        _show_not_fitted(env, figures["not_fitted"])
+    _show_seen(report.summary)
+    if report.out is not None:
+        out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)
 
 
 def _show_not_fitted(env: str, reasons: Mapping[str, str]) -> None:

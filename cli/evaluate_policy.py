@@ -7,13 +7,12 @@ from ..api import training as api
 from ..errors import TrainingError
 from ..storage import Address, open_storage
 from ..training.evaluation.compare_runs import compare_runs, is_policy_run
-from ..training.evaluation.config import PolicyEvaluationConfig
+from ..training.evaluation.config import POLICY_RESULT, PolicyEvaluationConfig
 from .console import out, show_table
 from .from_config import Flag, from_config
 from .train import log_line
 from .train_rl import EnvForm
 
-RESULT = "evaluation/policy.json"
 POLICY = EnvForm("policy", PolicyEvaluationConfig, {"model": Flag(argument="DIR")}, skip=("settings",))
 
 
@@ -44,10 +43,10 @@ def policy(config: PolicyEvaluationConfig) -> None:
         out.print(f"{row['errors']} episodes ended in an error and are in no figure", soft_wrap=True)
     folder = Path(config.model)
     if config.beside is not None:
-        _show_gain(row, config.beside, RESULT)
+        _show_gain(row, config.beside)
         if is_policy_run(config.beside) and is_policy_run(folder):
             show_runs(config.beside, folder)
-    out.print(f"written: {(config.out or folder) / RESULT}", soft_wrap=True)
+    out.print(f"written: {(config.out or folder) / POLICY_RESULT}", soft_wrap=True)
 
 
 def show_runs(old: Address, new: Address) -> None:
@@ -64,11 +63,11 @@ def show_runs(old: Address, new: Address) -> None:
     show_table(f"{old} (old), {new} (new): up to update {compared.updates}", header, table)
 
 
-def _show_gain(row: dict[str, Any], beside: Path, name: str) -> None:
+def _show_gain(row: dict[str, Any], beside: Path) -> None:
     storage = open_storage(beside)
-    if storage.stat(name) is None:
-        raise TrainingError(f"{beside} holds no {name}; measure it first: pivot evaluate policy {beside}")
-    other = storage.read_json(name)
+    if storage.stat(POLICY_RESULT) is None:
+        raise TrainingError(f"{beside} holds no {POLICY_RESULT}; measure it first: pivot evaluate policy {beside}")
+    other = storage.read_json(POLICY_RESULT)
     alike = ("env", "settings", "seed", "levels", "levels_digest", "temperature")
     if different := [
         f"{each} {other.get(each)} and {row.get(each)}" for each in alike if other.get(each) != row.get(each)

@@ -1,6 +1,7 @@
 """``pivot train sft``: an Analyzer from a dataset (Stage I)."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.markup import escape
@@ -9,11 +10,17 @@ from ..api import training as api
 from ..errors import PivotError
 from ..models.extras import install_line
 from ..training.analyzer_sft.config import SftConfig
+from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
 from ..training.config import recipe_fields, recipes
 from .console import err, out, show_table, styled
 from .from_config import Flag, Form, from_config
 from .links import with_links
 from .values import Values
+
+if TYPE_CHECKING:
+    from ..training.analyzer_sft.run import Prepared, SftResult
+    from ..training.memory import Estimate
+    from ..training.policy_rl.loop import RlResult
 
 train = typer.Typer(
     name="train", help=f"Train models from a dataset. Needs: {escape(install_line('train'))}", no_args_is_help=True
@@ -75,29 +82,36 @@ def sft(config: SftConfig) -> None:
 
     torchrun --nproc-per-node 8 -m pivot train sft runs/first --recipe qwen2.5-vl-3b --out runs/analyzer
     """
-    if config.dry_run:
-        api.check_packages(api.SFT_PACKAGES)
-        _show_estimate(config)
-        return
-    from ..training.ranks import Ranks  # noqa: PLC0415 - imports PyTorch
-
     main_process = True
     try:
         api.check_packages(api.SFT_PACKAGES)
-        main_process = Ranks.current().is_main
-        if main_process:
+        main_process = is_main()
+        if main_process and not config.dry_run:
             err.print("loading the model and checking every record …")
-        result = api.train_sft(config, report=log_line, checked=_show_check)
+        result = api.train_sft(config, report=log_line, on_checked=_show_check)
     except PivotError as error:
         if main_process:
             raise
         raise typer.Exit(error.status) from error  # the first process shows it
-    if result is None or not main_process:
-        return
+    if result.memory is not None:
+        _show_estimate(config, result.memory)
+    elif result.folder is not None and main_process:
+        loss = "" if result.validation_loss is None else f", loss on held-out levels {result.validation_loss:.4g}"
+        show_outcome(config.out, result, loss)
+        out.print(f"the Analyzer is in {config.out}/{FINAL}; loss: {config.out}/{LOSS_PICTURE}", soft_wrap=True)
+
+
+def is_main() -> bool:
+    """Whether this process shows messages for all that train together."""
+    from ..training.ranks import Ranks  # noqa: PLC0415 - imports PyTorch
+
+    return Ranks.current().is_main
+
+
+def show_outcome(folder: Path | None, result: "SftResult | RlResult", loss: str = "") -> None:
+    """Show how many updates a run made, or that it was complete before."""
     done = "already complete" if result.already_complete else f"{result.updates} updates"
-    loss = "" if result.validation_loss is None else f", loss on held-out levels {result.validation_loss:.4g}"
-    out.print(f"{config.out}: {done}{loss}", soft_wrap=True)
-    out.print(f"the Analyzer is in {config.out}/{api.FINAL}; loss: {config.out}/loss.png", soft_wrap=True)
+    out.print(f"{folder}: {done}{loss}", soft_wrap=True)
 
 
 def log_line(line: str) -> None:
@@ -105,7 +119,7 @@ def log_line(line: str) -> None:
     err.print(line, soft_wrap=True, markup=False)
 
 
-def _show_check(prepared: Any) -> None:
+def _show_check(prepared: "Prepared") -> None:
     rows = []
     for name, side in (("train", prepared.report.train), ("validation", prepared.report.validation)):
         mean = [
@@ -130,15 +144,10 @@ def _show_check(prepared: Any) -> None:
     out.print(f"supervised in episode {example.episode_id}:", soft_wrap=True)
     out.print(styled(example.target), soft_wrap=True)
     if prepared.config.out is not None:
-        from ..training.checkpoint import CHECK_PICTURE  # noqa: PLC0415 - imports PyTorch
-
         out.print(f"a record as the model sees it: {prepared.config.out / CHECK_PICTURE}", soft_wrap=True)
 
 
-def _show_estimate(config: SftConfig) -> None:
-    from ..training.memory import estimate  # noqa: PLC0415 - imports PyTorch
-
-    made = estimate(config)
+def _show_estimate(config: SftConfig, made: "Estimate") -> None:
     rows = [[name, f"{size / 2**30:.2f} GiB"] for name, size in made.parts.items()]
     show_table(
         f"Memory of one process: {config.model}",

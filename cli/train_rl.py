@@ -3,7 +3,7 @@
 import inspect
 import signal
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -15,8 +15,11 @@ from ..training.policy_rl.hindsight.contexts import ARMS
 from ..training.wording import words_taught
 from .console import err, out, quoted, show_table
 from .from_config import Flag, Form, env_settings, from_config, parameter
-from .train import PRECISION, log_line
+from .train import PRECISION, is_main, log_line, show_outcome
 from .values import Values
+
+if TYPE_CHECKING:
+    from ..training.policy_rl.loop import Prepared
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
@@ -126,11 +129,10 @@ def rl(config: RlConfig) -> None:
     torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp --shard
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
-    result = api.train_rl(config, report=log_line, prepared=_show_levels)
-    if not _is_main():
+    result = api.train_rl(config, report=log_line, on_prepared=_show_levels)
+    if not is_main():
         return
-    done = "already complete" if result.already_complete else f"{result.updates} updates"
-    out.print(f"{config.out}: {done}", soft_wrap=True)
+    show_outcome(config.out, result)
     rows = [[name, result.last[name]] for name in ("success", "return", "zero_variance", "kl") if name in result.last]
     if "validation" in result.last:
         rows.append(["success, held-out levels", result.last["validation"]["success"]["value"]])
@@ -145,13 +147,7 @@ def rl(config: RlConfig) -> None:
         out.print(f"its rollouts: pivot stats {rollouts}; pivot peek {rollouts}", soft_wrap=True)
 
 
-def _is_main() -> bool:
-    from ..training.ranks import Ranks  # noqa: PLC0415 - imports PyTorch
-
-    return Ranks.current().is_main
-
-
-def _show_levels(prepared: Any) -> None:
+def _show_levels(prepared: "Prepared") -> None:
     config = prepared.config
     counts = f"{len(prepared.levels.train)} levels, {len(prepared.levels.validation)} held out"
     start = ARMS[config.arm].starts_from

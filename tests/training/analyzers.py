@@ -5,9 +5,9 @@ import json
 import re
 from typing import Any
 
-from pivot.api.training import make_backend
 from pivot.models.base import Backend
 from pivot.tests.models.chat_server import MODEL, pictures_of
+from pivot.training.evaluation.run import make_backend
 
 RANGE = re.compile(r"Valid range of pivot_step: \[0, (\d+)\]")
 MODES = re.compile(r"failure_mode has to be exactly one of: (.*)\.")

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.api import training as command
-from pivot.api.training import make_backend
 from pivot.errors import ConfigError, TrainingError
 from pivot.images import decode
 from pivot.tests.cli.command_line import error_of, run
@@ -16,7 +14,9 @@ from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
+from pivot.training.evaluation import run as evaluation
 from pivot.training.evaluation.analyzer import Choice, evaluate
+from pivot.training.evaluation.run import make_backend
 from pivot.training.records import SHOWN_COLUMNS, Records, open_records
 
 pictures = pytest.mark.train
@@ -85,7 +85,7 @@ def test_a_run_of_training_is_evaluated_in_this_process(
         words.append(vocabulary)
         return open_records(address, config, vocabulary)
 
-    monkeypatch.setattr(command, "open_records", opened)
+    monkeypatch.setattr(evaluation, "open_records", opened)
     config = {"dataset": str(small_store), "configs": ["sokoban"], "target_vocabulary": "paper"}
     (folder / "run.json").write_text(json.dumps({"config": config}), encoding="utf-8")
     run("evaluate", "analyzer", folder, "--side", "train", "--limit", "6", "--max-tokens", "6", "--no-learned")

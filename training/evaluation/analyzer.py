@@ -46,8 +46,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Held:
-    """The labels of the records that are evaluated, in order."""
+class Labels:
+    """Labels and logs of the records that are evaluated, in order, and the failures of the other split."""
 
     rows: Sequence[Row]
     levels: Sequence[str]
@@ -106,7 +106,7 @@ def _target(row: Row) -> Target:
     return parse_target(target_text(row))
 
 
-def read_labels(records: Records, choice: Choice) -> Held:
+def read_labels(records: Records, choice: Choice) -> Labels:
     """Read labels and logs of both sides.
 
     Raises:
@@ -131,7 +131,7 @@ def read_labels(records: Records, choice: Choice) -> Held:
     levels = [canonical_level(row) for row in rows]
     states = {(row["env"], row["initial_state"]): row for row in others}
     elsewhere = {canonical_level(row) for row in states.values()}
-    return Held(rows, levels, train, sum(level in elsewhere for level in levels), named)
+    return Labels(rows, levels, train, sum(level in elsewhere for level in levels), named)
 
 
 def canonical_level(row: Mapping[str, Any]) -> str:
@@ -150,14 +150,14 @@ def _drawn(rows: Sequence[Row], limit: int) -> list[Row]:
     return [row for row in rows if row["episode_id"] in kept]
 
 
-def cases(records: Records, choice: Choice, held: Held) -> Iterator[AnalyzerCase]:
-    """Yield what the Analyzer is shown of each record, in the order of ``held``; pictures as the choice says."""
-    wanted = {row["episode_id"] for row in held.rows}
+def cases(records: Records, choice: Choice, labels: Labels) -> Iterator[AnalyzerCase]:
+    """Yield what the Analyzer is shown of each record, in the order of ``labels``; pictures as the choice says."""
+    wanted = {row["episode_id"] for row in labels.rows}
     partners: dict[str, str] = {}
     pictures: dict[str, bytes] = {}
     if choice.pictures == "exchanged":
-        names = [row["episode_id"] for row in held.rows]
-        partners = dict(zip(names, (names[p] for p in exchanged(held.rows, held.levels, choice.seed)), strict=True))
+        names = [row["episode_id"] for row in labels.rows]
+        partners = dict(zip(names, (names[p] for p in exchanged(labels.rows, labels.levels, choice.seed)), strict=True))
         pictures = {
             row["episode_id"]: row["images"][0]["bytes"]
             for row in records.rows(choice.side, ("episode_id", "images"))
@@ -222,7 +222,7 @@ def evaluate(
     learned: bool = True,
     name: str = "",
     on_reading: Callable[[Reading], None] | None = None,
-    held: Held | None = None,
+    labels: Labels | None = None,
 ) -> Evaluation:
     """Ask an Analyzer about the records of a choice and measure its readings.
 
@@ -233,47 +233,47 @@ def evaluate(
         learned: whether gradient boosting and the transformer stand beside it, which need the extra ``train``.
         name: what tables call the Analyzer; by default its model.
         on_reading: is told of every reading as it comes.
-        held: the labels, where they were read before.
+        labels: labels of the choice; by default they are read here.
 
     Raises:
         TrainingError: the dataset cannot be used.
         ServerGoneError, ConfigError, PluginError: the model cannot.
     """
-    held = held or read_labels(records, choice)
-    readings = analyzer.read_all(cases(records, choice, held), on_reading)
-    if len(readings) != len(held.rows):
+    labels = labels or read_labels(records, choice)
+    readings = analyzer.read_all(cases(records, choice, labels), on_reading)
+    if len(readings) != len(labels.rows):
         raise TrainingError(f"{records.address} changed while it was read; run the same command again")
-    results = [scored(*each) for each in zip(held.rows, held.levels, readings, strict=True)]
+    results = [scored(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
     with GuidanceJudge() as judge:
-        guidance = [_guidance(judge, row, reading) for row, reading in zip(held.rows, readings, strict=True)]
+        guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     environments = {}
-    for env in held.environments:
-        mine = held.places(env)
+    for env in labels.environments:
+        mine = labels.places(env)
         environments[env] = _figures(
             [results[place] for place in mine],
             [readings[place] for place in mine],
             [guidance[place] for place in mine],
             choice.seed,
         )
-        baselines = held.baselines(env, learned=learned, seed=choice.seed).row()
+        baselines = labels.baselines(env, learned=learned, seed=choice.seed).row()
         environments[env] |= {"baselines": baselines["shares"], "baselines_not_fitted": baselines["not_fitted"]}
     summary = {
         "name": name or str(analyzer.config.get("model", analyzer.backend.name)),
         "dataset": records.address,
         "config": records.config,
-        "vocabulary": held.vocabularies,
+        "vocabulary": labels.vocabularies,
         "side": choice.side,
         "pictures": choice.pictures,
         "full_length": choice.full_length,
-        "records": len(held.rows),
-        "levels": len(set(held.levels)),
-        "records_of_levels_on_both_sides": held.seen,
+        "records": len(labels.rows),
+        "levels": len(set(labels.levels)),
+        "records_of_levels_on_both_sides": labels.seen,
         "seed": choice.seed,
         "analyzer": analyzer.config,
         "versions": versions(),
         "environments": environments,
     }
-    rows = [_reading_row(*each) for each in zip(held.rows, results, readings, guidance, strict=True)]
+    rows = [_reading_row(*each) for each in zip(labels.rows, results, readings, guidance, strict=True)]
     return Evaluation(summary, rows)
 
 

@@ -13,6 +13,8 @@ from ..config import checked
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
 Split = Literal["train", "validation"]
+POLICY_RESULT = "evaluation/policy.json"
+"""File with the figures of an evaluated policy, in its folder."""
 
 
 class AnalyzerEvaluationConfig(Settings):

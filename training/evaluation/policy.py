@@ -1,5 +1,6 @@
 """Evaluation of a policy: the Student alone plays held-out levels at the validation temperature (spec section 8)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,9 @@ from ..policy_rl.engines import InProcessBackend
 from ..policy_rl.engines.in_process import InProcessOptions
 from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen
 from ..ranks import Ranks
-from .config import PolicyEvaluationConfig
+from .config import POLICY_RESULT, PolicyEvaluationConfig
 
 torch: Any = need("torch", EXTRA)
-
-RESULT = "evaluation/policy.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,12 @@ def checkpoint_of(folder: Path, name: str = FINAL) -> str:
     return str(folder / name)
 
 
-def evaluate_policy(config: PolicyEvaluationConfig) -> PolicyResult:
+def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None]) -> PolicyResult:
     """Measure how often a policy succeeds on held-out levels, as the config says; write ``OUT/evaluation/policy.json``.
+
+    Args:
+        config: every setting of the evaluation.
+        report: receives one line before the episodes are played.
 
     Raises:
         TrainingError: the policy, the levels or the folder cannot be used, or no episode could be finished.
@@ -98,16 +101,16 @@ def evaluate_policy(config: PolicyEvaluationConfig) -> PolicyResult:
     run = run_config(folder) if is_folder else None
     target = config.out or (folder if is_folder else None)
     if target is None:
-        raise TrainingError(
-            f"{config.model} is not a folder, so there is no place for the result; say where with --out DIR"
-        )
+        raise TrainingError(f"{config.model} is not a folder that the result could go to; name one with --out DIR")
+    episodes = episode_config(config, run)
     weights = config.model if run is None else checkpoint_of(folder, config.checkpoint)
-    result = measure_policy(play_config(config, run), weights, run)
-    open_storage(target).write_json(RESULT, result.row())
+    report(f"playing {episodes.validation_episodes} episodes of {episodes.env} …")
+    result = measure_policy(episodes, weights, run)
+    open_storage(target).write_json(POLICY_RESULT, result.row())
     return result
 
 
-def play_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfig:
+def episode_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfig:
     """Return the settings of the episodes: the run's, if the policy comes from one, under those of the evaluation.
 
     Raises:
@@ -117,7 +120,7 @@ def play_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfi
     env = config.env or fields.get("env")
     if env is None:
         raise TrainingError(
-            f"{config.model} is not a run of pivot train rl, so it does not name an environment; name it with --env"
+            f"{config.model} is not a run of pivot train rl, so it names no environment; name it with --env"
         )
     if run is not None and env != run.env:
         fields |= {"env": env, "settings": {}, "levels": 0}

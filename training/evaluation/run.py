@@ -27,27 +27,25 @@ Begin = Callable[[str, int], OnReading]
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """Figures of an evaluation and the files of its report."""
+class EvaluationReport:
+    """Figures of an evaluation of an Analyzer, or of the baselines, and the files of its report."""
 
-    folder: str | None
+    out: Path | None
     """Folder of the report; None if nothing was written."""
     files: Sequence[str]
     """Names of its files."""
     summary: Mapping[str, Any] = field(repr=False)
     """Every figure, as JSON data."""
-    compared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """Summaries of the other evaluations in the same table, by name."""
 
 
-def evaluate_analyzer(
-    config: AnalyzerEvaluationConfig, *, build: Build | None = None, begin: Begin = lambda _name, _count: lambda _: None
-) -> EvaluationResult:
+def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: Begin) -> EvaluationReport:
     """Ask an Analyzer about labelled failures and write the report, as the config says.
 
     Args:
         config: every setting of the evaluation.
-        build: builds or resumes a store; needed for the benchmark (``suite``) alone.
+        build: builds or resumes a store; the benchmark (``suite``) alone needs it.
         begin: receives the progress.
 
     Raises:
@@ -55,24 +53,21 @@ def evaluate_analyzer(
         TrainingError: the dataset, the run or the folder cannot be used.
         ServerGoneError: the model server does not answer.
     """
-    look_for("matplotlib", EXTRA)  # before a model answers for hours
+    look_for("matplotlib", EXTRA)  # before hours of requests
     if config.learned:
         check_learned()
     run = training_run(config.model)
     model = str(Path(config.model) / FINAL) if run is not None else config.model
-    backend = _backend(config, model)
-    target = config.out or _default_out(config, run)
+    sampling = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
+    backend = make_backend(backend_of(config), {"model": model, **sampling}, config.service)
+    out = config.out or _default_out(config, run)
     name = config.name or (Path(config.model).name if run is not None else "")
-
-    def make(examples: Mapping[str, Any]) -> Analyzer:
-        return Analyzer(backend, examples)
-
     if config.suite:
-        return _evaluate_on_suite(config, target, make, name, build, begin)
+        return _evaluate_on_suite(config, out, lambda shots: Analyzer(backend, shots), name, build, begin)
     source = config.data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(
-            f"{config.model} does not say what it was trained on; name the data with --data DATASET, or --suite"
+            f"{config.model} does not name the data it was trained on; name some with --data DATASET, or --suite"
         )
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
@@ -82,33 +77,31 @@ def evaluate_analyzer(
     labels = read_labels(records, choice)
     result = evaluate(
         records,
-        make(worked_examples(records, config.shots)),
+        Analyzer(backend, worked_examples(records, config.shots)),
         choice,
         learned=config.learned,
         name=name,
         on_reading=begin("read", len(labels.rows)),
-        held=labels,
+        labels=labels,
     )
-    return EvaluationResult(str(target), write_report(target, result, others), result.summary, others)
+    return EvaluationReport(out, write_report(out, result, others), result.summary, others)
 
 
 def _evaluate_on_suite(
     config: AnalyzerEvaluationConfig,
-    target: Path,
+    out: Path,
     make: Callable[[Mapping[str, Any]], Analyzer],
     name: str,
-    build: Build | None,
+    build: Build,
     begin: Begin,
-) -> EvaluationResult:
+) -> EvaluationReport:
     """Build the benchmark if it is missing, and evaluate on it."""
     if config.data is not None or config.beside or config.target_vocabulary:
         raise ConfigError(
-            "--suite has its own data, words and table; leave --data, --target-vocabulary and --beside away"
+            "--suite has its own data, vocabulary and table; remove --data, --target-vocabulary and --beside"
         )
-    if build is None:
-        raise ConfigError("suite: found no function that builds stores, expected one; use pivot evaluate analyzer")
     levels = {env: max(8, round(config.scale * count)) for env, count in LEVELS.items()}
-    stores = build_suite(config.suite_data or target / "suite-data", build, levels)
+    stores = build_suite(config.suite_data or out / "suite-data", build, levels)
     summary, results = run_suite(
         stores,
         make,
@@ -118,10 +111,10 @@ def _evaluate_on_suite(
         name=name,
         begin=lambda log, count: begin(f"read, {log} log", count),
     )
-    return EvaluationResult(str(target), write_suite(target, summary, results), summary)
+    return EvaluationReport(out, write_suite(out, summary, results), summary)
 
 
-def evaluate_baselines(config: BaselinesConfig) -> EvaluationResult:
+def evaluate_baselines(config: BaselinesConfig) -> EvaluationReport:
     """Measure the baselines that read the log alone, and write ``baselines.json`` and ``baselines.md`` to ``OUT``.
 
     Raises:
@@ -136,7 +129,7 @@ def evaluate_baselines(config: BaselinesConfig) -> EvaluationResult:
     for env in labels.environments:
         count = sum(each.env == env for each in labels.train)
         if not count:
-            raise TrainingError(f"{config.data} has no {env} record on the other side to fit on; build more levels")
+            raise TrainingError(f"{config.data} has no {env} record in the other split to fit on; build more levels")
         levels = [labels.levels[index] for index in labels.places(env)]
         table = labels.baselines(env, learned=config.learned, seed=config.seed).row()
         tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": count, **table}
@@ -149,7 +142,7 @@ def evaluate_baselines(config: BaselinesConfig) -> EvaluationResult:
         rows = table_rows({env: table["shares"] for env, table in tables.items()})
         storage.write_bytes(files[1], f"{markdown(HEADER[:-2], [row[:-2] for row in rows])}\n".encode())
     seen = {"records_of_levels_on_both_sides": labels.seen, "records": len(labels.rows)}
-    return EvaluationResult(None if config.out is None else str(config.out), files, summary | seen)
+    return EvaluationReport(config.out, files, summary | seen)
 
 
 def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, Any]) -> Backend:
@@ -157,12 +150,12 @@ def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, An
 
     Raises:
         ConfigError: a setting is unknown or cannot be used.
-        PluginError: there is no such backend, or a package is missing.
+        PluginError: the backend is unknown, or a package is missing.
     """
     kind: type[Backend] = plugins.load("models", name)
     where = f"model {name}: "
-    options_read = read_settings(kind.config_type, options, where)
-    backend = kind(options_read, read_settings(kind.service_type, service, where), ROLE)
+    settings = read_settings(kind.config_type, options, where)
+    backend = kind(settings, read_settings(kind.service_type, service, where), ROLE)
     backend.check()
     return backend
 
@@ -185,19 +178,12 @@ def training_run(model: str) -> dict[str, Any] | None:
         ) from error
 
 
-def _backend(config: AnalyzerEvaluationConfig, model: str) -> Backend:
-    options = {
-        "model": model,
-        "revision": config.revision,
-        "temperature": config.temperature,
-        "max_tokens": config.max_tokens,
-        "batch_size": config.batch_size,
-    }
-    name = config.backend or ("openai" if "base_url" in config.service else "transformers")
-    return make_backend(name, {key: value for key, value in options.items() if value is not None}, config.service)
+def backend_of(config: AnalyzerEvaluationConfig) -> str:
+    """Return the backend of an evaluation: the named one; else ``openai`` with an address, or ``transformers``."""
+    return config.backend or ("openai" if "base_url" in config.service else "transformers")
 
 
 def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None) -> Path:
     if run is None:
-        raise ConfigError("no folder given; say where the report goes with --out DIR")
+        raise ConfigError("no folder given; name the folder of the report with --out DIR")
     return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")

@@ -18,7 +18,7 @@ from ...identity import digest
 from ...storage import open_storage
 from ..analyzer import Analyzer, Reading
 from ..records import ALL, Records, open_records
-from .analyzer import Choice, Evaluation, Held, evaluate, read_labels, worked_examples
+from .analyzer import Choice, Evaluation, Labels, evaluate, read_labels, worked_examples
 from .baselines import best_of
 from .charts import suite_chart
 from .metrics import Share
@@ -92,9 +92,9 @@ def suite_choice(pictures: Any = "shown", failures: int = FAILURES) -> Choice:
     return Choice(pictures=pictures, limit=failures, seed=SEED)
 
 
-def fingerprint(held: Held) -> str:
+def fingerprint(labels: Labels) -> str:
     """Return the digest of the failures and their labels: equal wherever the suite was built right."""
-    return digest(sorted([row["episode_id"], row["pivot_step"], row["failure_mode"]] for row in held.rows), length=16)
+    return digest(sorted([row["episode_id"], row["pivot_step"], row["failure_mode"]] for row in labels.rows), length=16)
 
 
 def run_suite(
@@ -126,13 +126,13 @@ def run_suite(
     """
     evaluations, prints = {}, {}
     for log, records in stores.items():
-        held = read_labels(records, choice)
-        _check_counts(held, choice, records)
-        prints[log] = fingerprint(held)
-        on_reading = begin(log, len(held.rows))
+        labels = read_labels(records, choice)
+        _check_counts(labels, choice, records)
+        prints[log] = fingerprint(labels)
+        on_reading = begin(log, len(labels.rows))
         analyzer = make_analyzer(worked_examples(records, shots))
         evaluations[log] = evaluate(
-            records, analyzer, choice, learned=learned, name=name, on_reading=on_reading, held=held
+            records, analyzer, choice, learned=learned, name=name, on_reading=on_reading, labels=labels
         )
     if len(set(prints.values())) != 1:
         raise TrainingError(
@@ -153,9 +153,9 @@ def run_suite(
     return summary, evaluations
 
 
-def _check_counts(held: Held, choice: Choice, records: Records) -> None:
-    for env in held.environments:
-        count = sum(row["env"] == env for row in held.rows)
+def _check_counts(labels: Labels, choice: Choice, records: Records) -> None:
+    for env in labels.environments:
+        count = sum(row["env"] == env for row in labels.rows)
         if choice.limit == FAILURES and count < FAILURES:  # a part of it takes what there is
             raise TrainingError(
                 f"{records.address} has {count} held-out failures of {env}, the suite needs {FAILURES}; remove the "
