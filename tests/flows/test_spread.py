@@ -322,7 +322,7 @@ def test_the_end_of_a_run_reaches_a_worker_that_waits_for_a_shard(tmp_path: Path
         reports.stored = lambda *_, **__: stored.set()  # type: ignore[method-assign]
         server.fault = lambda key, tried: "401" if stored.is_set() else None
         config = config_at(server, {"sokoban": 4}, max_concurrency=4, patience_seconds=2.0)
-        with pytest.raises(ServerGoneError, match="no answer from .* status 401"):  # with three levels to go, of four
+        with pytest.raises(ServerGoneError, match=r"no answer from .* status 401"):  # with three levels to go, of four
             build(config, tmp_path, 3, reports)
     assert len(spread) == 2
 
