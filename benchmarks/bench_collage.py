@@ -1,20 +1,20 @@
 """Collage of nine puzzle frames, composed and encoded: ours against Pillow, with identical decoded pixels.
 
-Both sides start from the frames of a real episode and end with PNG bytes. The baseline is what one writes first: paste
-the tiles and the labels with Pillow, save with Pillow's defaults. It is handed the same label pictures ready-made,
-which favours it. Short runs of either side alternate, so that a busy machine slows both; medians are compared.
+Both sides start from the frames of a real episode and end with PNG bytes. The baseline pastes the tiles and the labels
+with Pillow and saves with Pillow's defaults. It gets the same label pictures ready-made, which favours it. Short runs
+of either side alternate, so that a busy machine slows both; medians are compared.
 """
 
 import io
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from PIL import Image
 from pivot import plugins
+from pivot.benchmarks.harness import Row
 from pivot.collage import collage, collage_layout, label_strip, step_label
 from pivot.collage.compose import PAGE
 from pivot.environments.base import PivotEnv
@@ -27,12 +27,12 @@ RUN = 32  # pictures of one side in a row, as a pipeline makes them
 LEVELS = 4
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return one row an environment: seconds for one collage on either side, and their ratio."""
-    return [_row(name) for name in ("sokoban", "frozenlake")]
+def rows() -> Iterator[Row]:
+    """Yield one row per environment: seconds for one collage on either side, and their ratio."""
+    yield from map(_row, ("sokoban", "frozenlake"))
 
 
-def _row(environment: str) -> dict[str, Any]:
+def _row(environment: str) -> Row:
     episodes = [_frames(environment, seed) for seed in range(LEVELS)]
     for frames in episodes:
         np.testing.assert_array_equal(decode(encode_collage(frames)), decode(pillow_collage(frames)))
@@ -44,15 +44,15 @@ def _row(environment: str) -> dict[str, Any]:
     picture = collage(episodes[0])
     size = f"{picture.shape[1]}x{picture.shape[0]}"
     kilobytes = [len(encode(episodes[0])) / 1000 for encode in (encode_collage, pillow_collage)]
-    return {
-        "name": f"collage of {TILES} {environment} frames",
-        "ours": ours,
-        "baseline": baseline,
-        "ratio": ratio,
-        "required": REQUIRED,
-        "passed": ratio >= REQUIRED,
-        "note": f"seconds a picture of {size}; {kilobytes[0]:.1f} KB against {kilobytes[1]:.1f} KB",
-    }
+    return Row(
+        name=f"collage of {TILES} {environment} frames",
+        ours=ours,
+        baseline=baseline,
+        ratio=ratio,
+        required=REQUIRED,
+        passed=ratio >= REQUIRED,
+        note=f"seconds per picture of {size}; {kilobytes[0]:.1f} KB against {kilobytes[1]:.1f} KB",
+    )
 
 
 def _frames(environment: str, seed: int) -> list[Frame]:

@@ -1,17 +1,18 @@
-"""Navigation: how fast views are drawn, 25-step lossless collages against Pillow, and the bytes of an episode.
+"""Navigation: seconds per rendered view, 25-step lossless collages against Pillow, and the bytes of an episode.
 
-Views are drawn in every kind of room, looking in all directions; processor seconds of one core count. The collages are
-of the renderer's own pixels. The bytes of an episode are those of its frames in the store and once more in the
-whole-episode dataset, of its collage and of its panel, as if it shared no frame with another.
+Views of every kind of room in all directions, in processor seconds of one core. Collages of the renderer's own pixels.
+The bytes of an episode are those of its frames, counted twice (store and whole-episode dataset), its collage and its
+panel, as if it shared no frame with a different episode.
 """
 
 import random
+from collections.abc import Iterator
 from statistics import mean, median
 from time import process_time
-from typing import Any
 
 import numpy as np
 from pivot.benchmarks.bench_collage import encode_collage, interleaved, pillow_collage
+from pivot.benchmarks.harness import Row
 from pivot.collage import collage, panel
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor
@@ -24,7 +25,7 @@ from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
 
-FRAMES_A_SECOND = 100.0
+FRAMES_PER_SECOND = 100.0
 COLLAGE_RATIO = 15.0
 EPISODE_BYTES = 2_000_000
 ROOMS = 15
@@ -34,9 +35,11 @@ COLLAGES = 4
 LEVELS = 6
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return one row a claim."""
-    return [_speed(), _collages(), _bytes()]
+def rows() -> Iterator[Row]:
+    """Yield one row per claim."""
+    yield _speed()
+    yield _collages()
+    yield _bytes()
 
 
 def _views() -> list[tuple[str, Pose]]:
@@ -57,7 +60,7 @@ def _views() -> list[tuple[str, Pose]]:
     return views
 
 
-def _speed() -> dict[str, Any]:
+def _speed() -> Row:
     views = _views()
     for text, pose in views:
         draw_view(text, pose)
@@ -67,20 +70,20 @@ def _speed() -> dict[str, Any]:
             start = process_time()
             draw_view(text, pose)
             taken[number] = min(taken[number], process_time() - start)
-    ours, limit = mean(taken), 1 / FRAMES_A_SECOND
-    return {
-        "name": "a view of a furnished room, 255x255, shaded",
-        "ours": ours,
-        "baseline": limit,
-        "ratio": limit / ours,
-        "required": 1.0,
-        "passed": ours <= limit,
-        "note": f"processor seconds on one core, least of {ROUNDS} rounds, against "
-        f"{FRAMES_A_SECOND:.0f} frames a second; slowest {1000 * max(taken):.1f}, median {1000 * median(taken):.1f} ms",
-    }
+    ours, limit = mean(taken), 1 / FRAMES_PER_SECOND
+    return Row(
+        name="a view of a furnished room, 255x255, shaded",
+        ours=ours,
+        baseline=limit,
+        ratio=limit / ours,
+        required=1.0,
+        passed=ours <= limit,
+        note=f"processor seconds on one core, least of {ROUNDS} rounds; limit: "
+        f"{FRAMES_PER_SECOND:.0f} per second; slowest {1000 * max(taken):.1f}, median {1000 * median(taken):.1f} ms",
+    )
 
 
-def _collages() -> dict[str, Any]:
+def _collages() -> Row:
     views = _views()
     episodes: list[list[Frame]] = []
     for number in range(COLLAGES):
@@ -92,19 +95,19 @@ def _collages() -> dict[str, Any]:
         lambda k: encode_collage(episodes[k % COLLAGES]), lambda k: pillow_collage(episodes[k % COLLAGES]), 3, COLLAGES
     )
     picture = collage(episodes[0])
-    return {
-        "name": f"lossless collage of {TILES} navigation frames",
-        "ours": ours,
-        "baseline": baseline,
-        "ratio": baseline / ours,
-        "required": COLLAGE_RATIO,
-        "passed": baseline / ours >= COLLAGE_RATIO,
-        "note": f"seconds a picture of {picture.shape[1]}x{picture.shape[0]}; "
+    return Row(
+        name=f"lossless collage of {TILES} navigation frames",
+        ours=ours,
+        baseline=baseline,
+        ratio=baseline / ours,
+        required=COLLAGE_RATIO,
+        passed=baseline / ours >= COLLAGE_RATIO,
+        note=f"seconds per picture of {picture.shape[1]}x{picture.shape[0]}; "
         f"{len(encode_collage(episodes[0])) / 1e6:.2f} MB against {len(pillow_collage(episodes[0])) / 1e6:.2f} MB",
-    }
+    )
 
 
-def _bytes() -> dict[str, Any]:
+def _bytes() -> Row:
     config = NavigationConfig()
     tasks = plan_tasks(NavigationEnv, config, 0, 2 * LEVELS)[::2]
     sizes = []
@@ -120,12 +123,12 @@ def _bytes() -> dict[str, Any]:
             stored = 2 * sum(len(task.frames[name].image) for name in frames)
             sizes.append(stored + sum(len(encode_jpeg(picture)) for picture in pictures))
     worst = max(sizes)
-    return {
-        "name": "bytes of a navigation episode, collage and panel included",
-        "ours": worst,
-        "baseline": EPISODE_BYTES,
-        "ratio": EPISODE_BYTES / worst,
-        "required": 1.0,
-        "passed": worst <= EPISODE_BYTES,
-        "note": f"largest of {len(sizes)} episodes, every frame counted twice; mean {mean(sizes) / 1e6:.2f} MB",
-    }
+    return Row(
+        name="bytes of a navigation episode, collage and panel included",
+        ours=worst,
+        baseline=EPISODE_BYTES,
+        ratio=EPISODE_BYTES / worst,
+        required=1.0,
+        passed=worst <= EPISODE_BYTES,
+        note=f"largest of {len(sizes)} episodes, every frame counted twice; mean {mean(sizes) / 1e6:.2f} MB",
+    )

@@ -1,17 +1,17 @@
-"""PrimitiveSkill: what a turn, a primitive and a picture cost, and whether the perfect player solves every level.
+"""PrimitiveSkill: seconds per primitive and per picture, and the levels that the perfect player solves.
 
-The player sees the scene, not the picture; the same levels are played in every backend that is there. Embedded rows
-count processor seconds of one core; ManiSkill works in a process of its own, so its rows count seconds on the wall.
+The player sees the scene, not the picture, and plays the same levels in every installed backend. Embedded rows count
+processor seconds of one core; ManiSkill works in a separate process, so its rows count elapsed seconds.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from statistics import mean, median
 from time import perf_counter, process_time
-from typing import Any
 
+from pivot.benchmarks.harness import Row
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
 from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind
@@ -21,30 +21,30 @@ from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 SEEDS = 50
 PICTURE_SECONDS = 0.005
 PRIMITIVE_SECONDS = {EMBEDDED: 0.001, MANISKILL: 1.0}
-"""What a primitive may take on average, pictures apart."""
+"""Allowed mean of a primitive, without pictures."""
 ROUNDS = 5  # neighbours on a busy machine take cache and clock away, but not in every round
 
 
 @dataclass
 class Played:
-    """What came of playing one task."""
+    """Results of playing one task."""
 
     solved: int = 0
     most_turns: int = 0
     seconds: list[float] = field(default_factory=list)
-    """Of each turn."""
+    """One per turn."""
     primitives: int = 0
     scenes: list[Scene] = field(default_factory=list)
-    """Before each turn, and the last."""
+    """One before each turn, and the last."""
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return one row a claim; ManiSkill's only where it is installed."""
+def rows() -> Iterator[Row]:
+    """Yield one row per claim; ManiSkill's only where it is installed."""
     played = _played(EMBEDDED, process_time)
-    found = [*_backend_rows(EMBEDDED, played), _picture(played)]
+    yield from _backend_rows(EMBEDDED, played)
+    yield _picture(played)
     if find_spec("mani_skill") is not None:
-        found += _backend_rows(MANISKILL, _played(MANISKILL, perf_counter))
-    return found
+        yield from _backend_rows(MANISKILL, _played(MANISKILL, perf_counter))
 
 
 def _played(backend: str, clock: Callable[[], float]) -> dict[str, Played]:
@@ -77,7 +77,7 @@ def _play(env: PrimitiveSkillEnv, seed: int, result: Played, clock: Callable[[],
     result.most_turns = max(result.most_turns, turns)
 
 
-def _backend_rows(backend: str, played: dict[str, Played]) -> list[dict[str, Any]]:
+def _backend_rows(backend: str, played: dict[str, Played]) -> Iterator[Row]:
     solved, levels = sum(result.solved for result in played.values()), SEEDS * len(played)
     seconds = sum(sum(result.seconds) for result in played.values())
     primitives = sum(result.primitives for result in played.values())
@@ -85,36 +85,33 @@ def _backend_rows(backend: str, played: dict[str, Played]) -> list[dict[str, Any
     one, limit = seconds / primitives, PRIMITIVE_SECONDS[backend]
     each = ", ".join(f"{task} {1000 * sum(r.seconds) / r.primitives:.3g}" for task, r in played.items())
     where = "the embedded table" if backend == EMBEDDED else "ManiSkill"
-    return [
-        {
-            "name": f"PrimitiveSkill levels solved by the perfect player, {where}",
-            "ours": solved,
-            "baseline": levels,
-            "ratio": solved / levels,
-            "required": 1.0,
-            "passed": solved == levels,
-            "note": "solved, most turns: "
-            + ", ".join(f"{task} {result.solved}, {result.most_turns}" for task, result in played.items())
-            + f" (of {SEEDS} each, 6 turns)",
-        },
-        {
-            "name": f"a primitive, {where}, without pictures",
-            "ours": one,
-            "baseline": limit,
-            "ratio": limit / one,
-            "required": 1.0,
-            "passed": one <= limit,
-            "note": f"seconds; ms by task: {each}; "
-            f"{_rate(1 / one)} primitives, {_rate(turns / seconds)} turns a second",
-        },
-    ]
+    yield Row(
+        name=f"PrimitiveSkill levels solved by the perfect player, {where}",
+        ours=solved,
+        baseline=levels,
+        ratio=solved / levels,
+        required=1.0,
+        passed=solved == levels,
+        note="solved, most turns: "
+        + ", ".join(f"{task} {result.solved}, {result.most_turns}" for task, result in played.items())
+        + f" (of {SEEDS} each, 6 turns)",
+    )
+    yield Row(
+        name=f"a primitive, {where}, without pictures",
+        ours=one,
+        baseline=limit,
+        ratio=limit / one,
+        required=1.0,
+        passed=one <= limit,
+        note=f"seconds; ms by task: {each}; {_rate(1 / one)} primitives, {_rate(turns / seconds)} turns per second",
+    )
 
 
 def _rate(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
 
 
-def _picture(played: dict[str, Played]) -> dict[str, Any]:
+def _picture(played: dict[str, Played]) -> Row:
     views: list[tuple[TaskKind, Scene]] = []
     for task, result in played.items():
         views += ((KINDS[task], scene) for scene in random.Random(0).sample(result.scenes, 15))
@@ -127,13 +124,13 @@ def _picture(played: dict[str, Played]) -> dict[str, Any]:
             draw_scene(kind, scene)
             taken[number] = min(taken[number], process_time() - start)
     ours = mean(taken)
-    return {
-        "name": "a view of the tabletop, 300x300",
-        "ours": ours,
-        "baseline": PICTURE_SECONDS,
-        "ratio": PICTURE_SECONDS / ours,
-        "required": 1.0,
-        "passed": ours <= PICTURE_SECONDS,
-        "note": f"processor seconds on one core, least of {ROUNDS} rounds; "
+    return Row(
+        name="a view of the tabletop, 300x300",
+        ours=ours,
+        baseline=PICTURE_SECONDS,
+        ratio=PICTURE_SECONDS / ours,
+        required=1.0,
+        passed=ours <= PICTURE_SECONDS,
+        note=f"processor seconds on one core, least of {ROUNDS} rounds; "
         f"slowest {1000 * max(taken):.1f}, median {1000 * median(taken):.1f} ms",
-    }
+    )

@@ -1,22 +1,23 @@
-"""Rollouts against a model server of 64 slots and 200 ms a reply: are its slots kept full, and what does it cost us?
+"""Rollouts on a model server of 64 slots and 200 ms per reply: share of busy slots, and processor time of the client.
 
 The server counts. Our side is the whole rollout stage of a build of several shards: pictures, prompts, encoding,
-parsing, the writing of shards. The baseline is the least that one can do with the same SDK: 64 coroutines that send one
-ready-made request with a picture over and over again. Both run in turn on the same machine; the server, in a process of
-its own, is an embedded stand-in for a model.
+parsing, the writing of shards. The baseline is the least work with the same SDK: 64 coroutines that repeat one
+ready-made request with a picture. Both run in turn on the same machine; the server, in a separate process, is an
+embedded stand-in for a model.
 """
 
 import asyncio
 import base64
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import openai
+from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
@@ -32,20 +33,22 @@ TASKS = 60  # of 8 rollouts and up to 9 turns: 4,000 requests in 4 shards
 BARE_REQUESTS = 2000
 BUSY_REQUIRED = 0.95
 THROUGHPUT_REQUIRED = 0.95
-CPU_REQUIRED = 0.003  # seconds a request
+CPU_REQUIRED = 0.003  # seconds per request, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: share of slots busy and requests a second between the first and the last of its slots, and cost."""
+    """One run, from the moment when all slots are taken to the moment when the first stays free."""
 
     busy: float
+    """Share of the slots."""
     per_second: float
+    """Requests."""
     cpu: float
-    """Seconds of processor time of the client a request."""
+    """Processor seconds of the client per request."""
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """Return the rows: busy slots, throughput and processor time, ours against the bare loop."""
     with latency_server(SLOTS, LATENCY) as server:
         _ours(server, 4)  # compiles, imports, connects
@@ -55,40 +58,38 @@ def rows() -> list[dict[str, Any]]:
     busy = mean(run.busy for run in ours), mean(run.busy for run in bare)
     throughput = mean(run.per_second for run in ours), mean(run.per_second for run in bare)
     cpu = mean(run.cpu for run in ours), mean(run.cpu for run in bare)
-    where = f"server of {SLOTS} slots, {LATENCY * 1000:.0f} ms a reply; baseline: bare loop of the same SDK"
-    return [
-        {
-            "name": "slots busy while rolling out",
-            "ours": busy[0],
-            "baseline": busy[1],
-            "ratio": busy[0] / busy[1],
-            "required": BUSY_REQUIRED,
-            "passed": busy[0] >= BUSY_REQUIRED,
-            "note": f"share, counted by the server; {where}",
-        },
-        {
-            "name": "requests a second while rolling out",
-            "ours": throughput[0],
-            "baseline": throughput[1],
-            "ratio": throughput[0] / throughput[1],
-            "required": THROUGHPUT_REQUIRED,
-            "passed": throughput[0] >= THROUGHPUT_REQUIRED * throughput[1],
-            "note": f"at most {SLOTS / LATENCY:.0f}",
-        },
-        {
-            "name": "processor time of a request",
-            "ours": cpu[0],
-            "baseline": cpu[1],
-            "ratio": cpu[1] / cpu[0],
-            "required": CPU_REQUIRED,
-            "passed": cpu[0] <= CPU_REQUIRED,
-            "note": "seconds; with pictures, prompts, encoding, parsing and writing; `required` is the most",
-        },
-    ]
+    where = f"server of {SLOTS} slots, {LATENCY * 1000:.0f} ms per reply; baseline: bare loop of the same SDK"
+    yield Row(
+        name="slots busy while rolling out",
+        ours=busy[0],
+        baseline=busy[1],
+        ratio=busy[0] / busy[1],
+        required=BUSY_REQUIRED,
+        passed=busy[0] >= BUSY_REQUIRED,
+        note=f"share, counted by the server; {where}",
+    )
+    yield Row(
+        name="requests per second while rolling out",
+        ours=throughput[0],
+        baseline=throughput[1],
+        ratio=throughput[0] / throughput[1],
+        required=THROUGHPUT_REQUIRED,
+        passed=throughput[0] >= THROUGHPUT_REQUIRED * throughput[1],
+        note=f"at most {SLOTS / LATENCY:.0f}",
+    )
+    yield Row(
+        name="processor time of a request",
+        ours=cpu[0],
+        baseline=cpu[1],
+        ratio=cpu[1] / cpu[0],
+        required=CPU_REQUIRED,
+        passed=cpu[0] <= CPU_REQUIRED,
+        note="seconds; with pictures, prompts, encoding, parsing and writing; `required` is the most",
+    )
 
 
 def measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measured:
-    """Judge a run from the server's count; ``ends`` are the times at which its episodes (or requests) ended."""
+    """Measure a run from the server's count; ``ends`` are the times at which its episodes (or requests) ended."""
     slots = server.slots
     changes = server.changes()
     starts = [when for when, change in changes if change > 0]
@@ -141,7 +142,7 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
 
 
 def bare_loop(server: LatencyServer) -> Measured:
-    """Measure the least that can be done with the SDK: one coroutine a slot, one ready-made request with a picture."""
+    """Measure the least work with the SDK: one coroutine per slot repeats one ready-made request with a picture."""
     frame, _ = SokobanEnv().reset(seed=0)
     url = "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
     content: list[Any] = [

@@ -1,16 +1,16 @@
-"""The exact Sokoban solver against what one would write first: networkx for small rooms, A* in Python for large ones.
+"""The exact Sokoban solver against networkx for small rooms and A* in Python for large ones.
 
-All sides get the same episodes as plain data and keep nothing between them. Levels come from carved rooms, filled at a
-solution length drawn from a range; episodes are random walks and noisy experts. An A* run that takes longer than its
-time limit counts as that limit, so the ratio shown is a lower bound. Memory is measured in processes of their own.
+All sides get the same episodes as plain data and keep nothing between them. Levels are carved rooms with solution
+lengths sampled from a range; episodes are walks with random persistence. An A* run that takes longer than its time
+limit counts as that limit, so the ratio is a lower bound. Memory is measured in separate processes.
 """
 
 import heapq
 import json
 import random
 import resource
-import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from statistics import mean, median
@@ -18,11 +18,12 @@ from time import perf_counter
 from typing import Any
 
 import networkx
+from pivot.benchmarks.harness import Row, output_of
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.sokoban.solver import ACTIONS, SokobanSolver, sample_level
 
 SMALL_EPISODES, SMALL_RUN = 1600, 80
-LARGE_LEVELS, EPISODES_A_LEVEL = 60, 5
+LARGE_LEVELS, EPISODES_PER_LEVEL = 60, 5
 ASTAR_EPISODES, ASTAR_SECONDS = 16, 20.0
 HUGE_LEVELS = 12
 LOST = 10**9
@@ -30,29 +31,31 @@ LOST = 10**9
 State = tuple[int, frozenset[int]]
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return one row a claim: seconds (or megabytes) of ours and of the baseline or bound."""
+def rows() -> Iterator[Row]:
+    """Yield one row per claim: seconds (or megabytes) of ours and of the baseline or limit."""
     rng = random.Random(0)
     SokobanSolver().certify([Case("######\n#@ $.#\n######", ["left"], 9)])  # compiled or loaded before the clock starts
-    large = _episodes(10, 4, (15, 90), 120, LARGE_LEVELS, EPISODES_A_LEVEL, rng)
+    large = _episodes(10, 4, (15, 90), 120, LARGE_LEVELS, EPISODES_PER_LEVEL, rng)
     huge = _episodes(13, 5, (10, 24), 120, HUGE_LEVELS, 2, rng)
-    peaks = [_memory("peak, 10x10, 4 boxes", large, 300), _memory("peak, 13x13, 5 boxes", huge, 1000)]
-    return [_small(rng), *_large(large), *peaks]
+    yield _small(rng)
+    yield from _large(large)
+    yield _memory("peak, 10x10, 4 boxes", large, 300)
+    yield _memory("peak, 13x13, 5 boxes", huge, 1000)
 
 
-def _row(name: str, ours: float, baseline: float, required: float, passed: bool, note: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "ours": ours,
-        "baseline": baseline,
-        "ratio": baseline / ours,
-        "required": required,
-        "passed": passed,
-        "note": note,
-    }
+def _row(name: str, ours: float, baseline: float, required: float, passed: bool, note: str) -> Row:
+    return Row(
+        name=name,
+        ours=ours,
+        baseline=baseline,
+        ratio=baseline / ours,
+        required=required,
+        passed=passed,
+        note=note,
+    )
 
 
-def _small(rng: random.Random) -> dict[str, Any]:
+def _small(rng: random.Random) -> Row:
     cases = _episodes(6, 1, (1, 5), 9, SMALL_EPISODES // 8, 8, rng)
     ours, baseline = [], []
     for begin in range(0, len(cases), SMALL_RUN):  # short runs of either side alternate: a busy machine slows both
@@ -68,11 +71,11 @@ def _small(rng: random.Random) -> dict[str, Any]:
             if isinstance(answer, Verdict) and answer.witness != label[2]:
                 raise AssertionError(f"the witnesses differ: {answer.witness} and {label[2]}")
     one, other = median(ours), median(baseline)
-    note = f"seconds an episode, {len(cases)} episodes in rooms of 6x6; baseline: networkx, one graph and one pass each"
+    note = f"seconds per episode, {len(cases)} episodes; baseline: networkx, one graph and one pass each"
     return _row("label 6x6, 1 box", one, other, 20.0, other / one >= 20, note)
 
 
-def _large(cases: list[Case]) -> list[dict[str, Any]]:
+def _large(cases: list[Case]) -> list[Row]:
     solver = SokobanSolver()
     seconds, answers = [], []
     for case in cases:
@@ -92,7 +95,9 @@ def _large(cases: list[Case]) -> list[dict[str, Any]]:
             answered.append(answers[index])
     _check(answered, agreed)
     ours, baseline = mean(seconds[index] for index in chosen), slow / len(chosen)
-    note = f"seconds an episode of horizon 120, the same {len(chosen)}; A* stopped after {ASTAR_SECONDS:.0f} s in {cut}"
+    note = (
+        f"seconds per episode of horizon 120, {len(chosen)} episodes; A* stopped after {ASTAR_SECONDS:.0f} s in {cut}"
+    )
     typical = mean(seconds)
     tail = sorted(seconds)[-max(1, len(seconds) // 100) - 1]
     modes = [answer.failure_mode if isinstance(answer, Verdict) else answer.reason for answer in answers]
@@ -110,17 +115,10 @@ def _large(cases: list[Case]) -> list[dict[str, Any]]:
     ]
 
 
-def _memory(name: str, cases: list[Case], bound: float) -> dict[str, Any]:
-    """Label ``cases`` in a process of its own; return how far its memory grew, in MB."""
+def _memory(name: str, cases: list[Case], bound: float) -> Row:
+    """Label ``cases`` in a separate process; return the growth of its memory, in MB."""
     plain = [[case.initial_state, list(case.actions), case.horizon] for case in cases]
-    child = subprocess.run(
-        [sys.executable, str(Path(__file__).resolve())],
-        input=json.dumps(plain),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    result = json.loads(child.stdout)
+    result = json.loads(output_of([sys.executable, str(Path(__file__).resolve())], json.dumps(plain)))
     note = f"megabytes above the start, {len(cases)} episodes of which {result['unknown']} hit the state cap"
     return _row(name, result["grown"], bound, 1.0, result["grown"] <= bound, note)
 
@@ -137,7 +135,7 @@ def _measure() -> None:
 
 
 def _peak() -> float:
-    """Return the largest resident size so far, in kB: of this program alone where /proc tells, else of the process."""
+    """Return the largest resident size in kB: of this program where there is /proc, else of the process."""
     status = Path("/proc/self/status")
     if status.exists():
         return float(status.read_text().split("VmHWM:")[1].split()[0])
@@ -172,7 +170,7 @@ def _carved_room(side: int, targets: int, rng: random.Random) -> str:
 def _episodes(
     side: int, boxes: int, length: tuple[int, int], horizon: int, levels: int, each: int, rng: random.Random
 ) -> list[Case]:
-    """Return failed episodes: the share of best actions is drawn anew for each."""
+    """Return failed episodes of random walkers; each walker has its own persistence."""
     cases: list[Case] = []
     while len(cases) < levels * each:
         text = sample_level(_carved_room(side, boxes, rng), boxes, *length, rng)
@@ -181,15 +179,15 @@ def _episodes(
         room = Room(text)
         for _ in range(each):
             skill = rng.choice((0.0, 0.4, 0.8))
-            state, actions, wanted = room.start, [], rng.choice(ACTIONS)
+            state, actions, direction = room.start, [], rng.choice(ACTIONS)
             while len(actions) < horizon:
-                # A walker with some persistence; a purely random one hardly ever leaves its corner.
-                wanted = wanted if rng.random() < skill else rng.choice(ACTIONS)
-                following = room.after(state, wanted)
+                # A purely random walker hardly ever leaves its corner.
+                direction = direction if rng.random() < skill else rng.choice(ACTIONS)
+                following = room.after(state, direction)
                 if following[1] <= room.targets:
                     actions.append("invalid")
                     continue
-                actions.append(wanted)
+                actions.append(direction)
                 state = following
             cases.append(Case(text, actions, horizon))
     return cases
@@ -244,7 +242,7 @@ def _networkx_label(case: Case) -> tuple[int, str, tuple[str, ...] | None]:
     """Label one episode with one reversed state graph and one breadth-first pass."""
     room = Room(case.initial_state)
     graph = networkx.DiGraph()
-    waiting, known = [room.start], {room.start}
+    waiting, seen = [room.start], {room.start}
     while waiting:
         state = waiting.pop()
         if state[1] <= room.targets:
@@ -252,8 +250,8 @@ def _networkx_label(case: Case) -> tuple[int, str, tuple[str, ...] | None]:
         for steps in room.moves:
             following = room.step(state, steps)
             graph.add_edge(following, state)
-            if following not in known:
-                known.add(following)
+            if following not in seen:
+                seen.add(following)
                 waiting.append(following)
     needed = dict(networkx.single_source_shortest_path_length(graph, "solved")) if "solved" in graph else {}
     states = room.replay(case.actions)
@@ -291,12 +289,12 @@ class AStar:
 
     def estimate(self, boxes: frozenset[int]) -> int:
         """Return the fewest pushes of any matching of boxes to targets; LOST or more when there is none."""
-        known = self.estimates.get(boxes)
-        if known is None:
+        if boxes not in self.estimates:
             tables = [[row[box] for row in self.pushes] for box in boxes]
-            known = min(sum(table[i] for table, i in zip(tables, order, strict=True)) for order in self.orders)
-            self.estimates[boxes] = known
-        return known
+            self.estimates[boxes] = min(
+                sum(table[i] for table, i in zip(tables, order, strict=True)) for order in self.orders
+            )
+        return self.estimates[boxes]
 
     def distance(self, start: State, bound: int) -> int:
         """Return the fewest moves, or LOST when these are more than ``bound``.
@@ -330,10 +328,10 @@ class AStar:
         return LOST
 
     def label(self, case: Case) -> tuple[int, str] | None:
-        """Return (pivot, mode), found by bisection over the steps; None when the time is over."""
+        """Return pivot and mode, by bisection over the steps; None when the time is over."""
         states = self.room.replay(case.actions)
         try:
-            # The first state that cannot make it in its budget lies in (low, high].
+            # The index of the first state without success in its budget is in (low, high].
             low, high = -1, len(states) - 1
             while high - low > 1:
                 middle = (low + high) // 2

@@ -1,36 +1,37 @@
-"""What hindsight costs an update of Stage II, and what its pictures cost of memory.
+"""Time that hindsight adds to an update of Stage II, and memory that its pictures take.
 
-The cost: arm ``mp`` against ``vanilla_grpo`` on the same rollouts, full-length Sokoban, by phases of one core. The
-memory: scoring and stepping through 1,152 turns against one turn for each of their distinct pictures, each in a process
-of its own that says how large it became.
+Time: arm ``mp`` against ``vanilla_grpo`` on the same rollouts, full-length Sokoban, by phases on one core. Memory:
+scoring and training on 1,152 turns against one turn for each of their distinct pictures, each in a separate process.
 """
 
 import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from time import process_time
 from typing import Any
 
+from pivot.benchmarks.harness import Row, output_of
+
 ROUNDS = 2
 MOST_TIME, MOST_MEMORY = 1.35, 1.2
 TURNS, PICTURES = 1152, 288
 REPLY_TOKENS, ANALYZER_TOKENS = 64, 96
-"""Of a turn, and about a failure: one and a half replies."""
+"""Tokens of a turn, and of the Analyzer's text about a failure: one and a half replies."""
 LANGUAGE = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 2}
 VISION = {"hidden_size": 64, "intermediate_size": 176}
-"""Narrower, and attention over the prompt would cost more than everything else, as it does in no model that is used."""
+"""In a narrower model attention over the prompt would take most of the time, which it does in no model in use."""
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """Return the measured ratios."""
-    return [_cost(), _memory()]
+    yield _cost()
+    yield _memory()
 
 
-def _cost() -> dict[str, Any]:
+def _cost() -> Row:
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder) / "start"
         _save_player(start)
@@ -54,9 +55,9 @@ def _config(start: Path, **fields: Any) -> Any:
 
 
 def _save_player(folder: Path) -> None:
-    """Save a player of random weights, which loses every episode: each turn is distilled, the most that an arm costs.
+    """Save a player of random weights. It loses every episode, so all turns are distilled: the largest cost of an arm.
 
-    Its tokenizer cuts the run's prompts into words, so that texts, pictures and replies take the shares they have.
+    Its tokenizer is trained on the prompts, so that texts, pictures and replies have realistic shares of the tokens.
     """
     from pivot.labeling.analyzer import analyzer_text  # noqa: PLC0415
     from pivot.tests.labeling.episodes import random_failures  # noqa: PLC0415
@@ -96,42 +97,41 @@ def _phases(arm: str, start: Path, folder: Path) -> dict[str, float]:
     finally:
         loop.perf_counter = clock  # pyright: ignore[reportPrivateImportUsage]
     text = (folder / arm / "metrics.jsonl").read_text(encoding="utf-8")
-    told = [json.loads(line)["seconds"] for line in text.splitlines()]
-    return {name: min(each[name] for each in told) for name in told[0]}
+    phases = [json.loads(line)["seconds"] for line in text.splitlines()]
+    return {name: min(each[name] for each in phases) for name in phases[0]}
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> Row:
     ours, baseline = (_grown(count) for count in (TURNS, PICTURES))
-    note = f"MB beside model and libraries; {PICTURES} distinct pictures"
+    note = f"MB above model and libraries; {PICTURES} distinct pictures"
     return _row(f"{TURNS} turns with pictures, against one for each picture", ours, baseline, MOST_MEMORY, note)
 
 
 def _grown(turns: int) -> float:
-    words = [sys.executable, "-P", "-m", "pivot.benchmarks.bench_stage2", str(turns)]
-    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
+    return float(output_of([sys.executable, "-P", "-m", "pivot.benchmarks.bench_stage2", str(turns)]).split()[-1])
 
 
-def _row(name: str, ours: float, baseline: float, most: float, note: str) -> dict[str, Any]:
+def _row(name: str, ours: float, baseline: float, most: float, note: str) -> Row:
     ratio = ours / baseline
-    return {
-        "name": name,
-        "ours": ours,
-        "baseline": baseline,
-        "ratio": ratio,
-        "required": most,
-        "passed": ratio <= most,
-        "note": f"{note}; the ratio may be at most what is required",
-    }
+    return Row(
+        name=name,
+        ours=ours,
+        baseline=baseline,
+        ratio=ratio,
+        required=most,
+        passed=ratio <= most,
+        note=f"{note}; the ratio may be at most what is required",
+    )
 
 
 def _peak() -> float:
-    """Return how large this program has become, MB; ``getrusage`` counts the process that started it, too."""
+    """Return the peak memory of this program, MB; ``getrusage`` also counts the process that started it."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main(turns: int) -> None:
-    """Score so many turns and step through the first of them; print by how many MB the process grew."""
+    """Score ``turns`` turns and train on the first 64; print the growth of the process in MB."""
     torch, np = import_module("torch"), import_module("numpy")
     torch.set_num_threads(1)
     from pivot.benchmarks.learning.player import make_player  # noqa: PLC0415
@@ -162,12 +162,12 @@ def main(turns: int) -> None:
         return [TurnSample(str(number), 0, row, row, 1.0, 2) for number, row in enumerate(rows)]
 
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0, "micro_batch_tokens": 4096})
-    held = WholeModel(model)
-    learner = Learner(held, scorer, config)
+    whole = WholeModel(model)
+    learner = Learner(whole, scorer, config)
     warm = samples(64, 1)
-    learner.update(score_turns(warm, scorer, held, None, config)[:64], 1)
+    learner.update(score_turns(warm, scorer, whole, None, config)[:64], 1)
     before = _peak()
-    scored = score_turns(samples(turns, PICTURES), scorer, held, None, config)
+    scored = score_turns(samples(turns, PICTURES), scorer, whole, None, config)
     learner.update(scored[:64], 1)
     sys.stdout.write(f"{_peak() - before:.1f}\n")
 

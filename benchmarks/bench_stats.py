@@ -1,17 +1,15 @@
 """Statistics of a store of a million episodes: our views against pandas over the same Parquet files.
 
-The rows of a small build are drawn again and again under new ids, some errors, some rejected, in shards of the default
-size: the files are as many, as wide and as compressible as real ones, and nothing is rendered. Steps, prompts, frames
-and calls, which no summary reads, are one file under many names. Every side runs in a process of its own, which tells
-its peak memory. "Reading" is what comes before the first query: for us opening the store, for pandas
-``read_parquet`` of the six columns that it needs.
+The store repeats the rows of a small build in random order under new ids, some as errors, some rejected, in shards of
+the default size: the files are as many, as wide and as compressible as real ones, and nothing is rendered. Steps,
+prompts, frames and calls, which no summary reads, are one file under many names. Every side runs in a separate process.
+"Reading" precedes the first query: we open the store, pandas reads the six columns that it needs.
 """
 
 import hashlib
 import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 import pivot
 import pyarrow as pa
+from pivot.benchmarks.harness import Row, output_of
 from pivot.datasets.config import Shard, make_config
 from pivot.datasets.parquet import as_parquet
 from pivot.datasets.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
@@ -36,8 +35,8 @@ ERRORS, REJECTED = 0.02, 0.05
 REASON = [{"name": "guidance", "kind": "too_long", "detail": "planted"}]
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return the rows: the group-by, the same with reading, and the whole command."""
+def rows() -> Iterator[Row]:
+    """Yield the rows: the group-by, the same with reading, and the whole command."""
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: {"tasks": 16, "settings": {}} for name in ENVIRONMENTS}
         pivot.build({"environments": runs}, Path(folder) / "small")
@@ -48,37 +47,34 @@ def rows() -> list[dict[str, Any]]:
         command = _measured(_COMMAND, root)
     reading = pandas["reading"] + pandas["query"], ours["reading"] + ours["query"]
     note = f"at most {SECONDS_REQUIRED:.0f} s; 1 M episodes in default shards; peak {ours['peak']:.0f} MB against "
-    return [
-        {
-            "name": "pivot stats, group-by over modes, store open",
-            "ours": ours["query"],
-            "baseline": pandas["query"],
-            "ratio": pandas["query"] / ours["query"],
-            "required": RATIO_REQUIRED,
-            "passed": ours["query"] <= SECONDS_REQUIRED
-            and pandas["query"] >= RATIO_REQUIRED * ours["query"]
-            and ours["peak"] <= MEGABYTES_REQUIRED,
-            "note": f"{note}{pandas['peak']:.0f} MB; pandas: merge and group-by",
-        },
-        {
-            "name": "the same with reading",
-            "ours": reading[1],
-            "baseline": reading[0],
-            "ratio": reading[0] / reading[1],
-            "required": "-",
-            "passed": True,
-            "note": "seconds, opening the store or read_parquet included",
-        },
-        {
-            "name": "the whole pivot stats, megabytes",
-            "ours": command["peak"],
-            "baseline": pandas["peak"],
-            "ratio": pandas["peak"] / command["peak"],
-            "required": MEGABYTES_REQUIRED,
-            "passed": command["peak"] <= MEGABYTES_REQUIRED,
-            "note": f"peak memory, at most; all ten summaries from start to exit in {command['seconds']:.1f} s",
-        },
-    ]
+    yield Row(
+        name="pivot stats, group-by over modes, store open",
+        ours=ours["query"],
+        baseline=pandas["query"],
+        ratio=pandas["query"] / ours["query"],
+        required=RATIO_REQUIRED,
+        passed=ours["query"] <= SECONDS_REQUIRED
+        and pandas["query"] >= RATIO_REQUIRED * ours["query"]
+        and ours["peak"] <= MEGABYTES_REQUIRED,
+        note=f"{note}{pandas['peak']:.0f} MB; pandas: merge and group-by",
+    )
+    yield Row(
+        name="the same with reading",
+        ours=reading[1],
+        baseline=reading[0],
+        ratio=reading[0] / reading[1],
+        passed=True,
+        note="seconds, opening the store or read_parquet included",
+    )
+    yield Row(
+        name="the whole pivot stats, megabytes",
+        ours=command["peak"],
+        baseline=pandas["peak"],
+        ratio=pandas["peak"] / command["peak"],
+        required=MEGABYTES_REQUIRED,
+        passed=command["peak"] <= MEGABYTES_REQUIRED,
+        note=f"peak memory, at most; all ten summaries from start to exit in {command['seconds']:.1f} s",
+    )
 
 
 _OURS = """
@@ -121,31 +117,28 @@ print(json.dumps({"reading": reading, "query": median(seconds), "result": result
 
 
 _COMMAND = """
-import json, runpy, sys
-sys.argv = ["pivot", "stats", sys.argv[1]]
-try:
-    runpy.run_module("pivot", run_name="__main__", alter_sys=True)
-except SystemExit as ended:
-    assert not ended.code
+import json, subprocess, sys
+subprocess.run([sys.executable, "-m", "pivot", "stats", sys.argv[1]], check=True)
 print(json.dumps({}))
 """
-_PEAK = """
-import re
-print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+_LAUNCHER = """
+import resource, subprocess, sys
+status = subprocess.run([sys.executable, "-c", *sys.argv[1:]]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(status)
 """
-"""What ``getrusage`` says of a child counts the memory of the process that started it."""
+"""A small process in between: the peak of a child counts the memory of the process that started it."""
 
 
 def _measured(code: str, root: Path) -> dict[str, Any]:
-    """Run Python; return what it printed as JSON, with its seconds and peak megabytes."""
+    """Run Python code; return the JSON on its last line, with its seconds and peak megabytes."""
     start = perf_counter()
-    result = subprocess.run([sys.executable, "-c", code + _PEAK, str(root)], stdout=subprocess.PIPE, check=True)
-    *_, printed, peak = result.stdout.decode().splitlines()
+    *_, printed, peak = output_of([sys.executable, "-c", _LAUNCHER, code, str(root)]).splitlines()
     return json.loads(printed) | {"seconds": perf_counter() - start, "peak": int(peak) / 1024}
 
 
 class Template:
-    """One environment's rows of a small build, to be drawn from."""
+    """Rows of one environment in a small build, to sample from."""
 
     def __init__(self, store: Store, env: str) -> None:
         """Read the shards of an environment."""
@@ -154,10 +147,10 @@ class Template:
         self._episodes, self._labels = (
             pa.concat_tables([store.read(schema, shard) for shard in shards]) for schema in (EPISODES, LABELS)
         )
-        places = {name: place for place, name in enumerate(self._labels["episode_id"].to_pylist())}
-        self._label_of = np.array([places.get(name, -1) for name in self._episodes["episode_id"].to_pylist()])
+        indices = {name: index for index, name in enumerate(self._labels["episode_id"].to_pylist())}
+        self._label_of = np.array([indices.get(name, -1) for name in self._episodes["episode_id"].to_pylist()])
 
-    def drawn(self, shard: Shard, rng: np.random.Generator) -> Iterator[tuple[TableSchema, pa.Table]]:
+    def sampled(self, shard: Shard, rng: np.random.Generator) -> Iterator[tuple[TableSchema, pa.Table]]:
         """Yield the episodes and labels of one shard of the big store."""
         size = (shard.stop - shard.first) * GROUP_SIZE
         chosen = rng.integers(0, len(self._label_of), size)
@@ -195,7 +188,7 @@ def _with(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
 
 
 def make_store(root: Path, small: Store, episodes: int, tasks_per_shard: int = 16, seed: int = 0) -> Store:
-    """Write a store of about ``episodes`` rollouts, drawn from those of a small one, at ``root``."""
+    """Write a store of about ``episodes`` rollouts, sampled from a small store, at ``root``."""
     envs = list(small.config.environments)
     runs = {name: {"tasks": episodes // GROUP_SIZE // len(envs), "settings": {}} for name in envs}
     store = Store(root, make_config({"environments": runs, "tasks_per_shard": tasks_per_shard}))
@@ -205,7 +198,7 @@ def make_store(root: Path, small: Store, episodes: int, tasks_per_shard: int = 1
     files = {RUN: store.write_run()}
     for shard in store.config.shards():
         template = templates[shard.env]
-        for schema, table in template.drawn(shard, rng):
+        for schema, table in template.sampled(shard, rng):
             sink = io.BytesIO()
             as_parquet(schema, table)(sink)
             files[store.table_file(schema, shard)] = _written(root / store.table_file(schema, shard), sink.getvalue())

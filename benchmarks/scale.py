@@ -1,8 +1,8 @@
-"""One command for a million episodes: its time, memory and files beside those of ten thousand.
+"""One command for a million episodes: its time, memory and files relative to those of ten thousand.
 
     python -m pivot.benchmarks.scale FOLDER [EPISODES]
 
-Builds both stores as a user does, in processes of their own, and leaves them in FOLDER (22 GB for a million). A third
+Builds both stores as a user does, in separate processes, and leaves them in FOLDER (22 GB for a million). A third
 of an hour on four idle cores. Memory is the proportional set size of the whole tree of processes, the Prefect server
 included: pages that two processes share count once.
 """
@@ -24,7 +24,7 @@ ALLOWED = {"cost": 1.2, "memory": 2e9, "stats": 5.0, "resume": 5.0}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one command took."""
+    """Cost of one command."""
 
     seconds: float
     processor: float
@@ -82,17 +82,17 @@ def main(folder: Path, episodes: int) -> int:
             f"{size / number / 1e3:.1f} KB an episode)"
         )
     store, kept = str(folder / str(episodes)), [cost.processor / number for number, cost in costs.items()]
-    found = {
+    figures = {
         "cost": kept[1] / kept[0],
         "memory": costs[episodes].memory,
         "stats": measured("stats", store).seconds,
         "resume": measured("build", "--out", store).seconds,
     }
     _say(
-        f"an episode costs {found['cost']:.2f}x one of {BASELINE:,} (allowed {ALLOWED['cost']}x); pivot stats "
-        f"{found['stats']:.1f} s, the same build again {found['resume']:.1f} s (allowed 5 s each)"
+        f"an episode costs {figures['cost']:.2f}x one of {BASELINE:,} (allowed {ALLOWED['cost']}x); pivot stats "
+        f"{figures['stats']:.1f} s, the same build again {figures['resume']:.1f} s (allowed 5 s each)"
     )
-    return int(any(found[name] > allowed for name, allowed in ALLOWED.items()))
+    return int(any(figures[name] > allowed for name, allowed in ALLOWED.items()))
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ def draw(runs: list[Path], beat: float | None, path: Path) -> None:
     figure = need("matplotlib.figure", "train").Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.add_subplot()
     for run, style in zip(runs, STYLES, strict=False):
-        points: list[dict[str, Any]] = [
+        lines: list[dict[str, Any]] = [
             json.loads(line) for line in (run / "curve.jsonl").read_text(encoding="utf-8").splitlines()
         ]
         for name, (colour, label) in LINES.items():
-            told = [(each["records"] / 1000, 100 * each[name]) for each in points if name in each]
-            if told:
-                axes.plot(*zip(*told, strict=True), color=colour, linestyle=style, label=f"{label} ({run.name})")
+            points = [(each["records"] / 1000, 100 * each[name]) for each in lines if name in each]
+            if points:
+                axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, label=f"{label} ({run.name})")
     if beat is not None:
         axes.axhline(beat, color="#D55E00", linewidth=1.2)
         axes.text(

@@ -74,9 +74,9 @@ def cells(sample: Sample) -> str:
     player = next(cell for cell, mark in at.items() if mark in "@+")
     box = next(cell for cell, mark in at.items() if mark in "$*")
     target = next(cell for cell, mark in at.items() if mark in ".*+")
-    told = [f"{target[0]}{target[1]}"]
+    answer = [f"{target[0]}{target[1]}"]
     for action in sample.actions:
-        told.append(f"{player[0]}{player[1]}{box[0]}{box[1]}")
+        answer.append(f"{player[0]}{player[1]}{box[0]}{box[1]}")
         if action not in MOVES:
             continue
         ahead, beyond = ((player[0] + k * MOVES[action][0], player[1] + k * MOVES[action][1]) for k in (1, 2))
@@ -84,7 +84,7 @@ def cells(sample: Sample) -> str:
             player, box = ahead, beyond
         elif ahead != box and at.get(ahead, "#") != "#":
             player = ahead
-    return " ".join(told)
+    return " ".join(answer)
 
 
 def make_tokenizer(samples: Sequence[Sample]) -> Any:
@@ -208,8 +208,8 @@ def digits_read(model: Any, encoder: Encoder, samples: Sequence[Sample], batch: 
             )
             labels = tensors.pop("labels")[:, 1:]
             named = model(**tensors).logits[:, :-1].argmax(dim=-1)
-            asked = torch.isin(labels, torch.tensor(digits))
-            hits.append((named == labels)[asked])
+            is_digit = torch.isin(labels, torch.tensor(digits))
+            hits.append((named == labels)[is_digit])
     model.train()
     return float(torch.cat(hits).float().mean())
 
@@ -271,11 +271,11 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
 
 def from_the_log(store: Path, samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
     """Return how often predictors that see no picture name the pivot step of the very same records."""
-    held = read_labels(open_records(str(store), "sokoban"), Choice(VALIDATION, full_length=True))
-    rows = {row["episode_id"]: (row, level) for row, level in zip(held.rows, held.levels, strict=True)}
+    labels = read_labels(open_records(str(store), "sokoban"), Choice(VALIDATION, full_length=True))
+    rows = {row["episode_id"]: (row, level) for row, level in zip(labels.rows, labels.levels, strict=True)}
     tests = [rows[sample.episode_id] for sample in samples]
     failures = [LoggedFailure.of_record(row) for row, _ in tests]
-    shares = baseline_table(held.train, failures, [level for _, level in tests]).shares
+    shares = baseline_table(labels.train, failures, [level for _, level in tests]).shares
     exact = {name: row["pivot exact"] for name, row in shares.items()}
     return {name: (each.value, each.low, each.high) for name, each in exact.items()}
 
@@ -377,20 +377,20 @@ def measure(
 ) -> dict[str, Any]:
     """Return the accuracies on held-out levels, with intervals; the free answers first, then with wrong collages."""
     levels = [sample.initial_state for sample in samples]
-    told = answers(model, encoder, samples, seen)
-    right = [reply is not None and reply[0] == s.pivot_step for reply, s in zip(told, samples, strict=True)]
-    joint = [reply == (s.pivot_step, s.failure_mode) for reply, s in zip(told, samples, strict=True)]
-    found: dict[str, Any] = {
+    replies = answers(model, encoder, samples, seen)
+    right = [reply is not None and reply[0] == s.pivot_step for reply, s in zip(replies, samples, strict=True)]
+    joint = [reply == (s.pivot_step, s.failure_mode) for reply, s in zip(replies, samples, strict=True)]
+    accuracies: dict[str, Any] = {
         "held_out_records": len(samples),
         "held_out_levels": len(set(levels)),
-        "parsed": float(np.mean([reply is not None for reply in told])),
+        "parsed": float(np.mean([reply is not None for reply in replies])),
         "pivot": interval(right, levels),
         "joint": interval(joint, levels),
     }
     for mode in ("deadlock", "timeout"):
         chosen = [place for place, sample in enumerate(samples) if sample.failure_mode == mode]
         if chosen:
-            found[f"pivot_{mode}"] = interval([right[each] for each in chosen], [levels[each] for each in chosen])
+            accuracies[f"pivot_{mode}"] = interval([right[each] for each in chosen], [levels[each] for each in chosen])
     if not blanked:
         other = random.Random(0).sample(range(len(samples)), len(samples))
         pictures: dict[str, Callable[[int], Image.Image]] = {
@@ -399,8 +399,8 @@ def measure(
         }
         for name, picture_of in pictures.items():
             named = steps_named(model, encoder, samples, picture_of)
-            found[name] = interval([step == s.pivot_step for step, s in zip(named, samples, strict=True)], levels)
-    return found
+            accuracies[name] = interval([step == s.pivot_step for step, s in zip(named, samples, strict=True)], levels)
+    return accuracies
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 LOW, HIGH = 0.50, 0.65
 """Success at which teaching stops."""
 CARELESS = 0.5
-"""How often the expert makes any of the four moves, once the player can read the pictures."""
+"""Share of random moves of the expert, once the player can read the pictures."""
 LESSONS, REPLIES = 2400, 32
 """Most lessons, and replies in each."""
 READS = 0.35 * log(4) / 6
@@ -69,19 +69,19 @@ def settings_of(model: str, **fields: Any) -> RlConfig:
 
 
 def texts_of(levels: Levels) -> list[str]:
-    """Return what is one token each: the parts of the Student's prompt, and the Teacher's lines."""
+    """Return the texts that are one token each: the parts of the Student's prompt, and the Teacher's lines."""
     env = FrozenLakeEnv(levels.config)
     env.reset(options={"state": levels.train[0].initial_state})
     student = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id="")
     parts = [part["text"] for part in student.messages[-1]["content"] if part["type"] == "text"]
-    told: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for mode in env.profile.failure_modes:
         for step in range(SETTINGS["horizon"]):
-            told |= dict.fromkeys(
+            lines |= dict.fromkeys(
                 hindsight_text("frozenlake", Hindsight(("panel", "mode", "pivot"), step, mode, "", None)).splitlines()
             )
-    assert domain_of("frozenlake").meaning("timeout") in "".join(told)
-    return [*parts, *told]
+    assert domain_of("frozenlake").meaning("timeout") in "".join(lines)
+    return [*parts, *lines]
 
 
 def expert(state: str) -> str | None:
@@ -235,12 +235,12 @@ def main() -> None:
     parser.add_argument("--like", type=Path, help="folder of another run of this seed, whose player is taken")
     parser.add_argument("--negated", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    result = learn(given.out, given.seed, given.arm, given.updates, lie=given.negated, like=given.like, lr=given.lr)
+    result = learn(args.out, args.seed, args.arm, args.updates, lie=args.negated, like=args.like, lr=args.lr)
     text = json.dumps(result)
-    (given.out / "result.json").write_text(text + "\n", encoding="utf-8")
+    (args.out / "result.json").write_text(text + "\n", encoding="utf-8")
     print(text)  # noqa: T201 - a script's answer
 
 

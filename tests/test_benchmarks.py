@@ -1,0 +1,75 @@
+"""Test the harness of the benchmarks: rows are printed and kept as they are measured, and files are compared."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pivot.benchmarks import __main__ as command
+from pivot.benchmarks.harness import Row, output_of
+
+
+def _row(name: str, *, passed: bool = True) -> Row:
+    return Row(name=name, ours=4.0, baseline=1.0, ratio=4.0, required=3.0, passed=passed, note="[s]econds")
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Replace two benchmarks: one passes, one is interrupted by an error after its first row."""
+
+    def good() -> Iterator[Row]:
+        yield _row("first")
+        assert [row["name"] for row in _kept(out)] == ["first"], "a row is kept before the next is measured"
+        yield _row("second")
+
+    def broken() -> Iterator[Row]:
+        yield _row("third")
+        raise ValueError("no server")
+
+    out = tmp_path / "runs" / "rows.json"
+    monkeypatch.setitem(sys.modules, "pivot.benchmarks.bench_export", SimpleNamespace(rows=good))  # pyright: ignore[reportArgumentType]
+    monkeypatch.setitem(sys.modules, "pivot.benchmarks.bench_stats", SimpleNamespace(rows=broken))  # pyright: ignore[reportArgumentType]
+    return out
+
+
+def _kept(path: Path) -> list[dict[str, object]]:
+    return json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
+def test_rows_are_kept_and_decide_the_status(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["bench_export", "--out", str(modules)]) == 0
+    assert command.main(["bench_stats", "--out", str(modules)]) == 1
+    assert [(row["name"], row["passed"]) for row in _kept(modules)] == [
+        ("first", True),
+        ("second", True),
+        ("third", True),
+        ("bench_stats", False),
+    ]
+    printed = capsys.readouterr().out
+    assert "pass  first: ours 4, baseline 1, ratio 4, required 3\n      [s]econds" in printed
+    assert "FAIL  bench_stats\n      broke: ValueError: no server" in printed
+    machine = json.loads(modules.read_text(encoding="utf-8"))["machine"]
+    assert machine["cores"] >= 1
+
+
+def test_two_files_are_compared(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(["bench_export", "--out", str(modules)])
+    content = json.loads(modules.read_text(encoding="utf-8"))
+    content["rows"][0] |= {"ours": 5.0, "passed": False}
+    del content["rows"][1]
+    other = modules.with_name("other.json")
+    other.write_text(json.dumps(content), encoding="utf-8")
+    capsys.readouterr()
+    assert command.main(["compare", str(modules), str(other)]) == 0
+    lines = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    assert "+25.0%" in lines["first"]
+    assert "False" in lines["first"]
+    assert "-" in lines["second"]
+
+
+def test_the_error_of_a_child_process_is_shown() -> None:
+    assert output_of([sys.executable, "-c", "print(input())"], "level") == "level\n"
+    with pytest.raises(RuntimeError, match=r"(?s)status 1:\n.*ZeroDivisionError"):
+        output_of([sys.executable, "-c", "1 / 0"])
