@@ -11,7 +11,8 @@ import json
 import math
 import reprlib
 import types
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
@@ -270,13 +271,13 @@ def note_origin(part: Any, name: str, origin: str) -> None:
 def origin_of(part: Any) -> str:
     """Name the entry point of a plugin, or its class where none loads it."""
     kind = part if isinstance(part, type) else type(part)
-    known = next((_ORIGINS[each] for each in kind.__mro__ if each in _ORIGINS), None)
-    if known is None:  # made by a plugin, such as the chat model of a backend
-        known = next((found for each, found in _ORIGINS.items() if each.__module__ == kind.__module__), None)
-    if not known:
+    origins = next((_ORIGINS[each] for each in kind.__mro__ if each in _ORIGINS), None)
+    if origins is None:  # made by a plugin, such as the chat model of a backend
+        origins = next((each for part, each in _ORIGINS.items() if part.__module__ == kind.__module__), None)
+    if not origins:
         return f"{kind.__module__}:{kind.__qualname__}"
     own = getattr(part, "env", None) or getattr(getattr(part, "profile", None), "name", None)
-    return known.get(own if isinstance(own, str) else getattr(part, "name", ""), next(iter(known.values())))
+    return origins.get(own if isinstance(own, str) else getattr(part, "name", ""), next(iter(origins.values())))
 
 
 def refuse(part: Any, method: str, misfit: Misfit) -> PluginError:
@@ -285,11 +286,15 @@ def refuse(part: Any, method: str, misfit: Misfit) -> PluginError:
     return PluginError(f"{origin_of(part)} answered {field} = {misfit}; fix or uninstall that package")
 
 
-def _left(part: Any, method: str, error: SystemExit) -> PluginError:
-    return PluginError(
-        f"{origin_of(part)} called sys.exit({shown(error.code)}) in {method}(), expected an answer or an exception; "
-        "fix or uninstall that package"
-    )
+@contextmanager
+def _refuse_exit(part: Any, method: str) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise PluginError(
+            f"{origin_of(part)} called sys.exit({shown(error.code)}) in {method}(), expected an answer or an "
+            "exception; fix or uninstall that package"
+        ) from error
 
 
 class Contract:
@@ -345,34 +350,25 @@ def _wrapped(name: str, defined: Any, answer: Answer | None) -> Any:
         return property(_wrapped(name, defined.fget, answer), defined.fset, defined.fdel, defined.__doc__)
     if not inspect.isfunction(defined):
         return defined
-    if inspect.iscoroutinefunction(defined):
-        return _wrapped_coroutine(name, defined, answer)
+
+    def checked(part: Any, value: Any, arguments: tuple[Any, ...]) -> Any:
+        if answer is not None:
+            check_answer(part, name, answer, value, *arguments)
+        return value
 
     @wraps(defined)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
+        with _refuse_exit(self, name):
             value = defined(self, *arguments, **named)
-        except SystemExit as error:
-            raise _left(self, name, error) from error
-        if answer is not None:
-            check_answer(self, name, answer, value, *arguments)
-        return value
+        return checked(self, value, arguments)
 
-    return call
-
-
-def _wrapped_coroutine(name: str, defined: Callable[..., Any], answer: Answer | None) -> Callable[..., Any]:
     @wraps(defined)
-    async def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
+    async def wait(self: Any, *arguments: Any, **named: Any) -> Any:
+        with _refuse_exit(self, name):
             value = await defined(self, *arguments, **named)
-        except SystemExit as error:
-            raise _left(self, name, error) from error
-        if answer is not None:
-            check_answer(self, name, answer, value, *arguments)
-        return value
+        return checked(self, value, arguments)
 
-    return call
+    return wait if inspect.iscoroutinefunction(defined) else call
 
 
 def check_answer(part: Any, name: str, answer: Answer, value: Any, *arguments: Any) -> None:

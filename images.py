@@ -153,24 +153,17 @@ class Codec(ImageFormat):
     """Return what a file holds besides its pixels, or None; may raise IndexError or zlib.error if it is damaged."""
 
 
+def _begins(signature: bytes) -> Callable[[bytes], bool]:
+    return lambda data: data.startswith(signature)
+
+
+LOSSLESS = "png"
+"""Codec of pictures that PIVOT composes itself, such as collages for a model."""
+
 CODECS: dict[str, Codec] = {
-    "png": Codec(
-        pillow="PNG",
-        mime="image/png",
-        suffix="png",
-        matches=lambda data: data.startswith(PNG_SIGNATURE),
-        encode=encode_png,
-        lossless=True,
-        problem=png_problem,
-    ),
+    "png": Codec("PNG", "image/png", "png", _begins(PNG_SIGNATURE), encode_png, lossless=True, problem=png_problem),
     "jpeg": Codec(
-        pillow="JPEG",
-        mime="image/jpeg",
-        suffix="jpg",
-        matches=lambda data: data.startswith(JPEG_SIGNATURE),
-        encode=encode_jpeg,
-        lossless=False,
-        problem=jpeg_problem,
+        "JPEG", "image/jpeg", "jpg", _begins(JPEG_SIGNATURE), encode_jpeg, lossless=False, problem=jpeg_problem
     ),
 }
 """Codecs by the name in column ``format``. The module of a plugin environment may add its own when it is imported."""

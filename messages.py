@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
+from .images import CODECS, LOSSLESS, Frame, frame_id
 from .records import Stored
 
 
@@ -50,6 +51,12 @@ class EncodedFrame:
     def __post_init__(self) -> None:
         """Weigh the picture."""
         object.__setattr__(self, "byte_size", len(self.image))
+
+    @classmethod
+    def encode(cls, pixels: Frame, codec: str = LOSSLESS) -> "EncodedFrame":
+        """Encode a picture, shape (height, width, 3), with a codec of :data:`pivot.images.CODECS`."""
+        height, width = pixels.shape[:2]
+        return cls(frame_id(pixels), width, height, codec, CODECS[codec].encode(pixels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -12,7 +12,6 @@ from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
-from ..flows.engines.base import Workers, open_pool
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
@@ -21,7 +20,7 @@ from ..insight.report.site import write_report
 from ..insight.stats import SUMMARY, summary_json
 from ..plugins import read_settings
 from ..storage import Address, parse_address
-from .keywords import public
+from .running import Running, address_of, pool_of, public, reporter_of
 
 
 @public
@@ -30,11 +29,7 @@ def verify(
     *,
     sources: bool = False,
     limits: Limits | None = None,
-    workers: int = 1,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
+    **running: Unpack[Running],
 ) -> Report:
     """Prove every label of a store again from its rows, and check that no file was changed, removed or added.
 
@@ -42,11 +37,7 @@ def verify(
         root: the finished store.
         sources: read what ``run.json`` names elsewhere, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
-        workers: processes; 0 for one per core.
-        reporter: gets the progress.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The problems, none of them for a store that holds, and what was checked.
@@ -55,13 +46,13 @@ def verify(
         StoreError: the store is missing or unfinished, or a run is writing it.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
-    store = parse_address(root, follow_links=follow_links)
+    store = address_of(root, running)
     limits = limits or Limits()
     refuse_while_written(store)
     refuse_huge(store, limits)
     environments = list(Store.open(store).config.environments)
-    with open_pool(Workers(engine, address, workers), environments, store, writes=False) as pool:
-        report = verify_store(store, reporter or Silent(), pool.stream, follow=sources, limits=limits)
+    with pool_of(running, environments, store, writes=False) as pool:
+        report = verify_store(store, reporter_of(running), pool.stream, follow=sources, limits=limits)
     report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
     return report
 
@@ -70,23 +61,14 @@ def verify(
 def probe(
     root: str | Address,
     settings: ProbeSettings | Mapping[str, Any] | None = None,
-    *,
-    workers: int = 1,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
+    **running: Unpack[Running],
 ) -> ProbeResult:
     """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
 
     Args:
         root: the finished store; its policy plays.
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
-        workers: processes; 0 for one per core.
-        reporter: gets the progress, in failures.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The number of retries, and how many of them this call played.
@@ -98,10 +80,10 @@ def probe(
     """
     if not isinstance(settings, ProbeSettings):
         settings = read_settings(ProbeSettings, settings or {}, "setting ")
-    store = parse_address(root, follow_links=follow_links)
+    store = address_of(root, running)
     environments = list(checked_store(store, settings).config.environments)
-    with open_pool(Workers(engine, address, workers), environments, store) as pool:
-        return probe_store(store, settings, reporter or Silent(), pool.stream)
+    with pool_of(running, environments, store) as pool:
+        return probe_store(store, settings, reporter_of(running), pool.stream)
 
 
 @public

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from ..datasets.config import RunConfig, make_config
-from ..datasets.progress import Reporter, Silent
+from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.store import RUN, Store
 from ..errors import StoreError
 from ..flows.append import reserve_part, take_up_parts
 from ..flows.compact import compact_store
-from ..flows.engines.base import Workers, open_pool
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
 from ..flows.forms import LabelChanges
@@ -19,8 +18,8 @@ from ..flows.migrate import Migration, migrate_store, open_older
 from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
 from ..flows.relabel import part_roots, relabel_parts
 from ..plugins import read_settings
-from ..storage import Address, open_storage, parse_address
-from .keywords import public
+from ..storage import Address, open_storage
+from .running import Running, address_of, pool_of, public, reporter_of
 
 
 @public
@@ -28,13 +27,9 @@ def build(
     config: RunConfig | Mapping[str, Any],
     out: str | Address,
     *,
-    workers: int = 1,
     refresh: bool = False,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
     prefect: bool = False,
+    **running: Unpack[Running],
 ) -> BuildResult:
     """Roll out, label and export a dataset; call it again to resume, or to grow the store.
 
@@ -42,14 +37,9 @@ def build(
         config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16}}}``. Shards get a size that fits the store unless it is set.
         out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
-        workers: processes; 0 for one per core. With more than one, a script must guard its entry with
-            ``if __name__ == "__main__":``, as for any use of multiprocessing.
         refresh: remove the contents of the folder and build again from the beginning.
-        reporter: gets the progress.
-        engine: ``local``, ``ray``, ``dask``, or another one that is installed.
-        address: cluster of the engine; empty for workers on this machine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
         prefect: run as a Prefect flow that is recorded, as the command line does.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts by environment, and whether anything had to be done.
@@ -57,9 +47,8 @@ def build(
     Raises:
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
-    root = parse_address(out, follow_links=follow_links)
-    resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
-    return _build(resolved, root, Workers(engine, address, workers), reporter, refresh=refresh, prefect=prefect)
+    root, resolved = _resolve(config, out, running)
+    return _build(resolved, root, running, refresh=refresh, prefect=prefect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +68,18 @@ def append(
     config: RunConfig | Mapping[str, Any],
     out: str | Address,
     *,
-    workers: int = 1,
     refresh: bool = False,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
     prefect: bool = False,
+    **running: Unpack[Running],
 ) -> Appended:
     """Add a build to a finished store as a part of its own: more levels, another policy, other environments.
 
     Args:
         config: as for :func:`build`; levels that the store has with the same policy and settings are left out.
         out: the finished store.
-        workers: as for :func:`build`, like the arguments below.
         refresh: build the part again from the beginning.
-        reporter: gets the progress.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
         prefect: run as a recorded Prefect flow.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The number of the part and its counts.
@@ -106,8 +87,7 @@ def append(
     Raises:
         PivotError: as :func:`build`.
     """
-    root = parse_address(out, follow_links=follow_links)
-    resolved = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    root, resolved = _resolve(config, out, running)
     part = reserve_part(root, resolved)
     if part is None:
         take_up_parts(root)
@@ -115,11 +95,16 @@ def append(
         if done is None:
             raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
         return Appended(None, {name: run.tasks for name, run in resolved.environments.items()}, done)
-    crew = Workers(engine, address, workers)
-    result = _build(part.config, part.root, crew, reporter, refresh=refresh, prefect=prefect)
+    result = _build(part.config, part.root, running, refresh=refresh, prefect=prefect)
     if result.is_whole:  # readers see a part when it is complete
         take_up_parts(root, [part.number])
     return Appended(part.number, part.left_out, result)
+
+
+def _resolve(config: RunConfig | Mapping[str, Any], out: str | Address, running: Running) -> tuple[Address, RunConfig]:
+    """Return the address of a store, and the config of its build with a shard size."""
+    root = address_of(out, running)
+    return root, with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
 
 
 def with_shards(config: RunConfig, root: Address) -> RunConfig:
@@ -147,18 +132,16 @@ class NoteReporter(Reporter, Protocol):
 STARTING = "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)"
 
 
-def _build(
-    config: RunConfig, root: Address, workers: Workers, reporter: Reporter | None, *, refresh: bool, prefect: bool
-) -> BuildResult:
-    reporter = reporter or Silent()
+def _build(config: RunConfig, root: Address, running: Running, *, refresh: bool, prefect: bool) -> BuildResult:
+    reporter = reporter_of(running)
     environments = list(config.environments)
     if not prefect:
-        with open_pool(workers, environments, root) as pool:
+        with pool_of(running, environments, root) as pool:
             return build_store(root, config, execute_with(pool), reporter, refresh=refresh)
     done = finished_build(root, config, refresh=refresh)
     if done is not None:
         return done
-    with open_pool(workers, environments, root) as pool:
+    with pool_of(running, environments, root) as pool:
         if isinstance(reporter, NoteReporter):
             reporter.note(STARTING)
         server = start_server()
@@ -180,11 +163,7 @@ def relabel(
     *,
     keep_old: bool = False,
     refresh: bool = False,
-    workers: int = 1,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
+    **running: Unpack[Running],
 ) -> BuildResult:
     """Label a finished store again, without new rollouts, as its next label version.
 
@@ -195,11 +174,7 @@ def relabel(
             them for the config of each part.
         keep_old: keep the replaced labels.
         refresh: ask the teacher for all guidance again.
-        workers: processes; 0 for one per core.
-        reporter: gets the progress.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of the first part.
@@ -208,7 +183,7 @@ def relabel(
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
-    store = parse_address(root, follow_links=follow_links)
+    store = address_of(root, running)
     configs = part_roots(store)
     of_part = changes if callable(changes) else _changes_of(changes)
     for config in configs.values():  # a mistake is reported before workers start
@@ -216,12 +191,12 @@ def relabel(
         if changed.teacher != config.teacher:
             Run(changed).writer().check()
     environments = list({name: None for config in configs.values() for name in config.environments})
-    with open_pool(Workers(engine, address, workers), environments, store) as pool:
+    with pool_of(running, environments, store) as pool:
         return relabel_parts(
             store,
             lambda config: dict(of_part(config)),
             execute_with(pool),
-            reporter or Silent(),
+            reporter_of(running),
             keep_old=keep_old,
             refresh=refresh,
         )
@@ -247,11 +222,7 @@ def compact(
     *,
     shard_size: int | None = None,
     sources: bool = False,
-    workers: int = 1,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
+    **running: Unpack[Running],
 ) -> BuildResult:
     """Write a finished store once more in shards of another size, as a new store; rows are copied.
 
@@ -260,11 +231,7 @@ def compact(
         out: the new one; empty, or begun by the same call.
         shard_size: levels per shard; by default as many as a new build of its size would have.
         sources: read the folders of models that ``run.json`` names, for their revisions.
-        workers: processes; 0 for one per core.
-        reporter: gets the progress.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of the new store.
@@ -272,11 +239,11 @@ def compact(
     Raises:
         StoreError, ConfigError: as :func:`~pivot.flows.compact.compact_store`.
     """
-    source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
+    source, target = address_of(root, running), address_of(out, running)
     environments = list(Store.open(source).config.environments)
-    with open_pool(Workers(engine, address, workers), environments, target) as pool:
+    with pool_of(running, environments, target) as pool:
         return compact_store(
-            source, target, execute_with(pool), reporter or Silent(), tasks_per_shard=shard_size, follow=sources
+            source, target, execute_with(pool), reporter_of(running), tasks_per_shard=shard_size, follow=sources
         )
 
 
@@ -284,23 +251,14 @@ def compact(
 def migrate(
     root: str | Address,
     out: str | Address,
-    *,
-    workers: int = 1,
-    reporter: Reporter | None = None,
-    engine: str = "local",
-    address: str = "",
-    follow_links: bool = False,
+    **running: Unpack[Running],
 ) -> Migration:
     """Write a store of an older version as a new store of this version; no model is called.
 
     Args:
         root: the finished store, which stays as it is.
         out: the new one; empty, or begun by the same call.
-        workers: processes; 0 for one per core.
-        reporter: gets the progress.
-        engine: who runs the shards.
-        address: cluster of the engine.
-        follow_links: follow links below the folder of your own store; without it they are refused.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of the new store, and the settings that this version does not have.
@@ -308,7 +266,7 @@ def migrate(
     Raises:
         StoreError, ConfigError, PluginError, GenerationError: as :func:`~pivot.flows.migrate.migrate_store`.
     """
-    source, target = parse_address(root, follow_links=follow_links), parse_address(out, follow_links=follow_links)
+    source, target = address_of(root, running), address_of(out, running)
     environments = list(open_older(source)[0].config.environments)
-    with open_pool(Workers(engine, address, workers), environments, target) as pool:
-        return migrate_store(source, target, execute_with(pool), reporter or Silent())
+    with pool_of(running, environments, target) as pool:
+        return migrate_store(source, target, execute_with(pool), reporter_of(running))

@@ -21,7 +21,7 @@ from ..training.evaluation.config import (
 )
 from ..training.evaluation.run import EvaluationReport
 from ..training.policy_rl.config import RlConfig, make_rl_config
-from .keywords import public
+from .running import public
 from .stores import build
 
 if TYPE_CHECKING:

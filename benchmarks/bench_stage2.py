@@ -135,7 +135,6 @@ def main(turns: int) -> None:
     torch, np = import_module("torch"), import_module("numpy")
     torch.set_num_threads(1)
     from pivot.benchmarks.learning.player import make_player  # noqa: PLC0415
-    from pivot.images import encode_png, frame_id  # noqa: PLC0415
     from pivot.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
     from pivot.training.encode import Encoder  # noqa: PLC0415
     from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
@@ -153,7 +152,7 @@ def main(turns: int) -> None:
         prompts = []
         for number in range(pictures):
             pixels = draw.integers(0, 255, (128, 128, 3), np.uint8)
-            frame = EncodedFrame(frame_id(pixels), 128, 128, "png", encode_png(pixels))
+            frame = EncodedFrame.encode(pixels)
             scorer.pictures[frame.frame_id] = frame
             parts = [{"type": "image", "frame_id": frame.frame_id}, {"type": "text", "text": "Go."}]
             prompts.append(PromptMessages(f"{number}", "bench", "1", ({"role": "user", "content": parts},)))

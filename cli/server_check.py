@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..images import encode_png, frame_id
 from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
@@ -262,4 +261,4 @@ def _test_picture() -> EncodedFrame:
     """A green square on red."""
     pixels = np.full((PICTURE_PIXELS, PICTURE_PIXELS, 3), (200, 30, 30), np.uint8)
     pixels[64:192, 64:192] = (30, 160, 30)
-    return EncodedFrame(frame_id(pixels), PICTURE_PIXELS, PICTURE_PIXELS, "png", encode_png(pixels))
+    return EncodedFrame.encode(pixels)

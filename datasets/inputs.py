@@ -24,6 +24,9 @@ from .store import DATASET_FOLDER, Store
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
 
+PENDING_EPISODES = "owed"
+"""Fact of a receipt: ids of the episodes that ended in an error. Receipts have had it under this name since 0.1.0."""
+
 
 def label_stage(config: RunConfig) -> str:
     """Name of the label stage in receipts: each label version has its own."""
@@ -51,13 +54,13 @@ def rollout_inputs(run: Run, shard: Shard, tasks: Sequence[Task]) -> str:
 
 
 def rollout_facts(episodes: pa.Table) -> dict[str, Any]:
-    """Count the episodes of a shard, and name those that are owed."""
+    """Count the episodes of a shard, and list the ids of the pending ones."""
     rows = episodes.select(["episode_id", "status", "failed"]).to_pylist()
     return {
         "episodes": len(rows),
         "succeeded": sum(row["failed"] is False for row in rows),
         "failed": sum(row["failed"] is True for row in rows),
-        "owed": [row["episode_id"] for row in rows if row["status"] == Status.ERROR],
+        PENDING_EPISODES: [row["episode_id"] for row in rows if row["status"] == Status.ERROR],
     }
 
 
@@ -82,7 +85,7 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
 
 
 def label_facts(labels: pa.Table) -> dict[str, Any]:
-    """Count the labels of a shard, and name those whose teacher could not be asked."""
+    """Count the labels of a shard, and list the episodes whose teacher did not answer."""
     rows = labels.select(["episode_id", "pivot_step", "accepted", "proved", "reject_reasons"]).to_pylist()
     return {
         "labels": len(rows),

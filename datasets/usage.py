@@ -1,8 +1,8 @@
-"""What the models of a store took: requests, tries, tokens and cost by role, summed from the stored ``calls``.
+"""Usage of the models of a store: requests, tries, tokens and cost by role, summed from the stored ``calls``.
 
-Every request that was sent for what the store holds is counted, also those that were not answered and those of
-episodes and labels that had to be made again. An answer from the call cache costs nothing, unless this store paid for
-it: then the run that did so was ended before it could store it.
+Every request for an episode or label of the store counts, also without an answer, and also if the episode or label was
+made again. An answer from the call cache costs nothing, unless this store paid for it in a run that ended before the
+answer was stored.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,36 +21,36 @@ class Usage:
     role: str
     requests: int
     unanswered: int
-    """That came to nothing; what they belong to is owed."""
+    """Requests without an answer; their episode or label stays pending."""
     cached: int
     """Answered by the call cache and paid for by another store: no try, no cost."""
     tries: int
-    """What was sent for the others."""
+    """Times that the other requests were sent."""
     prompt_tokens: int
-    """Of the requests that were sent and whose server counts tokens."""
+    """Tokens of the requests that were sent and whose server counts tokens."""
     completion_tokens: int
     cost: float | None
-    """In whatever currency the prices were given; None without prices."""
+    """Sum in the currency of the configured prices; None without prices."""
 
 
 USAGE_HEADER = ("role", "requests", "unanswered", "from cache", "tries", "prompt tokens", "reply tokens", "cost")
 
 
-def calls_in_all(before: Iterable[Call], after: Iterable[Call], owed: Collection[str]) -> list[Call]:
-    """Return the calls of a shard whose ``owed`` episodes were made again: what was sent for them before counts, too.
+def calls_in_all(before: Iterable[Call], after: Iterable[Call], pending: Collection[str]) -> list[Call]:
+    """Return the calls of a shard whose ``pending`` episodes ran again: their earlier requests count, too.
 
-    A request of before that has no counterpart now is counted with the last one of its episode, or stays.
+    An earlier request that was not repeated is added to the last request of its episode, or stays if there is none.
     """
-    earlier = {call.request_id: call for call in before if call.episode_id in owed}
-    others = [call for call in before if call.episode_id not in owed]
+    earlier = {call.request_id: call for call in before if call.episode_id in pending}
+    others = [call for call in before if call.episode_id not in pending]
     fresh = [call.after(earlier.pop(call.request_id)) if call.request_id in earlier else call for call in after]
-    last = {call.episode_id: place for place, call in enumerate(fresh)}
+    last = {call.episode_id: index for index, call in enumerate(fresh)}
     for call in earlier.values():
-        place = last.get(call.episode_id)
-        if place is None:
+        index = last.get(call.episode_id)
+        if index is None:
             others.append(call)
         else:
-            fresh[place] = fresh[place].after(call)
+            fresh[index] = fresh[index].after(call)
     return others + fresh
 
 
@@ -83,7 +83,7 @@ def model_usage(store: Store) -> list[Usage]:
 def left_out(store: Store) -> list[str]:
     """Say which fields requests were sent without because their server refuses them, a sentence for each."""
     if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
-        return []  # nobody was asked, and the calls of a large store take seconds to read
+        return []  # no requests were sent, and the calls of a large store take seconds to read
     calls = store.lazy().calls.filter(pl.col("answered").fill_null(True)).select("role", "left_out")
     without = calls.filter(pl.col("left_out").list.len() > 0).explode("left_out")
     rows = (
@@ -107,7 +107,7 @@ _LOST = {
     "response_format": " (answers were not held to a JSON schema)",
     "seed": " (equal runs need not get equal answers)",
 }
-"""What is missing for it."""
+"""Consequence of each missing field."""
 
 
 def _cost(row: dict[str, float]) -> float | None:

@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from ..contracts import Answer, Fits, Misfit, Misfits, Terms, Text, check_of
 from ..errors import ConfigError
 from ..identity import digest
-from ..images import CODECS, Frame, encode_png
+from ..images import CODECS, LOSSLESS, Frame
 from ..plugins import Plugin, Settings
 from ..solvers.base import unfit_modes
 
@@ -430,7 +430,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
         With a lossy codec, ``reset`` and ``step`` must therefore already return decoded frames.
         """
-        return "png", encode_png(frame)
+        return LOSSLESS, CODECS[LOSSLESS].encode(frame)
 
     @property
     def success_return(self) -> float:

@@ -5,17 +5,18 @@ new store has the bytes of a build with shards of its size.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.formats import refuse_other_formats
-from ..datasets.inputs import ROLLOUT, label_facts, label_inputs, label_stage, rollout_facts, rollout_inputs
+from ..datasets.inputs import ROLLOUT, rollout_facts, rollout_inputs
 from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
 from ..datasets.resharding import ShardRows
-from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
+from ..datasets.schema import EPISODES, STORE_TABLES
 from ..datasets.stages.base import Pending, Product, ShardResult, Stage
+from ..datasets.stages.label import LabelStage
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError
 from ..plugins import STORED
@@ -65,7 +66,9 @@ def compact_store(
         def shards(store: Store) -> list[ShardResult]:
             rows = {shard: ShardRows.of(source, shard, manifest) for shard in store.config.shards()}
             made = run_stages([CompactRollouts(store, *each) for each in rows.items()], execute, reporter)
-            return made + run_stages([CompactLabels(store, *each) for each in rows.items()], execute, reporter)
+            return made + run_stages(
+                [CompactLabels(store, shard, source=each) for shard, each in rows.items()], execute, reporter
+            )
 
         config = compacted_config(source, tasks_per_shard)
         return Copying(STAGE, source, target, config).make(shards, execute, reporter, parts)
@@ -148,21 +151,12 @@ class CompactRollouts(Stage):
 
 
 @dataclass(frozen=True)
-class CompactLabels(Stage):
-    """Takes the labels of one shard, with their prompts and calls, from the shards of another size."""
+class CompactLabels(LabelStage):
+    """Takes the labels of one shard, with their prompts and calls, from shards of another size."""
 
-    source: ShardRows
+    source: ShardRows = field(kw_only=True)
     title: ClassVar[str] = f"{STAGE} labels"
-    sparse: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """Name of the stage in receipts: those of labels."""
-        return label_stage(self.store.config)
-
-    def inputs(self) -> str:
-        """Return the digest that a build would give its labels."""
-        return label_inputs(self.store, self.store.run, self.shard)
+    pending_fact: ClassVar[str | None] = None
 
     def make(self, pending: Pending) -> Product:
         """Return the tables of the labels.
@@ -171,10 +165,4 @@ class CompactLabels(Stage):
             StoreError: the rows cannot be read.
         """
         del pending
-        tables, store = self.source.labels(), self.store
-        names = {LABELS: store.table_file(LABELS, self.shard), PROMPTS: store.label_prompts_file(self.shard)}
-        calls = store.label_calls_file(self.shard)
-        if calls is not None:
-            names[CALLS] = calls
-        files = [(name, schema, tables[schema]) for schema, name in names.items()]
-        return Product(files, label_facts(tables[LABELS]))
+        return self.product_of(self.source.labels())

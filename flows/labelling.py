@@ -35,8 +35,8 @@ AHEAD_BYTES = 256_000_000
 """Most pictures that wait for a place; collages of renders are a megabyte each."""
 
 
-class Beforehand:
-    """Shards that workers certify while others are still rolled out, so that the model never waits for them."""
+class Prefetch:
+    """Certifies shards in workers while others are still rolled out, so that the model never waits for them."""
 
     def __init__(self, store: Store, pool: WorkerPool) -> None:
         """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
@@ -67,7 +67,7 @@ def label_served(
     store: Store,
     pool: WorkerPool,
     reporter: Reporter,
-    beforehand: Beforehand | None = None,
+    prefetch: Prefetch | None = None,
     like: int | None = None,
 ) -> list[ShardResult]:
     """Label all shards, in any order; ``reporter`` hears of every shard.
@@ -88,7 +88,7 @@ def label_served(
         report_stored(reporter, result)
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
-    begun = beforehand.jobs if beforehand else {}
+    begun = prefetch.jobs if prefetch else {}
     shards.sort(key=lambda shard: shard not in begun)  # those that are certified first
     run_without_gc_pauses(_Labelling(store, pool, receive, begun, like).run(shards))
     reporter.finish(LABEL)

@@ -4,6 +4,7 @@ The pipeline does not know who runs its shards (a loop, a pool, Prefect): it is 
 reporter. Everything that is done leaves receipts, so the same call again goes on where the last one stopped.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
 from ..datasets.formats import refuse_other_formats
-from ..datasets.inputs import EXPORT, ROLLOUT, export_stage, label_stage
+from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
@@ -41,11 +42,15 @@ from ..labeling.base import UNANSWERED, ConcurrentWriter
 from ..storage import Address, FileRecord, Storage, Url, open_storage
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
-from .labelling import Beforehand, label_served
+from .labelling import Prefetch, label_served
 from .preflight import preflight_build
 from .served import roll_out_served
 
-COUNTS = ("episodes", "succeeded", "failed", "owed", "labels", "accepted", "rejected", "unproved", UNANSWERED, "rows")
+COUNTS = (
+    *("episodes", "succeeded", "failed", "pending_episodes"),
+    *("labels", "accepted", "rejected", "unproved", UNANSWERED, "rows"),
+)
+"""Counts of a build for each environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +67,23 @@ class BuildResult:
     @property
     def is_whole(self) -> bool:
         """Whether no episode and no answer of a teacher is pending."""
-        return not (self.owed or self.unanswered)
+        return not (self.pending_episodes or self.unanswered)
 
     @property
     def pending_episodes(self) -> int:
         """Episodes that ended in an error and run again at the next build."""
-        return self.owed
-
-    @property
-    def owed(self) -> int:
-        """Episodes that ended in an error and will run again at the next build."""
-        return sum(counts["owed"] for counts in self.environments.values())
+        return sum(counts["pending_episodes"] for counts in self.environments.values())
 
     @property
     def unanswered(self) -> int:
-        """Labels whose teacher could not be asked; the next build asks for them again."""
+        """Labels whose teacher did not answer; the next build asks again."""
         return sum(counts[UNANSWERED] for counts in self.environments.values())
+
+    @property
+    def owed(self) -> int:
+        """Former name of :attr:`pending_episodes`; removed in 0.3.0."""
+        warnings.warn("BuildResult.owed is called pending_episodes now", DeprecationWarning, stacklevel=2)
+        return self.pending_episodes
 
 
 Around = Callable[[Store], AbstractContextManager[None]]
@@ -119,10 +125,10 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
     asking = _asking_again(store) if refresh else store
-    beforehand = Beforehand(store, execute.pool)
+    prefetch = Prefetch(store, execute.pool)
     try:
         if run.served:
-            played = roll_out_served(asking, tasks, reporter, beforehand.begin, execute.pool)
+            played = roll_out_served(asking, tasks, reporter, prefetch.begin, execute.pool)
             results = _in_order(list(tasks), played)
         else:
             stages = [RolloutStage(store, shard, levels) for shard, levels in tasks.items()]
@@ -134,7 +140,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
                 for name in (*begun, RUN):
                     store.storage.delete(name)  # nothing was begun: a mended command finds an empty folder
         raise
-    return _finish(store, execute, reporter, results, refresh=refresh, beforehand=beforehand)
+    return _finish(store, execute, reporter, results, refresh=refresh, prefetch=prefetch)
 
 
 def _finish(
@@ -144,10 +150,10 @@ def _finish(
     results: list[ShardResult],
     *,
     refresh: bool = False,
-    beforehand: Beforehand | None = None,
+    prefetch: Prefetch | None = None,
 ) -> BuildResult:
     """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
-    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, beforehand=beforehand)
+    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, prefetch=prefetch)
     return seal_store(store, results)
 
 
@@ -244,7 +250,7 @@ def label_and_export(
     *,
     refresh: bool = False,
     like: int | None = None,
-    beforehand: Beforehand | None = None,
+    prefetch: Prefetch | None = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
@@ -254,7 +260,7 @@ def label_and_export(
     asking, shards, writer = _asking_again(store) if refresh else store, store.config.shards(), store.run.writer()
     like = None if refresh else like
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(shards, label_served(asking, execute.pool, reporter, beforehand, like))
+        results = _in_order(shards, label_served(asking, execute.pool, reporter, prefetch, like))
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
         results = run_stages([LabelStage(asking, shard, like) for shard in shards], label, reporter)
@@ -386,7 +392,7 @@ def complete_result(store: Store) -> BuildResult | None:
     if receipts is None or not all(is_intact(storage, name, record, None) for name, record in rest.items()):
         return None
     result = _summary(store, receipts)
-    return None if result.owed or result.unanswered else result
+    return result if result.is_whole else None
 
 
 def result_of(store: Store) -> BuildResult | None:
@@ -448,8 +454,9 @@ def summarise(store: Store, results: Sequence[ShardResult], *, already_complete:
     totals: dict[str, dict[str, int]] = {name: dict.fromkeys(COUNTS, 0) for name in store.config.environments}
     for result in results:
         counts = totals[result.shard.env]
-        for key, value in result.facts.items():
-            counts[key] += len(value) if isinstance(value, list) else value
+        for fact, value in result.facts.items():
+            name = "pending_episodes" if fact == PENDING_EPISODES else fact
+            counts[name] += len(value) if isinstance(value, list) else value
     made = [result for result in results if result.stage == ROLLOUT]
     root = Url(store.root.text) if isinstance(store.root, Url) else store.root  # without the lease, which ends here
     return BuildResult(root, already_complete, sum(result.reused for result in made), len(made), totals)

@@ -5,7 +5,7 @@ A mistake in address, key or model then costs seconds, not a night.
 
 import asyncio
 
-from ..datasets.inputs import ROLLOUT, label_inputs, label_stage
+from ..datasets.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
 from ..datasets.run import Run
 from ..datasets.store import Store
 from ..errors import PivotError
@@ -71,7 +71,7 @@ def _has_rollouts(store: Store) -> bool:
     """Return whether every episode is stored; which levels they are of is known only after planning."""
     for shard in store.config.shards():
         receipt = store.receipt(ROLLOUT, shard)
-        if receipt is None or receipt.facts["owed"]:
+        if receipt is None or receipt.facts[PENDING_EPISODES]:
             return False
         if receipt.facts["episodes"] != (shard.stop - shard.first) * store.config.rollouts:
             return False

@@ -76,7 +76,7 @@ AREAS = {
     "parquet": Area("storage", ("dataset/test_parquet.py", "storage/test_files.py", "dataset/test_readers.py")),
     "store": Area("storage", ("dataset/test_readers.py", "cli/test_reading.py")),
     "commit": Area("storage", ("flows/test_relabel.py",)),
-    "resume": Area("storage", ("flows/test_owed.py", "flows/test_build.py", "flows/test_relabel.py")),
+    "resume": Area("storage", ("flows/test_pending.py", "flows/test_build.py", "flows/test_relabel.py")),
     "verify": Area(
         "verify",
         (
@@ -155,7 +155,7 @@ DIFFS = {
     "files": {
         "receipt-of-other-inputs": "return self.inputs == inputs [-and-]{+or+} all(",
         "file-too-long": "if status is None or status.bytes [-!=-]{+<+} record.bytes:",
-        "not-flushed": "raw.flush()\n[-                os.fsync(raw.fileno())\n-]",
+        "not-flushed": "raw.flush()\n[-            os.fsync(raw.fileno())\n-]",
         "two-writers": "fcntl.[-LOCK_EX-]{+LOCK_SH+} | fcntl.LOCK_NB",
     },
     "parquet": {
@@ -167,24 +167,24 @@ DIFFS = {
     },
     "commit": {
         "exchanged-back": "[-elif self.folder_id(target) != source_id:-]{+else:+}",
-        "old-files-stay": 'for name in [-journal["obsolete"]-]{+()+}:',
+        "old-files-stay": "storage.flush(step.objects)\n    for name in [-step.obsolete-]{+()+}:",
     },
     "resume": {
         "solver-settings": '"solver": [solver.name, solver.version[-, solver.config-]],',
-        "calls-kept-twice": "others = [call for call in before[- if call.episode_id not in owed-]]",
+        "calls-kept-twice": "others = [call for call in before[- if call.episode_id not in pending-]]",
     },
     "verify": {
         "order-of-rows": "if not problems and [-seen != list(expected)-]{+set(seen) != set(expected)+}:",
         "missing-rows": "for place in expected if place [-not in known-]{+is None+}]",
         "length-only": "if actual{+.bytes+} != record{+.bytes+}:",
-        "extra-labels": "if not 0 < _labels_of(name) [-<-]{+<=+} version:",
+        "extra-labels": "for version in range(1, store.config.label_version[-)\n        for-]{+ + 1)\n        for+}",
         "extra-picture": "wrong = picture is not None[- or storage.stat(name) is not None-]",
         "metadata-of-a-schema": "elif found[key] [-!= wanted[key]-]{+is None+}:",
         "bytes-after-a-picture": "expected [-or inflater.unused_data -]or not inflater.eof",
         "path-of-a-picture": 'if [-stored["path"] != derived["path"]-]{+False+}:',
         "byte-size-too-small": 'if row["byte_size"] [-!=-]{+>+} len(image)',
         "call-of-no-label": 'if call["role"] != "teacher" [-or-]{+and+} call["episode_id"]',
-        "role-of-a-call": 'columns = ["request_id", "episode_id", "t"[-, "role"-]]',
+        "role-of-a-call": 'of_a_model = ["request_id", "episode_id", "t"[-, "role"-]]',
     },
     "views": {
         "first-block-short": "ORDER BY sample_idx)[- - 1-]) //",

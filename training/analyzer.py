@@ -20,7 +20,7 @@ from ..collage import collage, episode_tiles
 from ..environments.base import EnvProfile
 from ..errors import PolicyError, TrainingError
 from ..identity import derive_seed, digest
-from ..images import container_format, decode, encode_png, frame_id
+from ..images import container_format, decode
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.claims import is_refusal
@@ -124,8 +124,7 @@ def case_of_episode(
     messages = tuple(bare_messages(prompt.messages))
     tiles = episode_tiles(profile.tiles, episode.frame_ids)
     pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)
-    height, width = pixels.shape[:2]
-    picture = EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+    picture = EncodedFrame.encode(pixels)
     modes = target_modes(profile, vocabulary)
     return AnalyzerCase(episode.episode_id, episode.env, messages, (picture,), episode.num_steps, modes)
 

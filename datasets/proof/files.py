@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...images import container_problem, decode, frame_id
+from ...images import LOSSLESS, container_problem, decode, frame_id
 from ...storage import FileRecord, Storage
 from ...storage.receipts import Receipt
 from ..card import CARD, PICTURE, card_text, example_picture
@@ -92,7 +92,7 @@ def _picture_problems(storage: Storage, name: str, picture: bytes | None) -> lis
         return []
     if frame_id(decode(found)) != frame_id(decode(picture)):
         return [f"{name}: it is not the picture that the tables give"]
-    strange = container_problem(found, "png")
+    strange = container_problem(found, LOSSLESS)
     return [] if strange is None else [f"{name}: {strange}"]
 
 

@@ -78,15 +78,19 @@ class LabelStage(Stage):
             run.config.target_vocabulary,
             env.prover(quick=True),
         )
-        rows = label_table(labels)
-        tables: list[tuple[str, TableSchema, pa.Table]] = [
-            (store.table_file(LABELS, self.shard), LABELS, rows),
-            (store.label_prompts_file(self.shard), PROMPTS, label_prompt_table(labels)),
-        ]
-        calls = store.label_calls_file(self.shard)
-        if calls is not None:
-            tables.append((calls, CALLS, _all_calls(store, calls, pending, label_call_table(labels))))
-        return Product(tables, label_facts(rows))
+        calls = label_call_table(labels)
+        name = store.label_calls_file(self.shard)
+        if name is not None:
+            calls = _all_calls(store, name, pending, calls)
+        return self.product_of({LABELS: label_table(labels), PROMPTS: label_prompt_table(labels), CALLS: calls})
+
+    def product_of(self, tables: Mapping[TableSchema, pa.Table]) -> Product:
+        """Return the labels of the shard with their prompts, and with their calls if the teacher is a model."""
+        store, shard = self.store, self.shard
+        names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
+        if (calls := store.label_calls_file(shard)) is not None:
+            names[CALLS] = calls
+        return Product([(name, schema, tables[schema]) for schema, name in names.items()], label_facts(tables[LABELS]))
 
 
 def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from ...environments.base import Task
 from ...rollouts.base import TaskRollouts
 from ...rollouts.loop import roll_out_tasks
 from ..config import Shard
-from ..inputs import ROLLOUT, rollout_facts, rollout_inputs
+from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
 from ..schema import EPISODES, STORE_TABLES
 from ..store import Store
 from ..tables import rollout_tables, stored_rollouts
@@ -23,7 +23,7 @@ class RolloutStage(Stage):
     tasks: Sequence[Task]
 
     title: ClassVar[str] = ROLLOUT
-    pending_fact: ClassVar[str | None] = "owed"
+    pending_fact: ClassVar[str | None] = PENDING_EPISODES
 
     def inputs(self) -> str:
         """Return the digest of everything that decides the episodes."""

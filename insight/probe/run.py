@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from ...datasets.config import RunConfig, Shard
+from ...datasets.inputs import PENDING_EPISODES
 from ...datasets.progress import Reporter
 from ...datasets.schema import LABELS
 from ...datasets.store import Store
@@ -132,7 +133,7 @@ def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:
 def _is_played(store: Store, shard: Shard) -> bool:
     """Whether an earlier probe left every retry of a shard, and owes none."""
     receipt = Receipt.read(store.storage, receipt_file(shard))
-    return receipt is not None and not receipt.facts["owed"]
+    return receipt is not None and not receipt.facts[PENDING_EPISODES]
 
 
 def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardDone]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from ...datasets.config import Shard
+from ...datasets.inputs import PENDING_EPISODES
 from ...datasets.parquet import read_table
 from ...datasets.run import RunEnv
 from ...datasets.schema import EPISODES, LABELS, STEPS
@@ -241,7 +242,7 @@ class ProbeFiles(ShardFiles):
         """Return the table of some retries."""
         table = PROBE.table([to_row(row) for row in rows])
         broken = sum(row.status is RetryStatus.ERROR for row in rows)
-        return Product([(probe_file(self.shard), PROBE, table)], {"retries": len(rows), "owed": broken})
+        return Product([(probe_file(self.shard), PROBE, table)], {"retries": len(rows), PENDING_EPISODES: broken})
 
 
 def known_rows(stage: ProbeFiles) -> dict[str, Retry]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ...errors import ConfigError, PolicyError
 from ...identity import derive_seed, digest
-from ...images import encode_png, frame_id
+from ...images import frame_id
 from ...messages import Call, EncodedFrame, PromptMessages
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.preflight import PreflightModel
@@ -96,9 +96,7 @@ class ModelWriter(ConcurrentWriter):
 
     def prepare(self, request: GuidanceRequest) -> PreparedRequest:
         """Compose and encode the collage and render the prompt."""
-        pixels = collage_of(request)
-        height, width = pixels.shape[:2]
-        picture = EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+        picture = EncodedFrame.encode(collage_of(request))
         return PreparedRequest(replace(request, frames={}), guidance_prompt(request, picture.frame_id), picture)
 
     async def answer(self, prepared: PreparedRequest) -> Guidance:

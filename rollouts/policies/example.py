@@ -2,7 +2,6 @@
 
 from ...environments.base import Task
 from ...environments.sokoban import SokobanEnv
-from ...images import encode_png, frame_id
 from ...messages import EncodedFrame
 from ..base import Turn
 from ..prompts.render import render_student
@@ -16,7 +15,7 @@ def example_turn() -> Turn:
     """Return the example turn."""
     env = SokobanEnv.from_settings({})
     frame, _ = env.reset(options={"state": ROOM})
-    picture = EncodedFrame(frame_id(frame), frame.shape[1], frame.shape[0], "png", encode_png(frame))
+    picture = EncodedFrame.encode(frame)
     task = Task(EPISODE, 0, ROOM, "")
     prompt = render_student(PROMPT, env.profile, task, t=0, frame_id=picture.frame_id)
     return Turn(EPISODE, 0, 0, prompt, {picture.frame_id: picture}, task, env)

@@ -16,7 +16,7 @@ def _result(root: Path, **counts: int) -> BuildResult:
 
 def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
-        show_result(_result(small_store, episodes=32, succeeded=5, failed=3, owed=24))
+        show_result(_result(small_store, episodes=32, succeeded=5, failed=3, pending_episodes=24))
     shown = capsys.readouterr().out
     assert ended.value.exit_code == PENDING == 3
     assert "62.5" in shown

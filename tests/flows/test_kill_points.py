@@ -130,6 +130,6 @@ def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
             stopped.join()
             server.fault = lambda key, tried: None
             server.start()
-            assert pivot.build(config, root).owed == 0
+            assert pivot.build(config, root).pending_episodes == 0
             assert tables_of(root) == tables_of(tmp_path / "whole"), f"gone after {number} answers"
             assert_whole(root)

@@ -186,7 +186,7 @@ def rows(root: Path, table: str) -> pl.DataFrame:
 def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     root = tmp_path / "store"
     result = build(files, root)
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     # One for the check, one for all episodes of the process, one that replays for the labels.
     assert len(unity.controllers) == 3
     episodes, labels = rows(root, "episodes"), rows(root, "labels")
@@ -207,7 +207,7 @@ def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str
     unity.calls = 0
     unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 300: stand_in.died}
     result = build(files, tmp_path / "rough")
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     assert unity.calls > 300
     for table in ("episodes", "steps", "frames", "labels"):
         assert rows(tmp_path / "calm", table).equals(rows(tmp_path / "rough", table)), table
@@ -220,7 +220,7 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     # The check takes a call, the load two; the eleventh action of the first episode fails on every controller.
     unity.faults = dict.fromkeys(range(13, 60), stand_in.died)
     result = build(files, root)
-    assert result.owed >= 1
+    assert result.pending_episodes >= 1
     episodes = rows(root, "episodes")
     broken = episodes.filter(pl.col("status") == "error")
     assert broken["stop_reason"].unique().to_list() == ["env_error"]
@@ -228,7 +228,7 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     assert max(broken["num_steps"].to_list()) > 3
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
-    assert build(files, root).owed == 0
+    assert build(files, root).pending_episodes == 0
     assert verify_store(root, Silent()).problems == []
 
 

@@ -218,7 +218,7 @@ def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, a
         assert time.monotonic() - started < SECONDS
         before = server.log.answered
         server.fault = lambda key, tried: None
-        assert pivot.build(config, tmp_path / "store").owed == 0
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0
         if at_a_time == 4 or role == "teacher":  # what was finished is not asked for again
             assert server.log.answered - before < whole - 40
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
@@ -257,5 +257,5 @@ def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch
             with pytest.raises(CacheError, match=r"cannot write the call cache .*No space left.*--no-cache"):
                 pivot.build(config, tmp_path / "store")
         assert server.log.answered < 20
-        assert pivot.build(config, tmp_path / "store").owed == 0
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0
     assert load_store(tmp_path / "store").episodes.collect().height == 12

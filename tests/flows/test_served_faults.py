@@ -77,10 +77,10 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
         restart.start()
         result = pivot.build(config, tmp_path / "store")
         again = 0
-        while result.owed and again < 5:  # owed, not lost
+        while result.pending_episodes and again < 5:  # pending, not lost
             result, again = pivot.build(config, tmp_path / "store"), again + 1
         restart.join()
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     assert len(server.log.faults) >= 8
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     episodes = load_store(tmp_path / "store").episodes.collect()
@@ -99,15 +99,15 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
     path = str(tmp_path / cache) if cache else ""
     with served(fault=lambda key, tried: "500" if number_of(key, tried) % 12 == 0 else None) as server:
         config = config_at(server, {"sokoban": 2}, tries=1, price_in=1e4, cache=path, patience_seconds=60.0)
-        owed = [pivot.build(config, tmp_path / "store").owed]
-        while owed[-1]:
-            owed.append(pivot.build(config, tmp_path / "store").owed)
+        pending = [pivot.build(config, tmp_path / "store").pending_episodes]
+        while pending[-1]:
+            pending.append(pivot.build(config, tmp_path / "store").pending_episodes)
             (usage,) = model_usage(Store.open(tmp_path / "store"))
             assert usage.tries == server.log.requests
             assert usage.cost == pytest.approx(server.log.answered)  # 100 prompt tokens each
-            assert usage.unanswered == owed[-1]
+            assert usage.unanswered == pending[-1]
             assert verify_store(tmp_path / "store", Silent()).problems == []
-    assert len(owed) > 2
+    assert len(pending) > 2
 
 
 def test_what_a_server_refuses_is_said_on_the_card(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
 def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> None:
     with served(unknown_fields=frozenset({"return_token_ids", "logprobs", "seed"})) as server:
         result = pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     steps = load_store(tmp_path / "store").steps.collect()
     assert len(steps) >= 2
     assert "max_completion_tokens" in server.log.bodies[-1]
@@ -159,7 +159,7 @@ def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tm
         answered = server.log.answered
         server.start()
         result = pivot.build(config, tmp_path / "store")
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     # Only what was in flight when the server went away is asked again; without a call cache, too.
     steps = len(load_store(tmp_path / "store").steps.collect())
@@ -182,7 +182,7 @@ def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
         assert not (root / "manifest.json").exists(), "it was too late to kill it"
         assert_nothing_is_torn(root)
         answered = server.log.answered
-        assert pivot.build(config, root).owed == 0
+        assert pivot.build(config, root).pending_episodes == 0
         again = server.log.answered - answered
     assert tables_of(root) == tables_of(tmp_path / "whole")
     assert 0 < again < steps
@@ -209,7 +209,7 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
         answered, kept = _settled(server), CallCache(cache)
         paid = kept.counts()[0].answers
         kept.close()
-        assert pivot.build(config, root).owed == 0
+        assert pivot.build(config, root).pending_episodes == 0
         (usage,) = model_usage(Store.open(root))
         assert usage.cost == pytest.approx(paid + server.log.answered - answered)
         assert usage.tries == usage.cost
@@ -224,13 +224,13 @@ def test_an_episode_that_outlives_its_wall_clock_is_owed(tmp_path: Path) -> None
     with served(latency=0.3) as server:
         config = config_at(server, {"sokoban": 1}, rollouts=2, episode_seconds=0.7)
         result = pivot.build(config, tmp_path / "store")
-        assert result.owed == 2
+        assert result.pending_episodes == 2
         episodes = load_store(tmp_path / "store").episodes.collect()
         assert all("longer than 0.7 s" in text for text in episodes["error"])
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert (usage.tries, usage.unanswered) == (server.log.requests, 2)
         server.latency = 0.0
-        assert pivot.build(config, tmp_path / "store").owed == 0
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0
 
 
 def test_a_request_that_the_server_refuses_is_an_error_of_its_episode_and_tried_once(tmp_path: Path) -> None:
@@ -245,10 +245,10 @@ def test_a_request_that_the_server_refuses_is_an_error_of_its_episode_and_tried_
     with served(fault=fault) as server:
         config = config_at(server, {"sokoban": 2})
         result = pivot.build(config, tmp_path / "store")
-        assert result.owed == 1
+        assert result.pending_episodes == 1
         assert server.log.faults == {"422": 1}
         calls = load_store(tmp_path / "store").calls.collect()
         assert set(calls["attempts"]) == {1}
         bad.clear()
         server.fault = lambda key, tried: None
-        assert pivot.build(config, tmp_path / "store").owed == 0
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0

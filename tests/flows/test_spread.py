@@ -114,10 +114,10 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(
         config = config_at(server, TASKS, request_seconds=5.0)
         result = build(config, tmp_path / "store", workers, reports)
         for _ in range(5):  # owed, not lost
-            result = build(config, tmp_path / "store", workers) if result.owed else result
+            result = build(config, tmp_path / "store", workers) if result.pending_episodes else result
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert usage.tries >= server.log.requests > usage.requests
-    assert (result.owed, reports.played) == (0, reports.total)
+    assert (result.pending_episodes, reports.played) == (0, reports.total)
     assert len(spread) >= min(workers - 1, 4)
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     assert_whole(tmp_path / "store")
@@ -145,7 +145,7 @@ def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path, sp
 def test_what_workers_hold_up_is_counted_apart_from_what_was_sent(tmp_path: Path, spread: list[Any]) -> None:
     with served(latency=0.3) as server:
         config = config_at(server, {"sokoban": 2}, rollouts=2, episode_seconds=0.7) | {"tasks_per_shard": 1}
-        assert build(config, tmp_path, 3).owed == 4
+        assert build(config, tmp_path, 3).pending_episodes == 4
         (usage,) = model_usage(Store.open(tmp_path))
         assert (usage.tries, usage.unanswered) == (server.log.requests, 4)
     assert len(spread) == 2
@@ -215,7 +215,7 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
         reports.stored = cut  # type: ignore[method-assign]
         result = build(config, tmp_path / "store", 4, reports)
         again = server.log.answered - before
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     assert reports.played == reports.total == whole.played
     assert sorted(reports.shards) == sorted(whole.shards)
     assert before < again < 2 * before
@@ -227,7 +227,7 @@ def test_where_no_worker_can_call_the_run_plays_itself_and_says_so(
 ) -> None:
     monkeypatch.setattr(Threads, "hosts", ("pivot.invalid",))
     with served() as server:
-        assert build(config_at(server, {"sokoban": 6}), tmp_path, 3).owed == 0
+        assert build(config_at(server, {"sokoban": 6}), tmp_path, 3).pending_episodes == 0
     assert "cannot reach the process that asks the model" in caplog.text
     assert "PIVOT_DRIVER_HOST" in caplog.text
     assert_whole(tmp_path)
@@ -259,7 +259,7 @@ def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_
         gone.join()
         answered = server.log.answered
         server.start()
-        assert build(config, tmp_path / "store", 3).owed == 0
+        assert build(config, tmp_path / "store", 3).pending_episodes == 0
     assert len(spread) == 4
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     steps = len(load_store(tmp_path / "store").steps.collect())
@@ -366,7 +366,7 @@ def test_an_error_that_cannot_travel_is_the_episodes_own(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(ModelPolicy, "reply", refuse)
     with served() as server:
-        assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).owed == 6
+        assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).pending_episodes == 6
     assert {"RuntimeError: LockedError: busy"} == set(load_store(tmp_path).episodes.collect()["error"])
 
 
@@ -377,7 +377,7 @@ def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, mo
 
     monkeypatch.setattr(ModelPolicy, "reply", locked)
     with served() as server:
-        assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).owed == 6
+        assert build(config_at(server, {"sokoban": 3}, rollouts=2), tmp_path, 3).pending_episodes == 6
     assert all("cannot be sent to another process" in text for text in load_store(tmp_path).episodes.collect()["error"])
 
 
@@ -447,7 +447,7 @@ def test_strangers_at_the_port_are_heard_out_by_nobody(
 
     monkeypatch.setattr(asyncio, "start_server", visited)
     with served() as server:
-        assert build(config_at(server, {"sokoban": 6}), tmp_path / "store", 3).owed == 0
+        assert build(config_at(server, {"sokoban": 6}), tmp_path / "store", 3).pending_episodes == 0
     for each in connections:
         each.close()
     assert not (tmp_path / "taken in").exists()

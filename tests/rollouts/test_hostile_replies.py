@@ -61,9 +61,9 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
         config = config_of({"sokoban": 2}, rollouts=8, policy=part, tasks_per_shard=2)
         result = pivot.build(config, tmp_path / "store")
         asked = server.log.answered
-        assert pivot.build(config, tmp_path / "again").owed == 0
+        assert pivot.build(config, tmp_path / "again").pending_episodes == 0
         assert server.log.answered == asked, "the cache gives back what it was given"
-    assert result.owed == 0
+    assert result.pending_episodes == 0
     assert_whole(tmp_path / "store")
     frames = load_store(tmp_path / "store")
     steps = frames.steps.collect()

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ....errors import TrainingError
-from ....images import encode_png, frame_id
 from ....messages import EncodedFrame, PromptMessages
 from ....models.base import ChatAnswer, ChatRequest
 from ....models.extras import need
@@ -163,5 +162,4 @@ class ServedTeacher:
 
 
 def _plain_picture(number: int) -> EncodedFrame:
-    pixels = np.full((56, 56, 3), 16 * number % 256, np.uint8)
-    return EncodedFrame(frame_id(pixels), 56, 56, "png", encode_png(pixels))
+    return EncodedFrame.encode(np.full((56, 56, 3), 16 * number % 256, np.uint8))

@@ -15,7 +15,7 @@ from ....collage import episode_tiles, panel
 from ....environments.base import EnvProfile
 from ....errors import TrainingError
 from ....identity import below, derive_seed, digest
-from ....images import decode, encode_png, frame_id
+from ....images import decode
 from ....labeling.domains import domain_of
 from ....messages import EncodedFrame, PromptMessages
 from ....rollouts.base import StudentPrompt
@@ -137,9 +137,7 @@ def hindsight_of(
     step = random_other_step(episode_id, named.pivot_step, len(steps)) if arm.random_step else named.pivot_step
     picture = None
     if "panel" in arm.shows:
-        pixels = panel([decode(frames[key]) for key in steps], step)
-        height, width = pixels.shape[:2]
-        picture = EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels))
+        picture = EncodedFrame.encode(panel([decode(frames[key]) for key in steps], step))
     alone = arm.random_step and len(steps) == 1
     return Hindsight(arm.shows, step, named.failure_mode, named.failure_reason, picture, alone)
 

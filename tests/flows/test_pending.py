@@ -1,4 +1,4 @@
-"""Episodes that broke are data: kept, unlabelled, outside groups, and owed again until they are whole."""
+"""Check episodes that end in an error: kept as data, without labels, outside groups, pending until they complete."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -73,14 +73,14 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     episodes = frames.episodes.collect()
     broken = set(episodes.filter(pl.col("status") == "error")["episode_id"])
     assert 3 <= len(broken) < len(episodes)
-    assert first.owed == len(broken)
+    assert first.pending_episodes == len(broken)
     assert_whole(tmp_path / "store")
 
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     FlakyPolicy.asked.clear()
     second = pivot.build(CONFIG, tmp_path / "store")
     assert broken == FlakyPolicy.asked
-    assert (second.owed, second.already_complete) == (0, False)
+    assert (second.pending_episodes, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
     assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")
     assert verify_store(tmp_path / "store", Silent()).problems == []
@@ -121,21 +121,22 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
 def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: True))
     result = pivot.build(CONFIG, tmp_path / "store")
-    assert result.owed == 5 * ROLLOUTS
+    assert result.pending_episodes == 5 * ROLLOUTS
     assert {counts["accepted"] for counts in result.environments.values()} == {0}
-    assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * ROLLOUTS
+    with pytest.warns(DeprecationWarning, match="called pending_episodes now"):
+        assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * ROLLOUTS
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     pivot.build(CONFIG, tmp_path / "faultless")
-    assert pivot.build(CONFIG, tmp_path / "store").owed == 0
+    assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
 
 
-def test_a_store_that_grows_makes_what_it_owes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_grows_makes_its_pending_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = config_of({"sokoban": 3}, rollouts=ROLLOUTS, policy={"name": "flaky"})
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
-    assert pivot.build(fewer, tmp_path / "store").owed > 0
+    assert pivot.build(fewer, tmp_path / "store").pending_episodes > 0
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    assert pivot.build(CONFIG, tmp_path / "store").owed == 0
+    assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0
     pivot.build(CONFIG, tmp_path / "faultless")
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
 
@@ -148,4 +149,4 @@ def test_a_policy_that_cannot_work_at_all_stops_the_run(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError, match="needs a server"):
         pivot.build(CONFIG, tmp_path)
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    assert pivot.build(CONFIG, tmp_path).owed == 0
+    assert pivot.build(CONFIG, tmp_path).pending_episodes == 0

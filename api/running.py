@@ -1,0 +1,88 @@
+"""Keywords that the public functions share, and the check of misspelt ones."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import ParamSpec, TypedDict, TypeVar, get_type_hints
+
+from ..datasets.progress import Reporter, Silent
+from ..flows.engines.base import WorkerPool, Workers, open_pool
+from ..storage import Address, parse_address
+from .keywords import near_match
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Running(TypedDict, total=False):
+    """Keywords of every function that takes ``**running``: who works on the shards of a store, and how."""
+
+    workers: int
+    """Processes, 1 by default; 0 for one per core. With more than one, a script must guard its entry with
+    ``if __name__ == "__main__":``, as for any use of multiprocessing."""
+    reporter: Reporter | None
+    """Gets the progress."""
+    engine: str
+    """``local`` by default; ``ray``, ``dask``, or another engine that is installed."""
+    address: str
+    """Cluster of the engine; by default the workers are on this machine."""
+    follow_links: bool
+    """Follow links below the folder of your own store; without it they are refused."""
+
+
+DEFAULTS: Running = {"workers": 1, "reporter": None, "engine": "local", "address": "", "follow_links": False}
+
+
+def workers_of(running: Running) -> Workers:
+    """Return the engine, its address and its number of workers."""
+    return Workers(running.get("engine", "local"), running.get("address", ""), running.get("workers", 1))
+
+
+def pool_of(
+    running: Running, environments: Sequence[str], store: Address, *, writes: bool = True
+) -> AbstractContextManager[WorkerPool]:
+    """Open the workers for shards of these environments; see :func:`~pivot.flows.engines.base.open_pool`."""
+    return open_pool(workers_of(running), environments, store, writes=writes)
+
+
+def reporter_of(running: Running) -> Reporter:
+    """Return the reporter of the caller, or one that shows nothing."""
+    return running.get("reporter") or Silent()
+
+
+def address_of(text: str | Address, running: Running) -> Address:
+    """Return a folder or URL as an address that follows links if the caller allows them."""
+    return parse_address(text, follow_links=running.get("follow_links", False))
+
+
+def _whole_signature(function: Callable[..., object]) -> inspect.Signature:
+    """Return the signature with the shared keywords in place of ``**running``."""
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    if len(own) == len(signature.parameters):
+        return signature
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kind)
+        for name, kind in get_type_hints(Running).items()
+    ]
+    return signature.replace(parameters=[*own, *shared])
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a misspelt keyword of a public function raise a TypeError that names the nearest one."""
+    signature = _whole_signature(function)
+    names = list(signature.parameters)
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        for name in keywords:
+            if name not in names:
+                raise TypeError(
+                    f"{function.__name__}() has no parameter {name!r}{near_match(name, names)} "
+                    f"(parameters: {', '.join(names)})"
+                )
+        return function(*arguments, **keywords)
+
+    call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+    return call
