@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from pivot import plugins
 from pivot.insight.report.site import ASSETS
+from pivot.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -305,3 +306,11 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     assert "# PIVOT" in metadata and "pivot build" in metadata
     assert re.findall(RELATIVE, metadata) == []  # an index knows no file of ours
     assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}
+
+
+def test_citation_and_changelog_name_this_version() -> None:
+    released = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert released is not None
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\ndate-released: {released[2]}\n" in citation
+    assert released[1] == __version__
