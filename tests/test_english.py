@@ -25,7 +25,7 @@ OPENING = re.compile(r"(Of|That|By|What|Whether it|How)\b")
 """Openings of a docstring that hide its verb or noun."""
 
 GLOSSARY = {
-    "pending, incomplete": r"\bow(?:ed|es)\b",
+    "pending, incomplete": r"(?<![\".])(?<!def )\bow(?:ed|es)\b",  # `"owed"` is a stored name, `.owed` an alias
     "pre-flight check": r"\bmeeting\b",
     "scheduler, assign": r"\bdealers?\b|\bdeals out\b",
     "report, log, show": r"\btold\b|\btells? (?:of|what|whether|that|how)\b",
