@@ -67,11 +67,19 @@ def stored_fields(record: type) -> tuple[StoredField, ...]:
 
 def to_row(record: Any) -> dict[str, Any]:
     """Return the columns of a record as plain data."""
-    values: dict[str, Any] = {}
-    for each in stored_fields(cast(type[Any], type(record))):
-        value = getattr(record, each.name)
-        values[each.name] = value if value is None or each.write is None else each.write(value)
+    names, writers = _writers(cast(type[Any], type(record)))
+    values = {name: getattr(record, name) for name in names}
+    for name, write in writers:
+        if (value := values[name]) is not None:
+            values[name] = write(value)
     return values
+
+
+@cache
+def _writers(record: type) -> tuple[tuple[str, ...], list[tuple[str, Code]]]:
+    """Return the names of all columns, and the functions of those whose values are converted."""
+    columns = stored_fields(record)
+    return tuple(each.name for each in columns), [(each.name, each.write) for each in columns if each.write is not None]
 
 
 def from_row(record: type[Record], row: Mapping[str, Any], **others: Any) -> Record:

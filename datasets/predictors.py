@@ -9,9 +9,11 @@ itself spreads its weight, and is scored by the weight that it put on the right 
 import json
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .config import environment
@@ -22,7 +24,7 @@ _TRANSLATIONS = frozenset({"moveahead", "moveback", "moveright", "moveleft"})
 _PRIMITIVE = re.compile(r"(pick|place|push)\(")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoggedFailure:
     """A labelled failure as its log tells it. ``T`` is the number of steps."""
 
@@ -41,7 +43,7 @@ class LoggedFailure:
         """The last step, ``T - 1``."""
         return len(self.actions) - 1
 
-    @property
+    @cached_property
     def unusable(self) -> str:
         """Word that the environment logs in place of an action when a reply held none."""
         return environment(self.env).profile.unusable_action
@@ -62,14 +64,19 @@ class LoggedFailure:
             record["failure_mode"],
         )
 
-    def moved(self, t: int) -> bool | None:
-        """Whether step ``t`` changed anything, by the log; None where it does not tell."""
+    @cached_property
+    def moved(self) -> list[bool | None]:
+        """Whether each step changed anything, by the log; None where the log has no such field."""
+        return [self._moved(t) for t in range(len(self.actions))]
+
+    def _moved(self, t: int) -> bool | None:
         if self.actions[t] == self.unusable:
             return False
         flags = [self.infos[t][name] for name in ("moved", "legal", "valid_svg") if name in self.infos[t]]
         return bool(flags[0]) if flags else None
 
 
+@lru_cache(maxsize=1024)
 def _value(text: str) -> Any:
     """Read a value of the compact log: JSON where it is some, else the text itself."""
     try:
@@ -125,7 +132,7 @@ def fit_last_no_move(train: Sequence[LoggedFailure]) -> Predictor:
     mode = _mode(train)
 
     def predict(failure: LoggedFailure) -> Guess:
-        idle = [t for t in range(failure.last + 1) if failure.moved(t) is False]
+        idle = [t for t in range(failure.last + 1) if failure.moved[t] is False]
         return Guess({idle[-1] if idle else failure.last: 1.0}, mode)
 
     return predict
@@ -182,33 +189,39 @@ def fit_arithmetic(train: Sequence[LoggedFailure]) -> Predictor:
 
     def predict(failure: LoggedFailure) -> Guess:
         ended_early = len(failure.actions) < failure.horizon
-        step = _step_beyond(failure, allowance)
+        step = _step_beyond(_wasted(failure), allowance)
         return Guess({failure.last if ended_early else step: 1.0}, "deadlock" if ended_early else mode)
 
     return predict
 
 
-def _step_beyond(failure: LoggedFailure, allowance: int) -> int:
-    """Return the first step at which more than ``allowance`` turns were wasted; the last step where there is none.
+def _wasted(failure: LoggedFailure) -> list[int]:
+    """Return the turns that were wasted up to each step.
 
     A turn that changed nothing wastes itself; a move back wastes itself and the move that it undoes.
     """
-    wasted, before = 0, None
-    for t, action in enumerate(failure.actions):
-        if failure.moved(t) is False:
+    wasted, before, sums = 0, None, list[int]()
+    for action, moved in zip(failure.actions, failure.moved, strict=True):
+        if moved is False:
             wasted += 1
         elif before is not None and _OPPOSITE.get(action) == before:
             wasted, before = wasted + 2, None
         else:
             before = action
-        if wasted > allowance:
-            return t
-    return failure.last
+        sums.append(wasted)
+    return sums
+
+
+def _step_beyond(wasted: Sequence[int], allowance: int) -> int:
+    """Return the first step at which more than ``allowance`` turns were wasted; the last step where there is none."""
+    return min(bisect_right(wasted, allowance), len(wasted) - 1)
 
 
 def _best_allowance(train: Sequence[LoggedFailure]) -> int:
+    wasted = [_wasted(each) for each in train]
+
     def misses(allowance: int) -> int:
-        return sum(_step_beyond(each, allowance) != each.pivot_step for each in train)
+        return sum(_step_beyond(sums, allowance) != each.pivot_step for sums, each in zip(wasted, train, strict=True))
 
     longest = max(len(each.actions) for each in train)
     # A step wastes two turns at most; a horizon is a number of a store that others may have written.
@@ -272,7 +285,7 @@ def _primitiveskill(failure: LoggedFailure) -> Guess:
 def _svg(failure: LoggedFailure) -> Guess:
     """The last submission; its score against that of the one before."""
     scores, last = _carried(failure, "average_score"), failure.last
-    if failure.moved(last) is False:
+    if failure.moved[last] is False:
         mode = "format"
     elif scores is None or not last:
         mode = "mismatch"

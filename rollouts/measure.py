@@ -31,6 +31,7 @@ class Measure:
     def __init__(self, env: str, initial_state: str, horizon: int) -> None:
         """Measure a level of an environment up to its turn budget."""
         self._env, self._initial_state, self._horizon = env, initial_state, horizon
+        self._measured: dict[str, Measured] = {}
 
     @cached_property
     def _solver(self) -> Solver | None:
@@ -57,11 +58,13 @@ class Measure:
 
     def of(self, state: str) -> Measured:
         """Return a state text with the fewest turns to success from it, None where those are more than the horizon."""
-        try:
-            need = None if self._map is None else self._map.distance(state)
-        except PivotError:
-            need = None
-        return Measured(state, need if need is not None and need <= self._horizon else None)
+        if state not in self._measured:  # rollouts of a level meet few states
+            try:
+                need = None if self._map is None else self._map.distance(state)
+            except PivotError:
+                need = None
+            self._measured[state] = Measured(state, need if need is not None and need <= self._horizon else None)
+        return self._measured[state]
 
     @cached_property
     def optimal_start(self) -> int | None:

@@ -1,17 +1,17 @@
 """Independent implementation of the puzzles for ``pivot verify``: parsing, rules and forward exploration.
 
-It deliberately shares no code with the fast solvers, whose mistakes it would repeat. Sokoban states are numbered
-densely (rank of the sorted boxes, then the player) and explored breadth-first with numpy, only as deep as a proof
-requires: every state of an episode is within as many moves of its start as the episode has turns, and the proof of a
-distance stops at that distance. Only a lost game is searched completely. The search prunes states that cannot lead to
-success: a box that no push brings to a target, and states that need more pushes than moves remain.
+It deliberately shares no code with the fast solvers, whose mistakes it would repeat. All states of a FrozenLake level
+and of a small Sokoban level are explored one at a time. Other Sokoban states are numbered densely (rank of the sorted
+boxes, then the player) and explored breadth-first with numpy, only as deep as a proof requires: every state of an
+episode is within as many moves of its start as the episode has turns, and the proof of a distance stops at that
+distance. Only a lost game is searched completely. The search prunes states that cannot lead to success: a box that no
+push brings to a target, and states that need more pushes than moves remain.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from math import comb, inf
 
-import networkx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +22,8 @@ NOTHING = "invalid"
 
 MAX_NUMBERS = 1_000_000_000
 """Largest number of distinct states: one byte each, of which only the reached ones take memory."""
+FEW_NUMBERS = 2_000
+"""Largest number of distinct states of a level that is explored one state at a time, which takes 5 ms at most."""
 MAX_STATES = 20_000_000
 """Largest number of states explored in one search, like the solver's."""
 
@@ -31,7 +33,6 @@ _BACK = [ORDER.index(_OPPOSITE[action]) for action in ORDER]
 _NEVER = 1_000_000
 """Number of pushes that stands for "unreachable"."""
 _DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-_GOAL = "goal"
 
 
 class Game(ABC):
@@ -64,6 +65,25 @@ class Game(ABC):
         """
 
 
+def _all_lengths(game: Game) -> dict[Hashable, int]:
+    """Return the fewest actions to success from all reachable states from which success is possible."""
+    states, before = [game.start], dict[Hashable, list[Hashable]]({game.start: []})
+    for state in states:  # grows
+        for following in () if game.is_over(state) else {game.after(state, action) for action in ORDER}:
+            if following not in before:
+                before[following] = []
+                states.append(following)
+            before[following].append(state)
+    states = [state for state in states if game.is_solved(state)]
+    lengths = dict.fromkeys(states, 0)
+    for state in states:  # grows
+        for earlier in before[state]:
+            if earlier not in lengths:
+                lengths[earlier] = lengths[state] + 1
+                states.append(earlier)
+    return lengths
+
+
 class LakeGame(Game):
     """FrozenLake. A state is (row, column)."""
 
@@ -78,15 +98,7 @@ class LakeGame(Game):
         self.start = (int(position[0]), int(position[1])) if position else starts[0]
         if self.start not in self.tiles:
             raise LevelError("the agent starts off the map")
-        graph = networkx.DiGraph()
-        graph.add_node(_GOAL)
-        for place, tile in self.tiles.items():
-            if tile == "G":
-                graph.add_edge(_GOAL, place)
-            elif tile != "H":
-                graph.add_edges_from((self.after(place, action), place) for action in ORDER)
-        lengths = networkx.single_source_shortest_path_length(graph, _GOAL)
-        self.lengths = {place: length - 1 for place, length in lengths.items()}
+        self.lengths = _all_lengths(self)
 
     def after(self, state: Hashable, action: str) -> Hashable:
         y, x = state  # pyright: ignore[reportGeneralTypeIssues]
@@ -137,8 +149,12 @@ class BoxGame(Game):
         if not 0 < len(boxes) <= len(self.targets):
             raise LevelError(f"the level has {len(boxes)} boxes and {len(self.targets)} targets")
         self.start = (number[players[0]], boxes)
-        # One additional cell represents all walls; it is its own neighbour.
         wall = self.size
+        self._numbers = comb(wall, len(boxes)) * wall
+        self._lengths = _all_lengths(self) if self._numbers <= min(FEW_NUMBERS, max_states) else None
+        if self._lengths is not None:
+            return
+        # One additional cell represents all walls; it is its own neighbour.
         self._wall_near = np.full((4, wall + 1), wall, np.int16)
         for row, action in zip(self._wall_near, ORDER, strict=True):
             row[:wall] = [wall if cell < 0 else cell for cell in self.near[action]]
@@ -146,7 +162,6 @@ class BoxGame(Game):
         self._goal = np.zeros(wall + 1, np.bool_)
         self._goal[list(self.targets)] = True
         self._pushes = self._fewest_pushes()
-        self._numbers = comb(wall, len(boxes)) * wall
         if self._numbers > MAX_NUMBERS:
             raise CertifyError(f"{len(boxes)} boxes on {wall} cells make more than {MAX_NUMBERS} states")
         self._moves_to_go = self._within(horizon)
@@ -169,10 +184,15 @@ class BoxGame(Game):
 
     def in_time(self, state: Hashable, budget: int) -> bool:
         """Return whether success is possible in time; all states of an episode were explored. See the base class."""
+        if self._lengths is not None:
+            return self._lengths.get(state, budget + 1) <= budget
         distance = int(self._moves_to_go[int(self._number(np.array([_flat(state)], np.int16))[0])])
         return 0 < distance <= budget + 1
 
     def distance(self, state: Hashable, limit: int | None = None) -> float | None:
+        if self._lengths is not None:
+            length = self._lengths.get(state)
+            return length if limit is None or (length is not None and length <= limit) else inf
         if (state, limit) not in self._distances:
             self._distances[state, limit] = self._searched(state, limit)
         return self._distances[state, limit]
@@ -230,27 +250,21 @@ class BoxGame(Game):
 
     def _after_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
         """Return the successors of states by moves that have an effect."""
-        states = []
-        for near in self._wall_near:
-            ahead = near[level[:, 0]]
-            behind = near[ahead]
-            hit = level[:, 1:] == ahead[:, None]
-            pushes = hit.any(axis=1)
-            blocked = pushes & ((behind == self.size) | (level[:, 1:] == behind[:, None]).any(axis=1))
-            states.append(_moved(level, (ahead != self.size) & ~blocked, ahead, hit, behind))
-        return np.concatenate(states)
+        ahead = self._wall_near[:, level[:, 0]]  # shape (directions, states), as all that follow
+        behind = np.take_along_axis(self._wall_near, ahead, 1)
+        hit = level[:, 1:] == ahead[..., None]
+        blocked = hit.any(axis=2) & ((behind == self.size) | (level[:, 1:] == behind[..., None]).any(axis=2))
+        return _moved(level, (ahead != self.size) & ~blocked, ahead, hit, behind)
 
     def _before_all(self, level: NDArray[np.int16]) -> NDArray[np.int16]:
         """Return the predecessors of states, by moves with and without a push."""
-        states = []
-        for near, away in zip(self._wall_near, self._wall_near[_BACK], strict=True):
-            player = level[:, 0]
-            came = away[player]
-            free = (came != self.size) & ~(level[:, 1:] == came[:, None]).any(axis=1)
-            hit = level[:, 1:] == near[player][:, None]
-            states.append(_moved(level, free, came, np.zeros_like(hit), player))
-            states.append(_moved(level, free & hit.any(axis=1), came, hit, player))
-        return np.concatenate(states)
+        player = level[:, 0]
+        came = self._wall_near[_BACK][:, player]
+        free = (came != self.size) & ~(level[:, 1:] == came[..., None]).any(axis=2)
+        hit = level[:, 1:] == self._wall_near[:, player][..., None]
+        box = np.broadcast_to(player, came.shape)
+        walked = _moved(level, free, came, np.zeros_like(hit), box)
+        return np.concatenate([walked, _moved(level, free & hit.any(axis=2), came, hit, box)])
 
     def _within(self, horizon: int) -> NDArray[np.int16]:
         """Return, by state number, the distance plus one of every state from which success is possible in time, else 0.
@@ -284,8 +298,11 @@ def _moved(
     hit: NDArray[np.bool_],
     box: NDArray[np.int16],
 ) -> NDArray[np.int16]:
-    """Return the ``chosen`` states with a new position of the player and of the box ``hit``; boxes stay sorted."""
-    then = level[chosen]
+    """Return the ``chosen`` states with a new position of the player and of the box ``hit``; boxes stay sorted.
+
+    Arrays have shape (directions, states), and ``hit`` has one more axis of boxes.
+    """
+    then = level[np.nonzero(chosen)[1]]
     then[:, 0] = player[chosen]
     hit = hit[chosen]
     then[:, 1:] = np.where(hit, box[chosen][:, None], then[:, 1:])

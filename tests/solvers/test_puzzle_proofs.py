@@ -126,9 +126,11 @@ def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
         assert prove("sokoban", case, answer).problems == ()
 
 
+@pytest.mark.parametrize("few", [0, games.FEW_NUMBERS])
 @pytest.mark.parametrize("boxes", [1, 2])
-def test_distances_are_those_of_an_unbounded_search(boxes: int) -> None:
-    """Of every state of an episode, whatever was left out of the search: in time, stated, and too deep."""
+def test_distances_are_those_of_an_unbounded_search(boxes: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check every state of an episode in both searches, whatever was left out: in time, stated, and too deep."""
+    monkeypatch.setattr(games, "FEW_NUMBERS", few)
     counts = {True: 0, False: 0}
     for case in failures("sokoban", 60, 8, boxes):
         oracle = solver_oracle.sokoban(case.initial_state)
@@ -183,6 +185,7 @@ def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
     assert "over after 2 of 3" in prove("sokoban", solved, verdict).problems[0]
     fallen = Case("SH\nFG", ["right", "up"], 9)
     assert "over after 1 of 2" in prove("frozenlake", fallen, verdict).problems[0]
+    monkeypatch.setattr(games, "FEW_NUMBERS", 0)
     monkeypatch.setattr(games, "MAX_NUMBERS", 10)
     assert "more than 10 states" in str(prove("sokoban", case, verdict).undecided)
     monkeypatch.undo()

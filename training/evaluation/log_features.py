@@ -37,7 +37,7 @@ class LogFeatures:
         rows[:, : len(self.kinds)] = 0.0
         x = y = idle = 0
         for t, action in enumerate(failure.actions):
-            kind, moved = action_kind(action), failure.moved(t)
+            kind, moved = action_kind(action), failure.moved[t]
             if kind in self.kinds:
                 rows[t, self.kinds.index(kind)] = 1.0
             for place, name in enumerate(self.fields, len(self.kinds)):
