@@ -24,8 +24,8 @@ def compare(
 ) -> None:
     """Show what changed from one store to another: success, groups without a signal, modes, pivots, slack.
 
-    In brackets are 95 % intervals by bootstrap over levels. Stores of the same levels (equal --tasks, --seed and
-    settings) are compared level by level, which gives narrower intervals of the difference. * marks a 95 %
+    In brackets are 95 % intervals by bootstrap over levels. Levels that are in both stores (equal --seed and
+    settings) are compared with themselves, which gives narrower intervals of the difference. * marks a 95 %
     confidence interval of the difference that excludes 0; among twenty rows one does so by chance.
 
     Two runs of pivot train rl are compared by how their updates went.
@@ -50,5 +50,6 @@ def compare(
         for env, some in groupby(comparisons, lambda each: each.env):
             show_table(env, HEADER, screen_rows(list(some)))
         out.print("*: the 95 % confidence interval of the difference excludes 0")
-        if not all(each.paired for each in comparisons):
-            out.print("the two hold other levels, which were drawn for each on its own: intervals are wider")
+        for env, levels, common in dict.fromkeys((each.env, each.levels, each.common) for each in comparisons):
+            if common < levels:
+                out.print(f"{env}: only {common} of {levels} levels are in both stores, which widens the intervals")
