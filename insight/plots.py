@@ -1,8 +1,9 @@
-"""Pictures of a store: return ladder, failure modes, pivot steps, slack, and what a rollback probe lifted.
+"""Plots of a store: return ladder, failure modes, pivot steps, slack, and the lift rates of a rollback probe.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart; where a colour means something, a hatch or a mark
-says it too. Every picture reads a named view or the rates of the probe, so the numbers behind it are in ``pivot stats``
-and ``pivot probe``. Nothing opens a window.
+Colours are Okabe and Ito's, which colour-blind readers can distinguish; a hatch or a mark repeats what a colour means.
+Counts and shares have one scale in all panels of a figure; returns do not, because rewards differ between environments.
+Every plot reads a named view or the rates of the probe, so its numbers are in ``pivot stats`` and ``pivot probe``.
+Nothing opens a window.
 """
 
 import io
@@ -25,22 +26,23 @@ BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#9A9A9A", "#222222"
 PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555", "#9A9A9A", BLACK)
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--", "**", "||")
 MOST_GROUPS = 150
-"""Groups that a ladder shows of an environment, evenly drawn from all in order of their mean return."""
+"""Maximum number of groups in a panel of the ladder, evenly spaced among all in order of their mean return."""
 MOST_ACROSS = 3
+"""Maximum number of panels side by side."""
 
 Figure = Any
 Rows = list[tuple[Any, ...]]
 
 
 def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
-    """Draw every picture that a store has something to say for; return files by name.
+    """Draw every plot that a store has data for; return files by name.
 
     Args:
-        root: a finished store; of a probed one lifts are drawn, too.
+        root: a finished store; if it was probed, lift rates are drawn, too.
         suffix: ``png`` or ``svg``.
 
     Raises:
-        StoreError: there is no finished store.
+        StoreError: the folder is not a finished store.
         PluginError: the plotting library is not installed.
     """
     store = Store.open(root)
@@ -64,18 +66,20 @@ def _encoded(figure: Figure, suffix: str) -> bytes:
     return encoded.getvalue()
 
 
-def _panels(names: Sequence[str], width: float, height: float, title: str) -> tuple[Figure, list[Any]]:
-    """Return a figure and a panel for each name, a few in a row."""
+def _panels(
+    names: Sequence[str], width: float, height: float, title: str, *, one_scale: bool = True
+) -> tuple[Figure, list[Any]]:
+    """Return a figure and a panel for each name, a few in a row, all with one y axis unless ``one_scale`` is off."""
     across = min(len(names), MOST_ACROSS)
     down = -(-len(names) // across)
     size = (max(across * width, 5.6), 0.6 + down * height)
     figure = need("matplotlib.figure", EXTRA).Figure(figsize=size, layout="constrained")
     figure.suptitle(title, fontsize=12)
-    axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    axes = list(figure.subplots(down, across, squeeze=False, sharey=one_scale).ravel())
     for empty in axes[len(names) :]:
         empty.set_axis_off()
     for panel, name in zip(axes, names, strict=False):
-        panel.set_title(plain(name), fontsize=10)
+        panel.set_title(plain(name), fontsize=10, pad=14)
         panel.spines[["top", "right"]].set_visible(False)
     return figure, axes[: len(names)]
 
@@ -94,7 +98,7 @@ _LONGEST = 60
 
 
 def _by_env(rows: Rows) -> dict[str, Rows]:
-    """Group rows by their first column; texts of the others become fit to be shown."""
+    """Group rows by their first column; escape the texts of the other columns."""
     return {
         env: [tuple(plain(cell) if isinstance(cell, str) else cell for cell in row[1:]) for row in some]
         for env, some in groupby(rows, lambda row: row[0])
@@ -117,7 +121,7 @@ def return_ladder(root: Address, connection: duckdb.DuckDBPyConnection) -> Figur
     )
     if not groups:
         return None
-    figure, panels = _panels(list(groups), 4.4, 3.0, "Returns within groups, by mean return")
+    figure, panels = _panels(list(groups), 4.4, 3.0, "Returns within groups, by mean return", one_scale=False)
     for axes, rows in zip(panels, groups.values(), strict=True):
         shown = [rows[place * len(rows) // min(len(rows), MOST_GROUPS)] for place in range(min(len(rows), MOST_GROUPS))]
         lows, highs = zip(*((min(returns), max(returns)) for returns, _ in shown), strict=True)
@@ -136,61 +140,75 @@ def return_ladder(root: Address, connection: duckdb.DuckDBPyConnection) -> Figur
 
 
 def mode_bars(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
-    """Draw how often each failure mode was found."""
+    """Draw how often each failure mode occurs."""
     modes = _read(root, connection, "SELECT env, failure_mode, failures, share FROM modes")
     if not modes:
         return None
-    figure, panels = _panels(list(modes), 4.4, 2.4, "Failure modes")
+    figure, panels = _panels(list(modes), 4.4, 2.4, "Failure modes", one_scale=False)
     for axes, rows in zip(panels, modes.values(), strict=True):
         names = [row[0] for row in rows][::-1]
         shares = [100 * row[2] for row in rows][::-1]
         axes.barh(names, shares, color=BLUE, height=0.7)
         for place, (share, row) in enumerate(zip(shares, rows[::-1], strict=True)):
-            axes.text(share + 1.5, place, f"{share:.1f} % ({row[1]})", va="center", fontsize=8, color=BLACK)
-        axes.set(xlim=(0, 135), xlabel="share of the failures, %", xticks=range(0, 101, 25))
+            inside = share > 60  # the label would leave the axis, which ends at 100 %
+            at, side, colour = (share - 1.5, "right", "white") if inside else (share + 1.5, "left", BLACK)
+            label = f"{share:.1f} % ({row[1]})"
+            axes.text(at, place, label, va="center", ha=side, fontsize=8, color=colour)
+        axes.set(xlim=(0, 100), xlabel="share of the failures, %", xticks=range(0, 101, 25))
         axes.tick_params(axis="y", length=0)
     return figure
 
 
 def pivot_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
-    """Draw how often the pivot lies at each step, bars divided by failure mode."""
+    """Draw how often each step is the pivot, bars divided by failure mode; a mode has one colour in all panels."""
     steps = _read(root, connection, "SELECT env, failure_mode, pivot_step, failures FROM modes_by_step")
     if not steps:
         return None
     figure, panels = _panels(list(steps), 4.4, 2.9, "Pivot step")
+    modes = list(dict.fromkeys(row[0] for rows in steps.values() for row in rows))
     for axes, rows in zip(panels, steps.values(), strict=True):
         heights: dict[int, int] = {}
-        for number, mode in enumerate(dict.fromkeys(row[0] for row in rows)):
-            mine = {row[1]: row[2] for row in rows if row[0] == mode}
+        for number, mode in enumerate(modes):
+            counts = {row[1]: row[2] for row in rows if row[0] == mode}
+            if not counts:
+                continue
             axes.bar(
-                list(mine),
-                list(mine.values()),
-                bottom=[heights.get(step, 0) for step in mine],
+                list(counts),
+                list(counts.values()),
+                bottom=[heights.get(step, 0) for step in counts],
                 color=PALETTE[number % len(PALETTE)],
                 hatch=HATCHES[number % len(HATCHES)],
                 edgecolor="white",
                 label=mode,
             )
-            for step, count in mine.items():
+            for step, count in counts.items():
                 heights[step] = heights.get(step, 0) + count
-        axes.set(xlabel="t*, counted from 0", ylabel="failures")
-        axes.set(xlim=(min(heights) - 1, max(heights) + 1), ylim=(0, 1.4 * max(heights.values())))
+        axes.set(xlabel="t*, counted from 0", xlim=(min(heights) - 1, max(heights) + 1))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+    _count_axis(panels)
+    _legend(figure, panels)
     return figure
 
 
+def _count_axis(panels: Sequence[Any]) -> None:
+    """Number the shared y axis in whole failures."""
+    panels[0].yaxis.get_major_locator().set_params(integer=True)
+    for axes in panels[::MOST_ACROSS]:
+        axes.set_ylabel("failures")
+
+
 def slack_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
-    """Draw how many turns could still be wasted where the task was lost."""
+    """Draw how many turns could still be wasted at the pivot."""
     slacks = _read(root, connection, "SELECT env, unit, slack, failures FROM slack_at_pivot")
     if not slacks:
         return None
-    figure, panels = _panels(list(slacks), 4.4, 2.6, "Slack at the pivot: turns left, less what was needed")
+    figure, panels = _panels(list(slacks), 4.4, 2.6, "Slack at the pivot: turns left minus turns needed")
     for axes, rows in zip(panels, slacks.values(), strict=True):
         axes.bar([row[1] for row in rows], [row[2] for row in rows], color=BLUE, width=0.8)
         axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
-        axes.set(xlabel=f"turns (need in {rows[0][0]})", ylabel="failures")
+        axes.set(xlabel=f"turns (need in {rows[0][0]})")
         axes.xaxis.get_major_locator().set_params(integer=True)
+    _count_axis(panels)
     return figure
 
 
@@ -209,11 +227,24 @@ def lift_bars(rates: Sequence[ArmRate]) -> Figure | None:
             value, low, high = (100 * part for part in (each.lift.value, each.lift.low, each.lift.high))
             axes.bar(place, value, color=PALETTE[number], hatch=HATCHES[number], edgecolor="white", width=0.75)
             axes.errorbar(place, value, [[value - low], [high - value]], fmt="none", ecolor=BLACK, capsize=3)
-            axes.text(place, high + 1, f"{value:.1f}", ha="center", fontsize=8, color=BLACK)
+            _number(axes, place, value, high)
         axes.set_xticks(range(len(arms)), [plain(each.arm) for each in arms], rotation=30, fontsize=8)
-        tops = [100 * each.lift.high for each in arms if each.lift is not None]
-        axes.set(ylim=(0, 1.2 * max(10, *tops)), ylabel="lift, %")
+    _share_axis(panels, "lift, %", [100 * each.lift.high for each in rates if each.lift is not None])
     return figure
+
+
+def _number(axes: Any, place: int, value: float, top: float) -> None:
+    """Write a percentage above ``top``, the height of its bar or interval."""
+    axes.annotate(
+        f"{value:.1f}", (place, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=BLACK
+    )
+
+
+def _share_axis(panels: Sequence[Any], label: str, tops: Sequence[float]) -> None:
+    """Scale the shared y axis to the highest share, at most to 100 %."""
+    panels[0].set_ylim(0, min(100, 1.2 * max(10, *tops)))
+    for axes in panels[::MOST_ACROSS]:
+        axes.set_ylabel(label)
 
 
 def zero_variance_bars(stored: Mapping[str, float | None], rates: Sequence[ArmRate]) -> Figure | None:
@@ -221,27 +252,30 @@ def zero_variance_bars(stored: Mapping[str, float | None], rates: Sequence[ArmRa
     envs = {env: list(some) for env, some in groupby(rates, lambda each: each.env) if stored.get(env) is not None}
     if not envs:
         return None
-    figure, panels = _panels(list(envs), 4.4, 2.7, "Groups whose eight returns agree (σ = 0), %")
+    figure, panels = _panels(list(envs), 4.4, 2.7, "Groups whose eight returns are equal (σ = 0), %")
+    tops: list[float] = []
     for axes, (env, arms) in zip(panels, envs.items(), strict=True):
         before = stored[env] or 0.0
         names = ["store", *(plain(each.arm) for each in arms)]
         values = [100 * before, *(100 * (each.sigma0 or 0.0) for each in arms)]
         axes.bar(names, values, color=[GREY, *[BLUE] * len(arms)], width=0.75)
         for place, value in enumerate(values):
-            axes.text(place, value + 1, f"{value:.1f}", ha="center", fontsize=8, color=BLACK)
+            _number(axes, place, value, value)
         axes.axhline(100 * before, color=GREY, linestyle="--", linewidth=1)
         axes.set_xticks(range(len(names)), names, rotation=30, fontsize=8)
-        axes.set(ylabel="groups, %", ylim=(0, max(10, *values) * 1.2))
+        tops += values
+    _share_axis(panels, "groups, %", tops)
     return figure
 
 
 def _legend(figure: Figure, panels: Sequence[Any]) -> None:
-    """One legend for all panels, of every label once."""
-    found = {}
+    """Draw one legend for all panels, with every label once."""
+    handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found) or 1, frameon=False)
+            handles.setdefault(label, handle)
+    across = min(len(handles), 5) or 1
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across, frameon=False)
 
 
 _VIEWS = ("groups", "modes", "modes_by_step", "slack_at_pivot")

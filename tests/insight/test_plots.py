@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 from PIL import Image
 from pivot.datasets.views import connect, query
@@ -43,11 +44,40 @@ def test_bars_are_as_high_as_the_views_say(small_store: Path) -> None:
             assert points == 8 * groups[axes.get_title()]
 
 
-def test_lifts_are_drawn_with_their_intervals_and_gaps_are_told() -> None:
+def test_modes_keep_their_colour_and_counts_are_whole_numbers(tmp_path: Path, small_store: Path) -> None:
+    """Panels of a figure share colours and the scale of counts, and shares end at 100 %."""
+    runs = {name: {"tasks": 2, "settings": {}} for name in ("sokoban", "frozenlake", "primitiveskill")}
+    pivot.build({"environments": runs}, tmp_path / "store")
+    with connect(tmp_path / "store") as connection:
+        steps: Any = plots.pivot_histograms(tmp_path / "store", connection)
+        slack: Any = plots.slack_histograms(tmp_path / "store", connection)
+        modes: Any = plots.mode_bars(tmp_path / "store", connection)
+    colours: dict[str, set[tuple[float, ...]]] = {}
+    for axes in steps.axes:
+        for bars, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            colours.setdefault(label, set()).add(bars.patches[0].get_facecolor())
+    assert [len(each) for each in colours.values()] == [1] * len(colours)
+    assert len(set.union(*colours.values())) == len(colours) > 3
+    (legend,) = steps.legends
+    shown = {
+        text.get_text(): patch.get_facecolor() for text, patch in zip(legend.texts, legend.get_patches(), strict=True)
+    }
+    assert {name: {colour} for name, colour in shown.items()} == colours
+    for figure in (steps, slack):
+        assert len({axes.get_ylim() for axes in figure.axes if axes.get_title()}) == 1
+        assert all(tick == int(tick) for tick in figure.axes[0].get_yticks())
+    assert {axes.get_xlim() for axes in modes.axes if axes.get_title()} == {(0, 100)}
+
+
+def test_lifts_are_drawn_with_their_intervals_and_gaps_are_named() -> None:
     rates = [
         ArmRate("lake", "no_hint", 9, 0, 0, Interval(0.25, 0.125, 0.5), Interval(0, 0, 0), 0.5, 0.5),
         ArmRate("lake", "after", 0, 9, 0, None, None, 0.75, 0.5),
     ]
+    sure = ArmRate("maze", "no_hint", 9, 0, 0, Interval(0.98, 0.95, 1.0), Interval(0, 0, 0), 1.0, 0.5)
+    for drawn in (lift_bars([*rates, sure]), zero_variance_bars({"lake": 0.5, "maze": 1.0}, [*rates, sure])):
+        assert drawn is not None
+        assert {axes.get_ylim() for axes in drawn.axes if axes.get_title()} == {(0, 100)}
     lifts: Any = lift_bars(rates)
     (axes,) = [axes for axes in lifts.axes if axes.get_title()]
     assert [bar.get_height() for bar in axes.patches] == [25.0]
