@@ -176,7 +176,7 @@ def _planted(rng: np.random.Generator, chances: Floats, steps: Floats) -> Measur
 def test_values_of_a_single_level_give_no_difference() -> None:
     """One failing level says nothing about others: an interval without width would earn a star."""
     stores = [Measured(frozenset("ab"), {"pivot step": {"a": (total, 1)}}) for total in (3.0, 5.0)]
-    (one,) = compare_measured("lake", *stores)
+    (one,) = compare_measured("lake", stores[0], stores[1])
     assert one.old is not None
     assert (one.old.value, one.difference, one.clear) == (3.0, None, False)
 
