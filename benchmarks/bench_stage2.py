@@ -62,14 +62,14 @@ def _save_player(folder: Path) -> None:
     from pivot.labeling.analyzer import analyzer_text  # noqa: PLC0415
     from pivot.tests.labeling.episodes import random_failures  # noqa: PLC0415
     from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: PLC0415
-    from pivot.training.policy_rl.hindsight.contexts import Hindsight, arm_of, hindsight_text  # noqa: PLC0415
+    from pivot.training.policy_rl.hindsight.contexts import ARMS, Hindsight, hindsight_text  # noqa: PLC0415
     from pivot.training.policy_rl.levels import first_turns, plan_levels  # noqa: PLC0415
 
     levels = plan_levels(_config(folder))
     messages = [message for turn in first_turns(levels, 1) for message in turn.prompt.messages]
     texts = [part["text"] for message in messages for part in message["content"] if part["type"] == "text"]
     texts += [analyzer_text(levels.env.profile, failure) for failure in random_failures("sokoban", 8)]
-    shown = arm_of("mp").shows
+    shown = ARMS["mp"].shows
     texts += [
         hindsight_text("sokoban", Hindsight(shown, 3, mode, "", None)) for mode in levels.env.profile.failure_modes
     ]
@@ -139,9 +139,12 @@ def main(turns: int) -> None:
     from pivot.training.encode import Encoder  # noqa: PLC0415
     from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
     from pivot.training.policy_rl.learner import Learner, score_turns  # noqa: PLC0415
-    from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: PLC0415
+    from pivot.training.policy_rl.scoring import (  # noqa: PLC0415
+        Row,
+        Scorer,
+        TurnSample,
+    )
     from pivot.training.policy_rl.sharding import WholeModel  # noqa: PLC0415
-    from pivot.training.policy_rl.turns import TurnSample  # noqa: PLC0415
 
     model, processor = make_player([])
     encoder = Encoder(processor)

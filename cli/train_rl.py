@@ -12,7 +12,7 @@ from ..api import training as api
 from ..datasets.config import environment
 from ..training.policy_rl.config import RlConfig
 from ..training.policy_rl.hindsight.contexts import ARMS
-from ..training.wording import words_taught
+from ..training.wording import taught_vocabulary
 from .console import err, out, quoted, show_table
 from .from_config import Flag, Form, env_settings, from_config, parameter
 from .train import PRECISION, is_main, log_line, show_outcome
@@ -99,8 +99,12 @@ class RlForm(EnvForm[RlConfig]):
             if values.get((name,)) == "0":  # the paper's number, as in Python
                 values.put((name,), 0, f"--{name}")
         model = values.get(("model",))
-        if values.origin(("target_vocabulary",)) is None and isinstance(model, str) and (words := words_taught(model)):
-            values.put(("target_vocabulary",), words, "--target-vocabulary")
+        if (
+            values.origin(("target_vocabulary",)) is None
+            and isinstance(model, str)
+            and (vocabulary := taught_vocabulary(model))
+        ):
+            values.put(("target_vocabulary",), vocabulary, "--target-vocabulary")
         return super().resolve(values)
 
 

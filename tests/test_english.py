@@ -17,7 +17,6 @@ PENDING = {
     "root",
     "testing",
     "tests",
-    "training",
 }
 """Rooms that have not been rewritten yet."""
 

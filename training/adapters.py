@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA) of the language model: where they are put, and weights with and without them.
+"""Low-rank adapters (LoRA) of the language model: adding, loading, disabling and merging them.
 
-The vision tower has none: vLLM would ignore them without a word.
+The vision encoder has none, because vLLM would silently ignore them.
 """
 
 import tempfile
@@ -15,25 +15,25 @@ from ..models.extras import need
 from .encode import EXTRA
 from .loading import load_weights
 from .policy_rl.sharding import WholeModel
-from .policy_rl.vision_cache import Eye
+from .policy_rl.vision_cache import VisionCache
 
 torch: Any = need("torch", EXTRA)
 
 LANGUAGE_LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""Names of the layers that have one, as a regular expression."""
+"""Regular expression of the names of the layers with adapters."""
 _ONLY = "default"
-"""What the libraries call the one set of adapters of a model."""
+"""Name of the only set of adapters of a model, as the libraries call it."""
 
 
 def adapter_config(rank: int, alpha: int) -> Any:
-    """Return what the peft library needs to know."""
+    """Return the config of the peft library."""
     return need("peft", EXTRA).LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=LANGUAGE_LAYERS, task_type="CAUSAL_LM"
     )
 
 
 def add_adapters(model: Any, rank: int, alpha: int, seed: int) -> None:
-    """Put adapters on a model, which change nothing yet; from now on they alone are trained, in float32."""
+    """Add adapters to a model, which change nothing yet; afterwards only they are trained, in float32."""
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed("adapters", seed) % 2**63)
         model.add_adapter(adapter_config(rank, alpha), adapter_name=_ONLY)
@@ -43,7 +43,7 @@ def add_adapters(model: Any, rank: int, alpha: int, seed: int) -> None:
 
 
 def load_adapters(model: Any, folder: Path) -> None:
-    """Give the adapters of a model the values that ``save_pretrained`` of one like it has left in a folder."""
+    """Load the adapters of a model from a folder that ``save_pretrained`` wrote."""
     values = need("safetensors.torch", EXTRA).load_file(str(folder / "adapter_model.safetensors"))
     prefix = "base_model.model."
     named = {name.removeprefix(prefix): value for name, value in values.items()}
@@ -52,7 +52,7 @@ def load_adapters(model: Any, folder: Path) -> None:
 
 @contextmanager
 def without_adapters(model: Any) -> Iterator[None]:
-    """Let a model compute with the weights that its run started from."""
+    """Disable the adapters within a block, so that the model computes with the weights its run started from."""
     model.disable_adapters()
     try:
         yield
@@ -60,25 +60,25 @@ def without_adapters(model: Any) -> Iterator[None]:
         model.enable_adapters()
 
 
-class StartOfAdapters(WholeModel):
+class ModelWithoutAdapters(WholeModel):
     """The weights that a run with adapters started from: its model without them."""
 
     def __init__(self, trained: WholeModel) -> None:
-        """Look at the model that is trained."""
+        """Use the weights of the model that is trained."""
         super().__init__(trained.model, trained.ranks)
         self._trained = trained
 
     def whole(self) -> AbstractContextManager[None]:
-        """Let the trained model hold its weights."""
+        """Give the trained model its weights; see the base class."""
         return self._trained.whole()
 
-    def eye(self) -> Eye:
-        """Return an eye that puts the adapters aside."""
-        return Eye(self.model, around=partial(without_adapters, self.model))
+    def vision_cache(self) -> VisionCache:
+        """Return a vision cache that disables the adapters."""
+        return VisionCache(self.model, around=partial(without_adapters, self.model))
 
 
 def merged(model: Any, source: str, revision: str | None) -> Any:
-    """Return the model that ``source`` and the adapters of ``model`` make together, on the CPU, in float32."""
+    """Return the model ``source`` with the adapters of ``model`` merged into it, on the CPU, in float32."""
     whole, _ = load_weights(source, revision, torch.float32)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

@@ -1,8 +1,9 @@
-"""The Analyzer: shown a collage and a log, it names pivot step, failure mode and guidance (spec sections 1 and 4).
+"""The Analyzer: given a collage and a log, it names pivot step, failure mode and guidance (spec sections 1 and 4).
 
-One role for evaluation and Stage II: a case is what the model is shown, a reading what its reply says. Replies are
+Evaluation and Stage II share this role: a case is the model's input, a reading is the content of its reply. Replies are
 untrusted text; one that cannot be read becomes a fallback with a typed problem (the last step, the environment's first
-mode, no guidance), so that whoever asked can go on and count. Any model of the group ``pivot.models`` can play it.
+mode, no guidance), so that callers can continue and count it. Any model of the group ``pivot.models`` can be the
+Analyzer.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from ..rollouts.ids import request_id
 
 ROLE: Role = "analyzer"
 TEMPERATURE = 0.0
-"""Greedy: an evaluation should give the same numbers twice."""
+"""Greedy, so that an evaluation is reproducible."""
 
 ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_range", "unknown_mode", "unanswered"]
-"""Why a reply could not be read; ``unanswered`` when there was none."""
+"""Reason why a reply could not be read; ``unanswered`` if there was none."""
 
 READ_AHEAD = 8
-"""Cases that are read at once, since a change of threads costs more than a read, and that wait for a place at least, so
-that a slow read leaves none empty; a collage takes up to 1 MB."""
+"""Cases that one thread call reads, because a thread switch costs more than a read, and the least number that waits for
+the model, so that a slow read does not leave it idle. A collage has up to 1 MB."""
 
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
@@ -48,21 +49,21 @@ _STEP = re.compile(r'"pivot_step"\s*:\s*(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerCase:
-    """What the Analyzer is shown of one failed episode, and what it may answer."""
+    """Input of the Analyzer about one failed episode, and the bounds of its answer."""
 
     episode_id: str
     env: str
     messages: tuple[Mapping[str, Any], ...]
-    """Chat messages; an image part is bare, the pictures stand in ``images`` in the same order."""
+    """Chat messages; image parts are bare, their pictures are in ``images`` in the same order."""
     images: tuple[EncodedFrame, ...]
     num_steps: int
     modes: tuple[str, ...]
-    """The closed list that the prompt gives, the fallback's mode first."""
+    """Failure modes that the prompt lists, the fallback's mode first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A worked example that is shown before a case: another case, and the answer to it."""
+    """A worked example in front of a case: a different case, and its target."""
 
     case: AnalyzerCase
     target: str
@@ -70,21 +71,21 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reply says."""
+    """The content of a reply."""
 
     pivot_step: int
     failure_mode: str
     failure_reason: str
     """Guidance; empty without any."""
     problem: ReadingProblem | None = None
-    """Set when the reply could not be read; step and mode are then the fallback's."""
+    """Reason why the reply could not be read; step and mode are then the fallback's."""
     detail: str = ""
-    """What was found, for people."""
+    """Details of the problem, for messages."""
     step_probability: float | None = None
-    """The model's own probability of the step that it named; None where the engine gives none."""
+    """The model's own probability of the step that it named; None if the engine returns none."""
     reply: str = ""
     call: Mapping[str, Any] | None = None
-    """What the request cost, columns of the ``calls`` table."""
+    """Usage of the request, as columns of the ``calls`` table."""
 
 
 # Cases
@@ -94,15 +95,16 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
     """Return the case of a dataset row, which needs the columns episode_id, env, prompt, images and num_steps.
 
     Raises:
-        TrainingError: the prompt does not name as many pictures as the row holds.
+        TrainingError: the numbers of image parts in the prompt and of pictures in the row differ.
         PluginError: the environment is not installed.
     """
     messages = tuple(bare_messages(record["prompt"]))
     pictures = tuple(encoded_picture(picture["bytes"]) for picture in record["images"])
-    places = sum(part["type"] == "image" for message in messages for part in message["content"])
-    if places != len(pictures):
+    marks = sum(part["type"] == "image" for message in messages for part in message["content"])
+    if marks != len(pictures):
         raise TrainingError(
-            f"record {record['episode_id']}: its prompt names {places} pictures, but it holds {len(pictures)}; "
+            f"record {record['episode_id']}: found {marks} image parts in the prompt and {len(pictures)} pictures, "
+            "expected equally many; "
             "build the dataset again"
         )
     profile: EnvProfile = plugins.load("environments", record["env"]).profile
@@ -116,9 +118,9 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
 def case_of_episode(
     profile: EnvProfile, episode: FailedEpisode, frames: Mapping[str, bytes], vocabulary: Vocabulary = "certificate"
 ) -> AnalyzerCase:
-    """Return the case of an episode that was just played; ``frames`` are its encoded pictures by frame id.
+    """Return the case of an episode in memory; ``frames`` are its encoded pictures by frame id.
 
-    The collage is lossless here, also where the dataset stores it as JPEG.
+    The collage is always lossless, also if a dataset would store it as JPEG.
     """
     prompt = analyzer_prompt(profile, episode, vocabulary)
     messages = tuple(bare_messages(prompt.messages))
@@ -130,7 +132,7 @@ def case_of_episode(
 
 
 def encoded_picture(data: bytes) -> EncodedFrame:
-    """Return a stored picture as models are sent it, named by its bytes: they are not decoded to be sent."""
+    """Return a stored picture for a request, without decoding it; its name is a hash of its bytes."""
     return EncodedFrame(f"encoded-{hashlib.sha256(data).hexdigest()}", 0, 0, container_format(data), data)
 
 
@@ -138,7 +140,7 @@ def encoded_picture(data: bytes) -> EncodedFrame:
 
 
 def read_reply(text: str, num_steps: int, modes: Sequence[str]) -> Reading:
-    """Read a reply: the target JSON (thoughts before it and a code fence around it are forgiven), or the fallback."""
+    """Return the reading of a reply: its target JSON (after thoughts, within a code fence), or the fallback."""
     answer = _THOUGHT.sub("", text, count=1).strip()
     fenced = _FENCE.match(answer)
     try:
@@ -156,14 +158,14 @@ def read_reply(text: str, num_steps: int, modes: Sequence[str]) -> Reading:
 
 
 def fallback(problem: ReadingProblem, detail: str, num_steps: int, modes: Sequence[str], reply: str = "") -> Reading:
-    """Return what stands in for a reply that cannot be read: the last step, the first mode, no guidance."""
+    """Return the reading that replaces an unreadable reply: the last step, the first mode, no guidance."""
     return Reading(num_steps - 1, modes[0], "", problem, detail, None, reply)
 
 
 def step_probability(tokens: Sequence[str], logprobs: Sequence[float]) -> float | None:
-    """Return the probability of the tokens that spell the pivot step, each given those before it; None without them.
+    """Return the product of the probabilities of the tokens that spell the pivot step; None if the reply has none.
 
-    A token that also holds a character beside the number counts as a whole.
+    A token that contains other characters, too, counts as a whole.
     """
     if len(tokens) != len(logprobs):
         return None
@@ -171,11 +173,11 @@ def step_probability(tokens: Sequence[str], logprobs: Sequence[float]) -> float 
     if number is None:
         return None
     start, end = number.span(1)
-    total, place = 0.0, 0
+    total, position = 0.0, 0
     for token, logprob in zip(tokens, logprobs, strict=True):
-        if place < end and place + len(token) > start:
+        if position < end and position + len(token) > start:
             total += logprob
-        place += len(token)
+        position += len(token)
     return min(1.0, math.exp(total))
 
 
@@ -186,10 +188,10 @@ class Analyzer:
     """A chat model in the role of the Analyzer."""
 
     def __init__(self, backend: Backend, shots: Mapping[str, Sequence[Shot]] | None = None) -> None:
-        """Ask a model of ``backend``; ``shots`` are worked examples by environment, shown before every case of it.
+        """Use a model of ``backend``; ``shots`` are worked examples by environment, in front of each of its cases.
 
         Raises:
-            ConfigError: the sampling is out of range.
+            ConfigError: a sampling setting is out of range.
         """
         self.backend = backend
         self.sampling = backend.settings.sampling(TEMPERATURE)
@@ -197,7 +199,7 @@ class Analyzer:
 
     @property
     def config(self) -> dict[str, Any]:
-        """All that decides the replies beside the case."""
+        """Everything that decides the replies, except the case."""
         examples = {
             env: [digest([shot.case.episode_id, shot.target]) for shot in each] for env, each in self.shots.items()
         }
@@ -211,13 +213,13 @@ class Analyzer:
     def read_all(
         self, cases: Iterable[AnalyzerCase], on_reading: Callable[[Reading], None] | None = None
     ) -> list[Reading]:
-        """Return a reading of every case, in order; as many requests are in flight as keep the model busy.
+        """Return a reading of every case, in order, with enough requests at a time to keep the model busy.
 
-        Cases are taken from the iterable in another thread while requests wait, a few ahead of the model. A case that
-        got no answer is a fallback with problem ``unanswered``.
+        A separate thread reads a few cases ahead. A case without an answer gets a fallback with problem
+        ``unanswered``.
 
         Raises:
-            ServerGoneError: nobody gets an answer.
+            ServerGoneError: the server does not answer.
             ConfigError, PluginError: the model cannot be used with these settings.
         """
         return asyncio.run(self._read_all(iter(cases), on_reading or (lambda _: None)))
@@ -226,20 +228,20 @@ class Analyzer:
         model = self.backend.connect()
         readings: dict[int, Reading] = {}
         numbered = enumerate(cases)
-        taking, taken = asyncio.Lock(), deque[tuple[int, AnalyzerCase]]()
+        reading, ready = asyncio.Lock(), deque[tuple[int, AnalyzerCase]]()
 
         async def work() -> None:
             while True:
-                async with taking:
-                    if not taken:
-                        taken.extend(await asyncio.to_thread(lambda: list(islice(numbered, READ_AHEAD))))
-                    if not taken:
+                async with reading:
+                    if not ready:
+                        ready.extend(await asyncio.to_thread(lambda: list(islice(numbered, READ_AHEAD))))
+                    if not ready:
                         return
-                    number, case = taken.popleft()
+                    number, case = ready.popleft()
                 readings[number] = await self.read(model, case)
                 on_reading(readings[number])
 
-        # Some more than the model takes at once: while these are answered, the next are read from disk.
+        # More workers than requests at a time: some read from disk while the others wait for answers.
         count = self.backend.in_flight + max(READ_AHEAD, self.backend.in_flight // 4)
         try:
             async with asyncio.TaskGroup() as group:
@@ -252,7 +254,7 @@ class Analyzer:
         return [readings[number] for number in sorted(readings)]
 
     async def read(self, model: ChatModel, case: AnalyzerCase) -> Reading:
-        """Ask about one case and read the reply."""
+        """Send the request about a case and return the reading of its reply."""
         try:
             answer = await model.answer(self.request(case))
         except PolicyError as error:
@@ -260,7 +262,7 @@ class Analyzer:
         return reading_of(answer, case)
 
     def request(self, case: AnalyzerCase) -> ChatRequest:
-        """Return the request about a case, worked examples first."""
+        """Return the request about a case, with the worked examples in front."""
         messages: list[Mapping[str, Any]] = []
         images: dict[str, EncodedFrame] = {}
         for shot in self.shots.get(case.env, ()):
@@ -283,21 +285,21 @@ class Analyzer:
 
 
 def reading_of(answer: ChatAnswer, case: AnalyzerCase) -> Reading:
-    """Read a model's answer to a case."""
+    """Return the reading of a model's answer to a case."""
     if answer.refusal is not None:
         reading = fallback("refused", answer.refusal[:200], case.num_steps, case.modes, answer.text)
     else:
         reading = read_reply(answer.text, case.num_steps, case.modes)
         if reading.problem is not None and answer.finish_reason == CUT:
             reading = replace(reading, problem="cut", detail="the reply was cut at the token limit; raise --max-tokens")
-    chance = None
+    probability = None
     if reading.problem is None and answer.tokens is not None and answer.logprobs is not None:
-        chance = step_probability(answer.tokens, answer.logprobs)
-    return replace(reading, step_probability=chance, call=answer.call)
+        probability = step_probability(answer.tokens, answer.logprobs)
+    return replace(reading, step_probability=probability, call=answer.call)
 
 
 def _named(case: AnalyzerCase, images: dict[str, EncodedFrame]) -> list[Mapping[str, Any]]:
-    """Return the messages of a case with its pictures named, and add them to ``images``."""
+    """Return the messages of a case with frame ids in its image parts, and add its pictures to ``images``."""
     pictures = iter(case.images)
     named: list[Mapping[str, Any]] = []
     for message in case.messages:

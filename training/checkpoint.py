@@ -1,7 +1,8 @@
-"""What a run leaves on disk, and which of it counts after a kill.
+"""Files of a training run, and the checks that find complete checkpoints after a kill.
 
-``OUT/checkpoints/checkpoint-N`` is written by the library, file by file; it counts once ``OUT/checkpoints/N.json``,
-which lists its files and their sizes, has been written after it. ``OUT/final`` appears in one step, whole.
+The library writes ``OUT/checkpoints/checkpoint-N`` file by file; the checkpoint is complete when its seal
+``OUT/checkpoints/N.json``, which lists its files and their sizes, is there and agrees. ``OUT/final`` appears in one
+step.
 """
 
 import json
@@ -21,15 +22,15 @@ FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
 METRICS, RUN, LOSS_PICTURE, CHECK_PICTURE = "metrics.jsonl", "run.json", "loss.png", "data_check.png"
 _PREFIX = "checkpoint-"
 KEPT = 2
-"""Checkpoints that are kept: while one is written, the one before it is the last that counts."""
+"""Number of checkpoints that are kept: while one is written, the previous one is the last complete checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole checkpoint."""
+    """A complete checkpoint."""
 
     step: int
-    """Updates done."""
+    """Number of updates of its weights."""
 
     @property
     def folder(self) -> str:
@@ -38,35 +39,35 @@ class Checkpoint:
 
 
 def seal(storage: Storage, step: int) -> None:
-    """Make a checkpoint count: its files are flushed, then listed."""
-    folder = Checkpoint(step).folder
+    """Complete a checkpoint: flush its files, then list them in its seal."""
     os.sync()
-    sizes = {name.removeprefix(f"{folder}/"): stat.bytes for name, stat in storage.listing(folder).items()}
-    storage.write_json(_seal_of(step), {"files": sizes})
+    storage.write_json(_seal_of(step), {"files": _sizes(storage, step)})
+
+
+def _sizes(storage: Storage, step: int) -> dict[str, int]:
+    folder = Checkpoint(step).folder
+    return {name.removeprefix(f"{folder}/"): stat.bytes for name, stat in storage.listing(folder).items()}
 
 
 def _seal_of(step: int) -> str:
     return f"{CHECKPOINTS}/{step}.json"
 
 
-def _is_whole(storage: Storage, step: int) -> bool:
-    if storage.stat(_seal_of(step)) is None:
-        return False
-    folder = Checkpoint(step).folder
-    sizes = {name.removeprefix(f"{folder}/"): stat.bytes for name, stat in storage.listing(folder).items()}
-    return storage.read_json(_seal_of(step))["files"] == sizes
+def _is_complete(storage: Storage, step: int) -> bool:
+    seal = _seal_of(step)
+    return storage.stat(seal) is not None and storage.read_json(seal)["files"] == _sizes(storage, step)
 
 
 def last_checkpoint(storage: Storage) -> Checkpoint | None:
-    """Return the newest whole checkpoint, or None; changes nothing."""
+    """Return the newest complete checkpoint, or None."""
     steps = _steps(storage)
-    return next((Checkpoint(step) for step in sorted(steps, reverse=True) if _is_whole(storage, step)), None)
+    return next((Checkpoint(step) for step in sorted(steps, reverse=True) if _is_complete(storage, step)), None)
 
 
 def clear_torn(storage: Storage, kept: Checkpoint | None) -> None:
-    """Remove what a kill left half written: all checkpoints after the one that is gone on from, and torn ones."""
+    """Remove incomplete files of a killed run: all checkpoints after ``kept``, and incomplete ones."""
     for step in _steps(storage):
-        if kept is None or step > kept.step or not _is_whole(storage, step):
+        if kept is None or step > kept.step or not _is_complete(storage, step):
             storage.delete(_seal_of(step))
             storage.delete(Checkpoint(step).folder)
     storage.delete(STAGED_FINAL)
@@ -79,14 +80,14 @@ def _steps(storage: Storage) -> set[int]:
 
 
 def clear_old(storage: Storage, kept: int = KEPT) -> None:
-    """Remove all checkpoints but the newest ones."""
+    """Remove all checkpoints except the newest ``kept``."""
     for step in sorted(_steps(storage))[:-kept]:
         storage.delete(_seal_of(step))
         storage.delete(Checkpoint(step).folder)
 
 
 def clear_seals(storage: Storage) -> None:
-    """Remove the seals of checkpoints that the library has removed."""
+    """Remove the seals of checkpoints that the library removed."""
     for step in _steps(storage):
         if not storage.listing(Checkpoint(step).folder):
             storage.delete(_seal_of(step))
@@ -95,47 +96,47 @@ def clear_seals(storage: Storage) -> None:
 def check_run(
     storage: Storage, record: Mapping[str, Any], config: Settings, free: Sequence[str], *, resume: bool
 ) -> None:
-    """See that a run may be begun, or gone on with, in a folder.
+    """Check that a run may start, or resume, in a folder.
 
     Args:
         storage: the folder.
-        record: what ``run.json`` is going to say.
-        config: of the run.
-        free: settings that may differ from those that it was begun with.
-        resume: whether it is to be gone on with.
+        record: content of ``run.json`` that the run would write.
+        config: config of the run.
+        free: settings that may differ from those in the stored ``run.json``.
+        resume: whether the run resumes.
 
     Raises:
-        TrainingError: it may not.
+        TrainingError: the folder holds something else, or a run with other settings, data or weights.
     """
     where = storage.address().rstrip("/")
     entries = [name for name in storage.listing() if name != CHECK_PICTURE]
     if not resume:
         if entries:
             raise TrainingError(
-                f"{where} holds {entries[0]}, expected an empty folder; go on with that run with --resume, or choose "
+                f"{where} holds {entries[0]}, expected an empty folder; resume that run with --resume, or choose "
                 "another --out"
             )
         return
     if storage.stat(RUN) is None:
-        return  # killed before its first write: begun anew
-    then = storage.read_json(RUN)
-    differing = differing_fields(then["config"], config, free)
+        return  # killed before its first write: it starts from the beginning
+    stored = storage.read_json(RUN)
+    differing = differing_fields(stored["config"], config, free)
     if differing:
         name = differing[0]
         raise TrainingError(
-            f"{where} was begun with {name} {then['config'].get(name)!r}, found {getattr(config, name)!r}; give the "
-            "same settings to go on with it, or choose another --out"
+            f"{where} was started with {name} {stored['config'].get(name)!r}, found {getattr(config, name)!r}; set the "
+            "same value to resume it, or choose another --out"
         )
     for name, what in (("dataset_digest", "dataset"), ("model_revision", "model")):
-        if then.get(name) != record.get(name):
+        if stored.get(name) != record.get(name):
             raise TrainingError(
-                f"{where} was begun with another content of the {what} ({then[name]}), found {record[name]}; restore "
-                "it to go on, or choose another --out"
+                f"{where} was started with a different {what} ({stored[name]}), found {record[name]}; restore the "
+                f"{what} to resume, or choose another --out"
             )
 
 
 def read_metrics(storage: Storage) -> list[dict[str, Any]]:
-    """Return the lines of ``metrics.jsonl``; one that a kill tore at the end is left out."""
+    """Return the lines of ``metrics.jsonl``, without an incomplete last line of a killed run."""
     if storage.stat(METRICS) is None:
         return []
     records = []
@@ -148,7 +149,7 @@ def read_metrics(storage: Storage) -> list[dict[str, Any]]:
 
 
 def cut_metrics(storage: Storage, last: int) -> None:
-    """Forget the lines of updates after ``last``, which will be made again; before the first one, all of them."""
+    """Remove the lines of updates after ``last``, which a resumed run repeats; all lines if ``last`` is 0."""
     kept = [record for record in read_metrics(storage) if last and record["step"] <= last]
     if storage.stat(METRICS) is not None:
         storage.write_bytes(METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
@@ -157,16 +158,19 @@ def cut_metrics(storage: Storage, last: int) -> None:
 def save_final(
     storage: Storage, model: Any, processor: Any, card: str, source: Mapping[str, bytes], name: str = FINAL
 ) -> None:
-    """Put model, processor and card in the place of ``final``, or of another folder, in one step.
+    """Replace ``final``, or the folder ``name``, by model, processor and card in one step.
 
     Args:
         storage: the run's folder.
-        model: with merged adapters, if it had any.
-        processor: of the model.
+        model: the model, adapters merged.
+        processor: processor of the model.
         card: text of its README.md.
-        source: further files of the model it was trained from, by name, for readers that look for them (the video
-            part of a processor); none replaces a file that is saved here.
-        name: of the folder.
+        source: other files of the model that the run started from, by name, which some readers need (such as the
+            processor's video part); they replace no saved file.
+        name: name of the folder.
+
+    Raises:
+        TrainingError: the folder cannot be written.
     """
     storage.delete(STAGED_FINAL)
     folder = str(storage.local_path(STAGED_FINAL))
@@ -186,7 +190,7 @@ def save_final(
 
 
 def further_files(model: str) -> dict[str, bytes]:
-    """Return the files of a local model that its readers look for and that saving it again would lose."""
+    """Return the files of a local model that some readers need and ``save_pretrained`` does not write."""
     if not is_local(model):
         return {}
     source = open_storage(FollowedPath(model))  # the hub's cache is made of links

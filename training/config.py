@@ -48,7 +48,7 @@ def recipe_fields(name: str) -> dict[str, Any]:
     """Return the settings in a recipe, given the name of a shipped one or the path of a YAML file.
 
     Raises:
-        TrainingError: there is no such recipe, or it does not hold settings.
+        TrainingError: the recipe does not exist, or does not hold settings.
     """
     path = RECIPES / f"{name}{RECIPE_SUFFIX}" if name in recipes() else Path(name)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The loss of a run as a picture."""
+"""Pictures of the metrics of a run: loss of Stage I, curves of Stage II."""
 
 import io
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
         epochs, losses = [record["epoch"] for record in train], [record["loss"] for record in train]
         if min(losses) > 0 and max(losses) > 10 * min(losses):
             axes.set_yscale("log")
-        axes.plot(epochs, losses, color="#9ab8d8", linewidth=0.7, label="every update")
+        axes.plot(epochs, losses, color="#9ab8d8", linewidth=0.7, label="each update")
         axes.plot(epochs, smoothed(losses), color="#1f5a99", linewidth=1.6, label="running mean")
     if held_out:
         points = [record["epoch"] for record in held_out], [record["validation_loss"] for record in held_out]
         axes.plot(*points, color="#c0392b", marker="o", label="held-out levels")
-    axes.set(xlabel="epoch", ylabel="loss: mean over records, nats a target token", title=title)
+    axes.set(xlabel="epoch", ylabel="loss: mean over records, nats per target token", title=title)
     axes.grid(alpha=0.3)
     if train or held_out:
         axes.legend(frameon=False)
@@ -40,15 +40,15 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
 
 
 def draw_losses(storage: Storage) -> None:
-    """Draw the run's losses so far into its folder."""
+    """Draw the losses of a run so far into its folder."""
     storage.write_bytes(LOSS_PICTURE, loss_picture(read_metrics(storage), "Stage I: the Analyzer"))
 
 
 CURVES_PICTURE = "curves.png"
 _PANELS = {
-    "success of the rollouts": (("success", "every update"),),
+    "success of the rollouts": (("success", "each update"),),
     "share of groups": (("zero_variance", "equal returns"), ("all_failed", "all failed")),
-    "what the Teacher finds likelier, nats": (
+    "gap of Teacher and Student, nats": (
         ("opd_gap_pivot_action", "action at the pivot"),
         ("opd_gap_other_action", "other actions"),
         ("opd_gap_thinking", "thoughts"),
@@ -57,11 +57,11 @@ _PANELS = {
     "distance and clipping": (("kl", "KL to the start"), ("clip_share", "share clipped")),
 }
 _SHARES = (0, 1, 3)
-"""Places of the panels that hold shares."""
+"""Indices of the panels that show shares."""
 
 
 def draw_curves(storage: Storage, title: str) -> None:
-    """Draw the figures of a run of Stage II so far into its folder: one panel a topic, and seconds by phase."""
+    """Draw the figures of a run of Stage II so far into its folder: one panel per topic, and seconds by phase."""
     records = [record for record in read_metrics(storage) if "success" in record]
     figure = need("matplotlib.figure", "train").Figure(figsize=(13, 7), layout="constrained")
     figure.suptitle(title)
@@ -89,9 +89,9 @@ def draw_curves(storage: Storage, title: str) -> None:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
         else:
-            axes.text(0.5, 0.5, "nothing to show in this arm", ha="center", transform=axes.transAxes, color="grey")
-    for place in _SHARES:
-        panels[place].set_ylim(-0.03, 1.03)
+            axes.text(0.5, 0.5, "no data in this arm", ha="center", transform=axes.transAxes, color="grey")
+    for index in _SHARES:
+        panels[index].set_ylim(-0.03, 1.03)
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=100)
     storage.write_bytes(CURVES_PICTURE, encoded.getvalue())

@@ -1,7 +1,7 @@
-"""From chat messages, a picture and a reply to the tensors of a batch; Stage I and Stage II encode alike.
+"""The tensors of a batch, from chat messages, pictures and replies; both stages use them.
 
-The prompt goes through the processor's own chat template and picture code, exactly as when the model is asked
-(:mod:`pivot.models.transformers`); the reply is appended to it as tokens, ended by the token that ends a turn. Only the
+The processor's own chat template and image processor encode the prompt, exactly as for generation
+(:mod:`pivot.models.transformers`); the reply is appended as tokens, followed by the token that ends a turn. Only the
 reply and its end token are supervised. Rows are padded on the right.
 """
 
@@ -27,12 +27,12 @@ numbers); ``image_grid_thw``: (pictures, 3)."""
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A prompt with its pictures and the tokens that shall follow it."""
+    """A prompt with its pictures, and the tokens of the reply."""
 
     prompt: Sequence[Mapping[str, Any]]
     pictures: Sequence[Image.Image]
     tokens: Sequence[int]
-    """The end token included."""
+    """Tokens of the reply, with the end token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class EncodedPrompt:
 
     ids: tuple[int, ...]
     kinds: tuple[int, ...]
-    """Of each token: text or picture, as the model's positions need it."""
+    """Kind of each token, text or picture; the model derives positions from it."""
     pixels: Any
-    """Of all its pictures, shape (patches, numbers); None without any."""
+    """Pixels of all pictures, shape (patches, numbers); None without pictures."""
     grids: Any
-    """Patches of each picture, shape (pictures, 3); None without any."""
+    """Patches over time, height and width of each picture, shape (pictures, 3); None without pictures."""
 
     @property
     def bytes(self) -> int:
-        """Memory of its pixels, and a little for its tokens."""
+        """Bytes of the pixels, and an estimate for the tokens."""
         return 16 * len(self.ids) + (0 if self.pixels is None else self.pixels.nbytes)
 
 
@@ -71,10 +71,10 @@ class Encoder:
 
     def _end_token(self) -> int:
         """Return the token that ends a reply: the first one after it in the chat template."""
-        asked = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
-        answered = [*asked, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
-        shown = self.processor.apply_chat_template(answered, tokenize=False)
-        opening = self.processor.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        question = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
+        dialogue = [*question, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
+        shown = self.processor.apply_chat_template(dialogue, tokenize=False)
+        opening = self.processor.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
         rest = shown.removeprefix(opening + "answer")
         after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if rest != shown else []
         if not after or after[0] != self.tokenizer.eos_token_id:
@@ -85,26 +85,26 @@ class Encoder:
         return after[0]
 
     def special_tokens(self) -> frozenset[int]:
-        """Return the tokens that no text of a record may hold: those that stand for pictures or end turns."""
+        """Return the tokens that no text of a record may contain, such as placeholders and ends of turns."""
         return frozenset(self.tokenizer.all_special_ids) | set(self.placeholders)
 
     def reply_tokens(self, text: str) -> list[int]:
-        """Return the tokens of a reply, its end token included."""
+        """Return the tokens of a reply, with the end token."""
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
 
     def prompt_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt as the model reads it, up to where its reply begins."""
+        """Return the prompt as the model reads it, up to the start of its reply."""
         return self.processor.apply_chat_template(bare_messages(messages), tokenize=False, add_generation_prompt=True)
 
     @property
     def placeholders(self) -> tuple[int, ...]:
-        """The tokens that stand for pictures: a prompt holds them, a reply must not."""
+        """The tokens that stand for pictures: prompts contain them, replies must not."""
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         marks = (getattr(self.processor, name, None) for name in names)
         return tuple(sorted({each for each in marks if isinstance(each, int)}))
 
     def prompt(self, messages: Sequence[Mapping[str, Any]], pictures: Sequence[Image.Image]) -> EncodedPrompt:
-        """Return a prompt with its pictures as the model reads it, up to where its reply begins."""
+        """Return a prompt with its pictures as the model reads it, up to the start of its reply."""
         text, shown = self.prompt_text(messages), list(pictures)
         made = self.processor(text=[text], images=[shown] if shown else None, add_special_tokens=False)
         torch = self._torch
@@ -116,15 +116,14 @@ class Encoder:
         )
 
     def batch(self, replies: Sequence[Reply]) -> Batch:
-        """Return the tensors of some replies; nothing is cut."""
+        """Return the tensors of some replies; nothing is truncated."""
         prompts = [self.prompt(reply.prompt, reply.pictures) for reply in replies]
         return self.join(prompts, [reply.tokens for reply in replies])
 
     def join(self, prompts: Sequence[EncodedPrompt], replies: Sequence[Sequence[int]]) -> Batch:
         """Return the tensors of prompts followed by replies, one row each.
 
-        A placeholder of a picture that stands in a reply would be taken for one of a picture that is not there: the
-        model is shown the padding token in its place, which is not supervised.
+        A picture's placeholder within a reply has no picture: the padding token replaces it and is not supervised.
         """
         torch = self._torch
         width = max(len(prompt.ids) + len(reply) for prompt, reply in zip(prompts, replies, strict=True))
@@ -150,9 +149,9 @@ class Encoder:
 
 
 def image_tokens(width: int, height: int, image_processor: Any) -> tuple[int, int]:
-    """Return the columns and rows of image tokens that a picture takes, from its size alone.
+    """Return the columns and rows of image tokens of a picture with a given size in pixels.
 
-    The rule of the Qwen families: sides rounded to whole tokens, the area brought within the processor's bounds.
+    The rule of the Qwen families: sides are rounded to whole tokens, the area is scaled into the processor's bounds.
     """
     side = image_processor.patch_size * image_processor.merge_size
     least, most = image_processor.size["shortest_edge"], image_processor.size["longest_edge"]

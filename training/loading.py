@@ -1,4 +1,4 @@
-"""Weights and processor of the model that a run starts from."""
+"""Weights and processor of the model that a run starts from, and the precision that it computes in."""
 
 from typing import Any
 
@@ -6,17 +6,24 @@ from ..errors import ConfigError, TrainingError
 from ..models.extras import need
 from ..models.transformers.processors import load_processor
 from ..models.weights import is_local
+from .config import Precision
 from .encode import EXTRA
 
+torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)
-transformers.utils.logging.disable_progress_bar()  # of loading and saving: seconds, and one line each in a log
+transformers.utils.logging.disable_progress_bar()  # each bar of loading and saving would be a line in the log
+
+
+def uses_bf16(precision: Precision) -> bool:
+    """Whether a run computes in bfloat16: ``auto`` does on a GPU."""
+    return precision == "bf16" or (precision == "auto" and torch.cuda.is_available())
 
 
 def load_weights(model: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
-    """Load a model in some precision, and its processor.
+    """Load the weights of a model, in precision ``dtype``, and its processor.
 
     Raises:
-        TrainingError: there is no such model, or it is of another kind.
+        TrainingError: the model does not exist, or is of an unsupported kind.
     """
     on_hub = None if is_local(model) else revision
     try:

@@ -1,8 +1,8 @@
-"""What a run takes of memory, before it is tried: ``pivot train sft --dry-run``.
+"""Estimate of the memory that a run needs: ``pivot train sft --dry-run``.
 
 Weights, gradients and AdamW's two moments are counted exactly, on a model without storage. Activations are estimated
-from the shapes: what each layer keeps for the backward pass, for all layers, or for one beside the inputs of the others
-when activations are computed again.
+from the shapes: all values that the layers keep for the backward pass, or, when activations are recomputed, those of
+one layer and the inputs of the others.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from ..models.weights import is_local
 from .adapters import adapter_config
 from .analyzer_sft.config import SftConfig
 from .config import Shape
+from .loading import uses_bf16
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")
@@ -21,11 +22,11 @@ transformers: Any = need("transformers", "train")
 FULL, HALF = 4, 2
 """Bytes of a number in float32 and bfloat16."""
 PICTURE_SHARE = 0.5
-"""Of a record's tokens; each stands for four patches in the vision tower."""
+"""Share of image tokens in a record; each stands for four patches in the vision encoder."""
 SCORED_AT_ONCE = 1024
 """Tokens whose log-probabilities are computed together."""
 OVERHEAD = 1 << 30
-"""Bytes of the libraries themselves, and of what lies between tensors."""
+"""Bytes of the libraries, and of gaps between tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def estimate(config: SftConfig) -> Estimate:
     """Estimate the memory of one process of a run; weights are not loaded.
 
     Raises:
-        TrainingError: neither the model's config nor a shape is at hand.
+        TrainingError: the model's config cannot be read, and the recipe has no shape.
     """
     settings = model_settings(config)
     with torch.device("meta"):
@@ -57,8 +58,7 @@ def estimate(config: SftConfig) -> Estimate:
         with torch.device("meta"):
             model.add_adapter(adapter_config(config.lora_rank, config.lora_alpha))
         trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
-    width = HALF if half else FULL
+    width = HALF if uses_bf16(config.precision) else FULL
     frozen = parameters * (width if config.lora else FULL) + (trained * FULL if config.lora else 0)
     tokens = config.micro_batch * config.max_length
     text, vision = settings.get_text_config(), settings.vision_config
@@ -85,17 +85,17 @@ def estimate(config: SftConfig) -> Estimate:
     return Estimate(parameters, trained, parts)
 
 
-def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, again: bool) -> int:
-    """Return the bytes that layers keep: of the hidden size 12 (norms, attention, residuals), of the inner one 4."""
+def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, recomputed: bool) -> int:
+    """Return the bytes that layers keep per token: 12 hidden sizes (norms, attention, residuals), 4 inner sizes."""
     one = tokens * (12 * hidden + 4 * inner) * width
-    return layers * tokens * hidden * width + one if again else layers * one
+    return layers * tokens * hidden * width + one if recomputed else layers * one
 
 
 def model_settings(config: SftConfig) -> Any:
-    """Return the model's config: its own, or from the recipe's shape where the model is not at hand.
+    """Return the config of the model, or one made from the recipe's shape if the model is not on this machine.
 
     Raises:
-        TrainingError: there is neither.
+        TrainingError: the config cannot be read, and the recipe has no shape.
     """
     if config.shape is not None and not is_local(config.model):
         return settings_of(config.shape)
@@ -110,7 +110,7 @@ def model_settings(config: SftConfig) -> Any:
 
 
 def settings_of(shape: Shape) -> Any:
-    """Return the config of a model of some shape."""
+    """Return the config of a model with a given shape."""
     kind = transformers.AutoConfig.for_model(shape.model_type)
     return type(kind)(
         text_config=dict(shape.text), vision_config=dict(shape.vision), tie_word_embeddings=shape.tie_word_embeddings

@@ -1,7 +1,7 @@
-"""The processes that train together: who takes what, and how sums come together.
+"""The processes that train together: their shares of the work, and collective operations.
 
-Work is dealt out by place, results are gathered by place, gradients are sums. The counts that means divide by are
-those of all processes, known to each of them beforehand, so that any number of processes gives the same update.
+Work is assigned by index, results are gathered by index, gradients are summed. Means are divided by counts over all
+processes, which each process computes first, so that any number of processes makes the same update.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from .encode import EXTRA
 torch: Any = need("torch", EXTRA)
 
 PATIENCE = timedelta(days=1)
-"""How long processes wait for each other: one checks a large dataset alone, which takes hours, or waits for servers;
-libraries for GPUs give up after ten minutes. Where one dies, the launcher ends the others."""
+"""Timeout of collective operations: one process may check a large dataset for hours, or wait for servers. The default
+of ten minutes is too short. If a process dies, the launcher ends the others."""
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -25,27 +25,27 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train together."""
+    """This process and the number of processes that train together."""
 
     rank: int = 0
     count: int = 1
     device: Any = "cpu"
-    """Where this process computes."""
+    """Device of this process."""
 
     @classmethod
     def current(cls) -> "Ranks":
-        """Join the processes that a launcher such as torchrun started, over gloo without a GPU; alone without one."""
+        """Connect the processes that a launcher such as torchrun started (over gloo without a GPU), if there is one."""
         accelerate = need("accelerate", EXTRA)
         state = accelerate.PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
         return cls(state.process_index, state.num_processes, state.device)
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Whether this process writes files and shows messages for all."""
         return self.rank == 0
 
     def share(self, items: Sequence[Item]) -> list[Item]:
-        """Return what falls to this process."""
+        """Return this process's share of the items."""
         return list(items[self.rank :: self.count])
 
     def join(self, mine: Mapping[Key, Item]) -> dict[Key, Item]:
@@ -63,12 +63,12 @@ class Ranks:
                 torch.distributed.all_reduce(tensor)
 
     def by_one(self, work: Callable[[], Item]) -> Item:
-        """Let the main process do some work while the others wait; return its result, or raise its error, in all.
+        """Run ``work`` in the main process while the others wait; return its result, or raise its error, in all.
 
-        The result travels pickled, over gloo.
+        The result is sent pickled, over gloo.
 
         Raises:
-            PivotError: what the work raised. TrainingError: elsewhere, where the main process met another error.
+            PivotError: the error of the work. TrainingError: in the other processes, for an error of another type.
         """
         if self.count == 1:
             return work()
@@ -79,7 +79,7 @@ class Ranks:
                 outcome[0] = work()
             except PivotError as error:
                 outcome[1] = failure = error
-            except BaseException as error:  # noqa: BLE001 - raised again below, once the others know
+            except BaseException as error:  # noqa: BLE001 - raised below, after it was sent to the others
                 outcome[1] = TrainingError(f"the first process ended with {type(error).__name__}: {error}")
                 failure = error
         group = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
@@ -91,10 +91,10 @@ class Ranks:
         return outcome[0]
 
     def wait(self) -> None:
-        """Wait until every process has come here."""
+        """Wait until every process calls this."""
         if self.count > 1:
             torch.distributed.barrier()
 
 
 ALONE = Ranks()
-"""A process that nobody trains beside."""
+"""A process that trains alone."""

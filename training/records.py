@@ -29,7 +29,7 @@ ALL = "all"
 """The config of all environments."""
 REBUILD = "build the dataset again, or restore the file from a copy"
 BATCH_ROWS = 8
-"""Rows in memory at a time; a collage of rendered views takes up to 1 MB."""
+"""Rows in memory at a time; a collage of rendered views has up to 1 MB."""
 
 LABEL_COLUMNS = (
     "episode_id",
@@ -56,27 +56,27 @@ NULLABLE = frozenset({"certificate", "witness"})
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """The Parquet files of the configs that were asked for."""
+    """The Parquet files of some configs of a dataset."""
 
     storage: Storage
-    """Of the dataset's folder, or of the hub's copy of it on this machine."""
+    """Storage of the dataset's folder, or of the hub's local copy."""
     by_side: dict[str, list[tuple[str, str]]]
     """Names in ``storage`` with the environment that each may hold, in a fixed order."""
     manifest: str | None
-    """SHA-256 of the store's manifest; None where the folder stands alone."""
+    """SHA-256 of the store's manifest; None for a dataset folder outside a store."""
 
     @property
     def digest(self) -> str:
-        """The content: the manifest's digest, else one of all these files."""
+        """Digest of the content: the manifest's, or one of all files."""
         files = {name: self.storage.record(name).sha256 for names in self.by_side.values() for name, _ in names}
         return self.manifest or digest(files, 64)
 
 
 def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
-    """Find the files of some configs, environments or ``all``; those of a dataset on the hub are fetched first.
+    """Return the files of some configs, which are environments or ``all``; files on the hub are downloaded first.
 
     Raises:
-        TrainingError: there is no such dataset, its build did not finish, or it lacks a config.
+        TrainingError: the dataset does not exist, its build did not finish, or it lacks a config.
     """
     storage = open_storage(parse_address(source))
     if not storage.exists():
@@ -112,7 +112,7 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
 
 
 def _fetched(source: str, configs: Sequence[str]) -> Path:
-    """Return the folder in which the hub's library keeps a dataset's files, after it has fetched what is new."""
+    """Return the local folder of a dataset on the hub, after downloading new files."""
     # Imported here: the library takes a second.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
@@ -122,28 +122,28 @@ def _fetched(source: str, configs: Sequence[str]) -> Path:
         folder = snapshot_download(source, repo_type="dataset", allow_patterns=patterns, ignore_patterns="*_episodes/*")
     except LocalEntryNotFoundError as error:
         raise TrainingError(
-            f"{source} is no folder here, and the hub cannot be reached or is not to be (HF_HUB_OFFLINE), nor is a "
-            "dataset of that name kept from earlier; expected a store, a dataset folder, or a hub id"
+            f"{source} is not a folder, the hub cannot be reached (or HF_HUB_OFFLINE forbids it), and its "
+            "cache has no dataset of that name; expected a store, a dataset folder, or a hub id"
         ) from error
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise TrainingError(
-            f"{source} is no folder here, and the hub gives no such dataset ({type(error).__name__}: "
+            f"{source} is not a folder, and the hub returns no dataset of that name ({type(error).__name__}: "
             f"{str(error).splitlines()[0]}); expected a store, a dataset folder, or a hub id; for a private one, log "
             "in with: hf auth login"
         ) from error
     if not Path(folder).exists():
         raise TrainingError(
-            f"the dataset {source} of the hub holds no file {' or '.join(patterns)}; expected the dataset folder of a "
-            "store as it is (hf upload user/name STORE/dataset --repo-type dataset), and one of its configs"
+            f"the dataset {source} of the hub holds no file {' or '.join(patterns)}; expected the unchanged dataset "
+            "folder of a store (hf upload user/name STORE/dataset --repo-type dataset), and one of its configs"
         )
     return Path(folder)
 
 
 def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a file, each with its place for messages; pictures stay encoded.
+    """Yield the rows of a file, each with its file and row for messages; pictures stay encoded.
 
     Raises:
-        TrainingError: the file is torn, or has other columns.
+        TrainingError: the file is incomplete, or has different columns.
     """
     address = storage.address(name)
     schema = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*columns)))
@@ -174,9 +174,9 @@ class Records:
     """Label names of failure modes in prompts and targets; None leaves them as they are."""
 
     def rows(self, side: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the checked rows of a split in a fixed order, with the columns asked for; pictures stay encoded.
+        """Yield the checked rows of a split in a fixed order, with some columns; pictures stay encoded.
 
-        A column ``prompt`` or ``completion`` needs ``env`` and ``failure_mode`` beside it.
+        With column ``prompt`` or ``completion``, ``env`` and ``failure_mode`` are needed, too.
 
         Raises:
             TrainingError: a file is damaged, has other columns or an invalid row, or a prompt cannot be reworded.
@@ -188,7 +188,7 @@ class Records:
 
 
 def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None = None) -> Records:
-    """Find the records of ``config`` (an environment, or ``all``) in a store, a dataset folder, or on the hub.
+    """Return the records of ``config`` (an environment, or ``all``) of a store, a dataset folder, or a hub id.
 
     Raises:
         TrainingError: see :func:`find_files`.
@@ -215,7 +215,7 @@ def check_row(row: Mapping[str, Any], where: str, env: str | None = None) -> Non
     """Refuse an invalid row of the ``dataset`` table; columns that were not read are not checked.
 
     Args:
-        row: columns by name; ``num_steps`` beside every column that it bounds, ``env`` beside the target.
+        row: columns by name; ``num_steps`` with every column that it bounds, ``env`` with the target.
         where: file and row, for messages.
         env: environment whose config holds the row; None where a config mixes environments.
 

@@ -1,4 +1,4 @@
-"""The versions that a training run depends on."""
+"""Versions of the packages that a training run depends on."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -18,10 +18,10 @@ PACKAGES = (
 
 def training_versions() -> dict[str, str]:
     """Return the installed versions by package."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions

@@ -23,7 +23,7 @@ from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
 
 torch.set_num_threads(1)
 MAY_DIFFER = ("calls/", ".receipts/", "manifest.json", "pivot.duckdb")
-"""What requests took, and what names or holds the files of those."""
+"""Fields of tables that depend on time, and tables of files that contain them."""
 Line = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def save_grammatical(folder: Path, family: str = FAMILIES[0]) -> Path:
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """What a run wrote about its updates, without the seconds."""
+    """Return the metrics of a run, without seconds."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for line in lines:
         line.pop("seconds", None)

@@ -1,4 +1,4 @@
-"""What an update of any arm on any environment needs, made once: levels, one player a family, and its rollouts."""
+"""Fixtures of updates of every arm on every environment: levels, one model per family, and rollouts, each made once."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -66,7 +66,7 @@ def contested(env: str) -> TaskRollouts:
 
 @cache
 def _lines(env: str) -> tuple[str, ...]:
-    """What prompts of Student, Analyzer and Teacher share."""
+    """Return the texts in prompts of Student, Analyzer and Teacher."""
     levels = levels_of(env)
     rollouts, profile = roll_out(levels, levels.train[:2], ScriptedPolicy(), SCRIPTED), levels.env.profile
     tables = rollout_tables(rollouts)
@@ -113,5 +113,5 @@ def rollouts_of(env: str, family: str, policy: Policy) -> list[TaskRollouts]:
 
 
 def turns(rollouts: Sequence[TaskRollouts]) -> int:
-    """How many turns rollouts hold."""
+    """Return the number of turns of rollouts."""
     return sum(episode.num_steps for record in rollouts for episode in record.episodes)

@@ -1,4 +1,4 @@
-"""What the tests of training share: a small model on disk that has read the small store, and short runs."""
+"""Helpers for tests of training: a small model on disk whose tokenizer fits the small store, and short runs."""
 
 import json
 import re
@@ -69,6 +69,6 @@ def losses(folder: Path) -> dict[int, float]:
     records: Sequence[dict[str, Any]] = [
         json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    found = [(record["step"], record["loss"]) for record in records if "loss" in record]
-    assert len(dict(found)) == len(found), "an update is written twice"
-    return dict(found)
+    losses = [(record["step"], record["loss"]) for record in records if "loss" in record]
+    assert len(dict(losses)) == len(losses), "an update is written twice"
+    return dict(losses)

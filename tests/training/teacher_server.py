@@ -24,14 +24,14 @@ NAME = "larger"
 
 
 class _Answers:
-    """What the server says; one request at a time, since the model is one."""
+    """Handler of requests, one at a time, because there is one model."""
 
     def __init__(self, model: Any, processor: Any, faults: set[str], pictures: int) -> None:
         self._model, self._processor, self.faults, self._pictures = model.eval(), processor, faults, pictures
         self._lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
         self.routes: dict[str, Callable[[Any], None]] = {}
-        """What else it can be told: by path, what to do with the body."""
+        """Further routes: functions of the body, by path."""
 
     def to(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and answer."""

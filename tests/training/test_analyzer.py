@@ -1,4 +1,4 @@
-"""The role: replies read or replaced, probabilities found, cases the same from a row and from an episode."""
+"""The role: replies read or replaced, probabilities probability, cases the same from a row and from an episode."""
 
 import math
 from itertools import pairwise
@@ -74,8 +74,8 @@ def test_unreadable_replies_become_the_fallback(reply: str, problem: str) -> Non
 )
 def test_the_probability_of_the_step_is_that_of_its_tokens(tokens: list[str], expected: float | None) -> None:
     """Token k has log-probability -(k + 1)."""
-    found = step_probability(tokens, [-float(place + 1) for place in range(len(tokens))])
-    assert found is None if expected is None else found == pytest.approx(math.exp(expected))
+    probability = step_probability(tokens, [-float(place + 1) for place in range(len(tokens))])
+    assert probability is None if expected is None else probability == pytest.approx(math.exp(expected))
     assert step_probability([*tokens, "x"], [-1.0] * len(tokens)) is None
 
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from pivot.datasets.predictors import LoggedFailure
 from pivot.training.evaluation.baselines import (
-    HELD_BACK,
+    CHECK_SHARE,
     LEARNED,
     PredictAll,
     baseline_table,
     best_of,
-    can_be_drawn_by_class,
+    can_be_sampled_by_class,
+    check_rows,
     fit_boosting,
     fit_transformer,
-    held_back,
     score_guesses,
 )
 from pivot.training.evaluation.log_features import LogFeatures, action_kind
@@ -28,7 +28,7 @@ learned = pytest.mark.train
 
 
 def logs(count: int, seed: int) -> list[LoggedFailure]:
-    """Failures whose pivot is the first idle step; the mode is told by the first action."""
+    """Failures whose pivot is the first idle step; the first action determines the mode."""
     rng = random.Random(seed)
     made = []
     for _ in range(count):
@@ -113,7 +113,7 @@ def test_a_side_too_small_to_learn_from_is_said_and_the_table_stands() -> None:
     levels = [str(each) for each in range(20)]
     table = baseline_table(train, test, levels)
     assert list(table.not_fitted) == ["gradient boosting"]
-    assert table.not_fitted["gradient boosting"].startswith("14 failures to fit on, it needs 45")
+    assert table.not_fitted["gradient boosting"].startswith("found 14 failures to fit on, expected at least 45")
     assert {"majority", "arithmetic", "transformer"} <= set(table.shares)
     assert list(baseline_table(train[:1], test, levels).not_fitted) == list(LEARNED)
     assert not baseline_table(logs(45, 11), test, levels).not_fitted
@@ -128,11 +128,11 @@ LAST = [replace(each, pivot_step=5) for each in logs(2, 15)]
 def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> None:
     """A mode that one failure has, and more pivots than a tenth of the failures has places."""
     every = [[each.failure_mode for each in train], [each.pivot_step for each in train]]
-    assert not all(map(can_be_drawn_by_class, every))
+    assert not all(map(can_be_sampled_by_class, every))
     for labels in every:
-        held = held_back(labels, 0)
-        assert len(held) == math.ceil(HELD_BACK * len(train))
-        assert {labels[place] for place in held} <= {each for k, each in enumerate(labels) if k not in held}
+        check = check_rows(labels, 0)
+        assert len(check) == math.ceil(CHECK_SHARE * len(train))
+        assert {labels[place] for place in check} <= {each for k, each in enumerate(labels) if k not in check}
     test = logs(150, 16)
     table = score_guesses(fit_boosting(train, 0)(test), test, [str(each) for each in range(150)])
     assert table["pivot exact"].value > least

@@ -48,5 +48,5 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="has made no update yet"):
         compare_runs(one, _run(tmp_path / "young", []))
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(TrainingError, match="is no run of pivot train rl"):
+    with pytest.raises(TrainingError, match="is not a run of pivot train rl"):
         compare_runs(one, tmp_path / "nothing")

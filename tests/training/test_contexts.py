@@ -1,4 +1,4 @@
-"""What the Teacher is told: the arms, where the context goes, and what of it each arm holds."""
+"""Contexts of the Teacher: the arms, the position of the context, and its parts in each arm."""
 
 from collections import Counter
 from typing import Any
@@ -29,10 +29,10 @@ def _context(env: str, arm: str) -> tuple[Any, Hindsight, Any]:
     profile = plugins.load("environments", env).profile
     frames = {key: frame.image for key, frame in rollouts.frames.items()}
     named = Reading(episode.num_steps - 1, profile.failure_modes[0], ADVICE)
-    known = hindsight_of(ARMS[arm], profile, episode.episode_id, frame_ids(episode), named, frames)
+    hindsight = hindsight_of(ARMS[arm], profile, episode.episode_id, frame_ids(episode), named, frames)
     template: StudentPrompt = plugins.load("prompts", env)
     student = rollouts.prompts[episode.steps[0].prompt_hash]
-    return student, known, teacher_prompt(student, template, env, known)
+    return student, hindsight, teacher_prompt(student, template, env, hindsight)
 
 
 def _parts(prompt: Any) -> list[Any]:
@@ -41,10 +41,10 @@ def _parts(prompt: Any) -> list[Any]:
 
 @pytest.mark.parametrize("env", ENVS)
 def test_the_context_stands_where_the_specification_puts_it(env: str) -> None:
-    student, known, teacher = _context(env, "mpr")
-    assert known.panel is not None
-    words = {"type": "text", "text": hindsight_text(env, known)}
-    picture = {"type": "image", "frame_id": known.panel.frame_id}
+    student, hindsight, teacher = _context(env, "mpr")
+    assert hindsight.panel is not None
+    words = {"type": "text", "text": hindsight_text(env, hindsight)}
+    picture = {"type": "image", "frame_id": hindsight.panel.frame_id}
     own = _parts(student)
     if env in ("sokoban", "frozenlake"):
         assert own[-2]["type"] == "image", "the panel comes right after the current picture"
@@ -74,16 +74,16 @@ def test_without_a_context_the_teacher_sees_the_very_prompt_of_the_student(arm: 
     ],
 )
 def test_each_arm_tells_what_it_is_named_after(arm: str, holds: str) -> None:
-    _, known, teacher = _context("sokoban", arm)
-    text = hindsight_text("sokoban", known)
+    _, hindsight, teacher = _context("sokoban", arm)
+    text = hindsight_text("sokoban", hindsight)
     present = {
         "panel": "The last picture" in text,
         "mode": "timeout" in text,
-        "pivot": f"step {known.step}, counted from 0" in text,
+        "pivot": f"step {hindsight.step}, counted from 0" in text,
         "guidance": ADVICE in text,
     }
     assert {part for part, there in present.items() if there} == set(holds.split())
-    assert (known.panel is not None) is present["panel"]
+    assert (hindsight.panel is not None) is present["panel"]
     pictures = [part for part in _parts(teacher) if part["type"] == "image"]
     assert len(pictures) == 1 + present["panel"]
 
@@ -91,12 +91,12 @@ def test_each_arm_tells_what_it_is_named_after(arm: str, holds: str) -> None:
 @pytest.mark.parametrize("env", ["frozenlake", "svg"])
 def test_the_panel_is_the_three_frames_around_the_step_it_names(env: str) -> None:
     rollouts, episode = next(failures_of(env))
-    _, known, _ = _context(env, "mp")
-    assert known.panel is not None
+    _, hindsight, _ = _context(env, "mp")
+    assert hindsight.panel is not None
     profile = plugins.load("environments", env).profile
     steps = episode_tiles(profile.tiles, frame_ids(episode)).steps
     expected = panel([decode(rollouts.frames[key].image) for key in steps], episode.num_steps - 1)
-    assert np.array_equal(decode(known.panel.image), expected)
+    assert np.array_equal(decode(hindsight.panel.image), expected)
 
 
 def test_a_random_step_is_uniform_over_the_others() -> None:
@@ -109,11 +109,11 @@ def test_an_episode_of_one_step_has_no_other_and_says_so() -> None:
     rollouts, episode = next(failures_of("frozenlake"))
     frames = {key: frame.image for key, frame in rollouts.frames.items()}
     profile = plugins.load("environments", "frozenlake").profile
-    known = hindsight_of(
+    hindsight = hindsight_of(
         ARMS["mp_random_r"], profile, "one", frame_ids(episode)[:2], Reading(0, "deadlock", ADVICE), frames
     )
-    assert known.no_other_step
-    assert known.step == 0
+    assert hindsight.no_other_step
+    assert hindsight.step == 0
 
 
 def test_a_random_step_moves_the_panel_and_leaves_the_guidance() -> None:

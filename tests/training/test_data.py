@@ -159,8 +159,8 @@ def _both_sides(dataset: Path) -> None:
 
 
 BAD_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an empty side": (_empty, "the train side of config frozenlake holds no record, expected at least one; build"),
-    "no validation side": (_no_validation, "the validation side of config frozenlake holds no record"),
+    "an empty side": (_empty, "the train split of config frozenlake holds no record, expected at least one; build"),
+    "no validation side": (_no_validation, "the validation split of config frozenlake holds no record"),
     "wrong column types": (_wrong_types, FILE + ": column pivot_step of table dataset has type string, expected int32"),
     "a missing column": (_no_column, FILE + " lacks column completion of table dataset"),
     "a truncated shard": (_truncated, FILE + " cannot be read as Parquet"),
@@ -220,8 +220,8 @@ def test_the_check_counts_what_the_model_is_given(small_store: Path, small_model
     assert report.example.target == samples[0].target + "<|im_end|>"
     assert report.example.picture.shape == (28 * rows, 28 * columns, 3)
     # The picture that comes back from the tensors is the collage, at the size that the model sees.
-    wanted = samples[0].picture.resize((28 * columns, 28 * rows), Image.Resampling.BICUBIC)
-    difference = abs(report.example.picture.astype(int) - _array(wanted)).mean()
+    resized = samples[0].picture.resize((28 * columns, 28 * rows), Image.Resampling.BICUBIC)
+    difference = abs(report.example.picture.astype(int) - _array(resized)).mean()
     assert difference < 3, "the picture in the batch is not the collage"
     assert report.example.drawing().shape[1] > 28 * columns
 

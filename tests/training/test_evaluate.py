@@ -106,7 +106,7 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> dict[Vocabulary, Path]
 def test_an_analyzer_is_asked_and_scored_in_the_words_that_it_was_taught(
     drawings: dict[Vocabulary, Path], made_in: Vocabulary, taught: Vocabulary | None
 ) -> None:
-    """Whatever words the store was made in; what stands beside it is scored by the same words."""
+    """The vocabulary of the store does not matter; baselines are scored in the same vocabulary."""
     records = open_records(str(drawings[made_in]), "svg", taught)
     spoken = taught or made_in
     native = open_records(str(drawings[spoken]), "svg")
@@ -122,9 +122,9 @@ def test_an_analyzer_is_asked_and_scored_in_the_words_that_it_was_taught(
         return answered(target.pivot_step, target.failure_mode, "")
 
     with served(knows) as server:
-        found = evaluate(records, Analyzer(served_backend(server.url)), TRAIN, learned=False)
-    figures = found.summary["environments"]["svg"]
-    assert found.summary["vocabulary"] == {"svg": spoken}
+        result = evaluate(records, Analyzer(served_backend(server.url)), TRAIN, learned=False)
+    figures = result.summary["environments"]["svg"]
+    assert result.summary["vocabulary"] == {"svg": spoken}
     assert figures["shares"]["joint"]["value"] == 1.0
     names = {name: row["mode"]["value"] for name, row in figures["baselines"].items()}
     labels = [row["failure_mode"] for row in read_labels(native, TRAIN).rows]
@@ -173,8 +173,8 @@ def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> 
     leaking = dataset(small_store, tmp_path / "leaking")
     for path in (leaking / "sokoban").glob("train-*"):
         shutil.copy(path, path.with_name(path.name.replace("train", "validation")))
-    held = read_labels(open_records(str(leaking), "sokoban"), Choice())
-    assert held.seen == len(held.rows) > 5
+    labels = read_labels(open_records(str(leaking), "sokoban"), Choice())
+    assert labels.seen == len(labels.rows) > 5
 
 
 def test_choices(small_store: Path) -> None:
@@ -223,17 +223,20 @@ def spoken(text: str) -> dict[str, Any]:
 def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: Path, tmp_path: Path) -> None:
     picture = {"bytes": b"x", "path": None}
     damages: dict[str, tuple[dict[str, Any], str]] = {
-        "no image": ({"images": []}, r"row 0: found 0 images, expected exactly one image, the collage"),
-        "two images": ({"images": [picture, picture]}, r"row 0: found 2 images"),
-        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "row 0: found an empty image"),
-        "a target outside": ({"pivot_step": 40}, r"row 0: found pivot_step 40, expected 0 to"),
+        "no image": ({"images": []}, r"row 0: result 0 images, expected exactly one image, the collage"),
+        "two images": ({"images": [picture, picture]}, r"row 0: result 2 images"),
+        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "row 0: result an empty image"),
+        "a target outside": ({"pivot_step": 40}, r"row 0: result pivot_step 40, expected 0 to"),
         "another length": ({"num_steps": 3, "pivot_step": 0}, "as column num_steps says"),
-        "no target": ({"completion": []}, r"row 0: found a completion that is not one text, expected the target"),
+        "no target": ({"completion": []}, r"row 0: result a completion that is not one text, expected the target"),
         "a broken target": (
             {"completion": [spoken("{}")]},
-            r"row 0: found a target that cannot be read \(wrong_f",
+            r"row 0: result a target that cannot be read \(wrong_f",
         ),
-        "a log of other steps": ({"action_log": "step 0: action=up"}, "found 1 steps in column action_log, expected 9"),
+        "a log of other steps": (
+            {"action_log": "step 0: action=up"},
+            "result 1 steps in column action_log, expected 9",
+        ),
     }
     for name, (columns, message) in damages.items():
         folder = dataset(small_store, tmp_path / name)
@@ -278,15 +281,15 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
 
 
 def test_levels_are_canonical(small_store: Path) -> None:
-    held = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
-    state = held.rows[0]["initial_state"]
-    assert held.levels[0] == f"sokoban {environment('sokoban').canonical_state(state)}"
+    labels = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
+    state = labels.rows[0]["initial_state"]
+    assert labels.levels[0] == f"sokoban {environment('sokoban').canonical_state(state)}"
 
 
 def test_training_and_evaluation_refuse_a_row_in_the_same_words(small_store: Path, tmp_path: Path) -> None:
     folder = dataset(small_store, tmp_path / "copy")
     change(folder, images=[{"bytes": b"", "path": None}])
-    with pytest.raises(TrainingError, match="row 0: found an empty image, expected exactly one image") as trained:
+    with pytest.raises(TrainingError, match="row 0: result an empty image, expected exactly one image") as trained:
         list(read_dataset(str(folder), ["sokoban"]).train)
     with pytest.raises(TrainingError) as evaluated:
         read(open_records(str(folder), "sokoban"))

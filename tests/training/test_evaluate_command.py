@@ -30,8 +30,8 @@ def test_a_server_is_evaluated_and_the_report_holds_everything(small_store: Path
     with served(reads) as server:
         run(*common, "--base-url", server.url, "--out", other, "--pictures", "blank")
         shown = run(*common, "--base-url", server.url, "--out", out, "--beside", f"blank={other}", "--shots", "1")
-        asked = len(server.log.bodies[-1]["messages"])
-    assert asked == 3, "one worked example before the question"
+        count = len(server.log.bodies[-1]["messages"])
+    assert count == 3, "one worked example before the question"
     assert "majority" in shown and "blank" in shown
     summary = json.loads((out / "evaluation.json").read_text(encoding="utf-8"))
     assert set(summary["environments"]) == {"sokoban", "frozenlake"}
@@ -69,7 +69,7 @@ def test_what_a_server_says_is_shown_as_text(small_store: Path, tmp_path: Path) 
 def test_a_run_of_training_is_evaluated_in_this_process(
     small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tiny random model: nothing it says can be read, but it was asked and every reply is kept."""
+    """A tiny random model: nothing it says can be read, but it was count and every reply is kept."""
     pytest.importorskip("transformers")
     from pivot.tests.models.tiny_vlm import save_tiny_vlm
 
@@ -106,9 +106,9 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     common = ("evaluate", "baselines", small_store, "--side", "train", "--no-learned")
     shown = run(*common, "--out", tmp_path)
     assert "first unusable" in shown
-    found = json.loads((tmp_path / "baselines.json").read_text(encoding="utf-8"))["environments"]
-    assert set(found) == {"sokoban", "frozenlake"}
-    shares = found["frozenlake"]["shares"]
+    environments = json.loads((tmp_path / "baselines.json").read_text(encoding="utf-8"))["environments"]
+    assert set(environments) == {"sokoban", "frozenlake"}
+    shares = environments["frozenlake"]["shares"]
     assert shares["length"]["mode"]["value"] >= shares["majority"]["mode"]["value"]
     assert "| frozenlake | majority |" in (tmp_path / "baselines.md").read_text(encoding="utf-8")
     assert "sokoban" not in run(*common, "--config", "frozenlake", "--full-length")

@@ -1,4 +1,4 @@
-"""What is found out about failures: in the words for failure modes that Stage I taught, wherever they are said."""
+"""The analysis of failures uses the vocabulary that Stage I taught, and takes typed episodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +9,19 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
+from pivot.datasets.schema import EPISODES, STEPS
+from pivot.datasets.tables import failed_episodes, rollout_tables
 from pivot.errors import TrainingError
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.tests.training.matrix import SETTINGS, levels_of
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
-from pivot.training.policy_rl.hindsight.analysis import Failures, analyze
+from pivot.training.policy_rl.hindsight.analysis import Failures, analyze, failed_episode
 from pivot.training.policy_rl.levels import plan_levels, roll_out
 from pivot.training.ranks import ALONE
-from pivot.training.wording import words_taught
+from pivot.training.wording import taught_vocabulary
 
 pytestmark = pytest.mark.train
 
@@ -68,6 +71,16 @@ def test_the_analyzer_is_asked_and_measured_in_the_words_of_stage_one(vocabulary
     assert _analyzed(vocabulary, "mp", other).figures()["analyzer_unreadable"] == 1.0
 
 
+@pytest.mark.parametrize("env", sorted(SETTINGS))
+def test_failures_in_memory_are_those_of_a_store(env: str) -> None:
+    levels = levels_of(env)
+    rollouts = roll_out(levels, levels.train[:4], ScriptedPolicy(), 4)
+    tables = rollout_tables(rollouts)
+    stored = failed_episodes(tables[EPISODES], tables[STEPS])
+    assert stored == [failed_episode(each) for task in rollouts for each in task.episodes if each.failed]
+    assert stored
+
+
 @pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
 def test_the_oracle_says_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
     failures = _analyzed(vocabulary, "oracle", _Backend(""))
@@ -78,12 +91,12 @@ def test_the_oracle_says_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
 
 def test_a_run_says_which_words_it_taught(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
-    assert words_taught(str(tmp_path / "final")) is None
+    assert taught_vocabulary(str(tmp_path / "final")) is None
     (tmp_path / "run.json").write_text('{"config": {"target_vocabulary": "paper"}}', encoding="utf-8")
-    assert words_taught(str(tmp_path / "final")) == "paper"
-    assert words_taught(str(tmp_path / "best")) == "paper"
-    assert words_taught(str(tmp_path)) is None
-    assert words_taught("organisation/model") is None
+    assert taught_vocabulary(str(tmp_path / "final")) == "paper"
+    assert taught_vocabulary(str(tmp_path / "best")) == "paper"
+    assert taught_vocabulary(str(tmp_path)) is None
+    assert taught_vocabulary("organisation/model") is None
     (tmp_path / "run.json").write_text("[", encoding="utf-8")
-    with pytest.raises(TrainingError, match="say --target-vocabulary"):
-        words_taught(str(tmp_path / "final"))
+    with pytest.raises(TrainingError, match="set --target-vocabulary"):
+        taught_vocabulary(str(tmp_path / "final"))

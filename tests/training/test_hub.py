@@ -128,11 +128,11 @@ def test_what_the_hub_does_not_give_is_said(
 ) -> None:
     if unplugged:
         leave(hub, monkeypatch)
-        message = "the hub cannot be reached or is not to be (HF_HUB_OFFLINE)"
+        message = "the hub cannot be reached (or HF_HUB_OFFLINE forbids it)"
     if message:
         error = error_of("evaluate", "baselines", source, "--no-learned")
         assert isinstance(error, TrainingError)
-        assert message in str(error) and f"{source} is no folder here" in str(error)
+        assert message in str(error) and f"{source} is not a folder" in str(error)
 
 
 def test_offline_an_id_that_is_none_and_a_config_that_lacks(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,12 +140,12 @@ def test_offline_an_id_that_is_none_and_a_config_that_lacks(hub: Hub, monkeypatc
     assert "holds no file svg/*.parquet" in str(lacking)
     assert "HFValidationError" in str(error_of("evaluate", "baselines", "some one/failures!", "--no-learned"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert "is not to be (HF_HUB_OFFLINE)" in str(error_of("evaluate", "baselines", ID, "--no-learned"))
+    assert "(or HF_HUB_OFFLINE forbids it)" in str(error_of("evaluate", "baselines", ID, "--no-learned"))
 
 
 @pytest.mark.train
 def test_a_hub_id_is_trained_on(hub: Hub, small_model: Path, tmp_path: Path) -> None:
-    """In a process of its own, which is told where the hub is as users tell it."""
+    """In a separate process, which finds the hub through environment variables."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "other"), "OMP_NUM_THREADS": "1"}
     words = ["train", "sft", ID, "--model", small_model, "--recipe", "tiny", "--config", "sokoban", "--check-only"]

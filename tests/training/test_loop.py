@@ -14,8 +14,9 @@ from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group, training_return
+from pivot.training.policy_rl.hindsight.analysis import thinking_tokens
+from pivot.training.policy_rl.learner import roc_area
 from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
-from pivot.training.policy_rl.turns import roc_area, thinking_tokens
 
 pytestmark = pytest.mark.train
 
@@ -40,9 +41,9 @@ def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> lis
 
 def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    told: list[str] = []
+    messages: list[str] = []
     config = short(player, arm="mp", validation_episodes=4)
-    result = loop.train(loop.prepare(config), out, report=told.append)
+    result = loop.train(loop.prepare(config), out, report=messages.append)
     lines = lines_of(out)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert {"validation"} == lines[0].keys() - {"step"}
@@ -54,13 +55,13 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
     assert last["placeholders"] == 0
     assert 0 < last["opd_active"] <= 1
     assert last["episodes"] == 16
-    assert len(told) == 2
-    assert "update 2 of 2" in told[-1]
+    assert len(messages) == 2
+    assert "update 2 of 2" in messages[-1]
     assert result.last["step"] == 2
     for schema in STORE_TABLES:
         table = pl.read_parquet(out / "rollouts" / schema.name / "frozenlake" / "00001.parquet")
         assert table.columns == list(schema.names)
-    assert "the Teacher was told" in (out / "samples.txt").read_text(encoding="utf-8")
+    assert "context of the Teacher" in (out / "samples.txt").read_text(encoding="utf-8")
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "final" / "README.md").exists()
     assert json.loads((out / "run.json").read_text(encoding="utf-8"))["config"]["arm"] == "mp"
@@ -80,7 +81,7 @@ def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> Non
     _run(tmp_path / "run", player, updates=1)
     with pytest.raises(TrainingError, match="expected an empty folder"):
         _run(tmp_path / "run", player, updates=1)
-    with pytest.raises(TrainingError, match="was begun with arm"):
+    with pytest.raises(TrainingError, match="was started with arm"):
         _run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
     assert [line["step"] for line in _run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
 
@@ -106,7 +107,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
 
 def test_no_level_to_hold_out_is_told() -> None:
     levels = dataclasses.replace(plan_levels(short("none", levels=40)), validation=())
-    with pytest.raises(TrainingError, match="found no level that is held out"):
+    with pytest.raises(TrainingError, match="found no validation-out level"):
         measure(levels, None, 8)  # type: ignore[arg-type]
 
 
@@ -131,11 +132,11 @@ def test_too_few_levels_are_refused() -> None:
 
 def test_no_validation_level_is_trained_on() -> None:
     levels = plan_levels(short("none", levels=40))
-    train, held = ({task.initial_state for task in side} for side in (levels.train, levels.validation))
-    assert held
-    assert not train & held
+    train, validation = ({task.initial_state for task in side} for side in (levels.train, levels.validation))
+    assert validation
+    assert not train & validation
     config = short("none")
-    drawn = [tuple(levels.drawn(number, config)) for number in range(1, 30)]
+    drawn = [tuple(levels.sample(number, config)) for number in range(1, 30)]
     assert all(len(set(ids)) == config.prompts for ids in drawn)
     assert len(set(drawn)) == len(drawn)
 

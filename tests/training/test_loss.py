@@ -48,18 +48,19 @@ def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def reference(small_store: Path, small_model: Path) -> dict[str, Any]:
-    """What an update must do."""
+    """Expected loss and gradient of an update."""
     return _reference(small_store / "dataset", small_model, "records")
 
 
-def _distance(made: dict[str, Any], wanted: dict[str, Any]) -> tuple[float, float]:
+def _distance(made: dict[str, Any], expected: dict[str, Any]) -> tuple[float, float]:
     """Difference of the losses, and of the gradients relative to the reference's length."""
-    assert made["gradient"].keys() == {name for name, each in wanted["gradient"].items() if each is not None}
+    assert made["gradient"].keys() == {name for name, each in expected["gradient"].items() if each is not None}
     square = sum(
-        float((made["gradient"][name].double() - wanted["gradient"][name]).square().sum()) for name in made["gradient"]
+        float((made["gradient"][name].double() - expected["gradient"][name]).square().sum())
+        for name in made["gradient"]
     )
-    length = sum(float(wanted["gradient"][name].square().sum()) for name in made["gradient"])
-    return abs(made["loss"] - wanted["loss"]), (square / length) ** 0.5
+    length = sum(float(expected["gradient"][name].square().sum()) for name in made["gradient"])
+    return abs(made["loss"] - expected["loss"]), (square / length) ** 0.5
 
 
 @pytest.mark.parametrize("micro_batch", [4, 2, 1])

@@ -14,7 +14,7 @@ from pivot.tests.training.lake import FAMILIES, lines_of, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines.in_process import InProcessModel
 from pivot.training.policy_rl.hindsight import analysis as hindsight
-from pivot.training.policy_rl.hindsight.analysis import make_batch
+from pivot.training.policy_rl.hindsight.analysis import make_samples
 from pivot.training.policy_rl.hindsight.contexts import ARMS
 from pivot.training.policy_rl.hindsight.skills import write_skills
 
@@ -46,7 +46,7 @@ def test_every_arm_makes_an_update(
         return deepcopy(played)
 
     def kept(*arguments: Any) -> Any:
-        batches[arm] = make_batch(*arguments)
+        batches[arm] = make_samples(*arguments)
         return batches[arm]
 
     monkeypatch.setattr(InProcessModel, "answer_all", _with_one_unreadable(InProcessModel.answer_all, env))
@@ -54,7 +54,7 @@ def test_every_arm_makes_an_update(
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(family)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of(env))
     monkeypatch.setattr(loop, "roll_out", shared)
-    monkeypatch.setattr(loop, "make_batch", kept)
+    monkeypatch.setattr(loop, "make_samples", kept)
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     before = weights_in(folder)
     episodes = matrix.contested(env).episodes
@@ -108,8 +108,8 @@ def _check(line: dict[str, Any], arm: Any, won: int) -> None:
     assert line["generator_difference"] < 1e-4
     assert line["grad_norm"] > 0
     assert all(isfinite(value) for value in line.values() if isinstance(value, float)), line
-    asked = arm.analyzer in ("model", "solver")
-    assert (line["analyzer_step_accuracy"] is not None) is asked
+    is_analyzed = arm.analyzer in ("model", "solver")
+    assert (line["analyzer_step_accuracy"] is not None) is is_analyzed
     if arm.analyzer == "model":
         assert 0 < line["analyzer_unreadable"] < 1
     if arm.analyzer == "solver":

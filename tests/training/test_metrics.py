@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pivot.training.evaluation.metrics import (
     UNREAD,
-    Scored,
+    ScoredReading,
     by_mode,
     by_step,
     confusion,
@@ -19,11 +19,11 @@ from pivot.training.evaluation.metrics import (
 MODES = ("timeout", "deadlock")
 
 
-def some(count: int, seed: int = 3) -> list[Scored]:
+def some(count: int, seed: int = 3) -> list[ScoredReading]:
     """Random records, a tenth of them unreadable, a third without a probability."""
     rng = random.Random(seed)
     return [
-        Scored(
+        ScoredReading(
             env="sokoban",
             level=f"level {rng.randrange(max(2, count // 5))}",
             num_steps=9,
@@ -52,9 +52,9 @@ def test_shares_equal_a_count_by_hand() -> None:
         "joint": (ok & mode & (off == 0)).mean(),
         "pivot, fallback counted": (off == 0).mean(),
     }
-    found = shares(records)
-    assert {name: each.value for name, each in found.items()} == pytest.approx(expected)
-    assert all(each.low <= each.value <= each.high and each.records == 400 for each in found.values())
+    result = shares(records)
+    assert {name: each.value for name, each in result.items()} == pytest.approx(expected)
+    assert all(each.low <= each.value <= each.high and each.records == 400 for each in result.values())
     for step, of_step in by_step(records).items():
         chosen = table[:, 2] == step
         assert of_step.value == pytest.approx((ok & (off == 0))[chosen].mean())
@@ -78,26 +78,26 @@ def test_confusion_counts_every_record_once() -> None:
 
 def test_reliability_equals_numpy() -> None:
     records = some(500)
-    known = [(each.probability, each.step_is_right) for each in records if each.probability is not None]
-    chances, right = np.array([p for p, _ in known]), np.array([r for _, r in known], float)
+    rated = [(each.probability, each.step_is_right) for each in records if each.probability is not None]
+    chances, right = np.array([p for p, _ in rated]), np.array([r for _, r in rated], float)
     place = np.minimum((chances * 10).astype(int), 9)
     error = sum(
         abs(chances[place == each].mean() - right[place == each].mean()) * (place == each).mean()
         for each in range(10)
         if (place == each).any()
     )
-    found = reliability(records)
-    assert found is not None
-    assert found.error == pytest.approx(error)
-    assert sum(each.records for each in found.bins) == found.records == len(known)
+    result = reliability(records)
+    assert result is not None
+    assert result.error == pytest.approx(error)
+    assert sum(each.records for each in result.bins) == result.records == len(rated)
     assert reliability([each for each in records if each.probability is None]) is None
 
 
 def test_two_levels_by_hand() -> None:
     """Two draws of two levels: both the worse with chance 1/4, both the better with 1/4; the tails are these."""
-    found = share([1.0, 1.0, 0.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b", "b", "b"])
-    assert found.value == 0.5
-    assert (found.low, found.high) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    result = share([1.0, 1.0, 0.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b", "b", "b"])
+    assert result.value == 0.5
+    assert (result.low, result.high) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert share([1.0, 1.0], ["a", "a"]).low == 0.0, "one level says nothing about another"
     assert share([1.0, 1.0], ["a", "b"]).low == 1.0
 

@@ -1,4 +1,4 @@
-"""What a run played is a store: counted, proved and shown like any other, whenever the run was stopped."""
+"""The rollouts of a run are a store: counted, proved and shown like any other, whenever the run was stopped."""
 
 import json
 from collections.abc import Iterator
@@ -68,8 +68,8 @@ def test_all_of_it_is_proved_again_from_its_config(played: Path) -> None:
 def test_episodes_carry_the_update_that_they_were_played_in(played: Path) -> None:
     rows = load_store(played).episodes.select("policy", "policy_config", "run_id", "group_id").collect()
     assert set(rows["policy"]) == {"trained"}
-    told = [json.loads(each) for each in rows["policy_config"]]
-    assert [each["update"] for each in told] == sorted([0, 1, 2] * 2 * matrix.SCRIPTED)
+    configs = [json.loads(each) for each in rows["policy_config"]]
+    assert [each["update"] for each in configs] == sorted([0, 1, 2] * 2 * matrix.SCRIPTED)
     assert rows["run_id"].n_unique() == UPDATES
     assert rows["group_id"].n_unique() == UPDATES * 2
 
@@ -105,5 +105,5 @@ def test_only_every_second_update_is_kept_when_asked(tmp_path: Path) -> None:
     root = _train(tmp_path, 2, keep_rollouts=2)
     finish_store(root, execute_with(InProcess()), Silent())
     assert not verify_store(root, Silent()).problems
-    told = [json.loads(each) for each in load_store(root).episodes.collect()["policy_config"]]
-    assert {each["update"] for each in told} == {1}
+    configs = [json.loads(each) for each in load_store(root).episodes.collect()["policy_config"]]
+    assert {each["update"] for each in configs} == {1}

@@ -1,4 +1,4 @@
-"""What one of two processes that train together does for both ends both."""
+"""Two processes that train together end together, with one message."""
 
 import json
 import os
@@ -75,7 +75,7 @@ End = tuple[int, str, str]
 
 @pytest.fixture(scope="module")
 def ends(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[End]]:
-    """How each command of ``CASES`` ended in two processes that train together."""
+    """Return status and output of each command of ``CASES``, run by two processes that train together."""
     folder = tmp_path_factory.mktemp("together")
     (folder / "taken").mkdir()
     (folder / "taken" / "thesis.txt").touch()
@@ -97,12 +97,12 @@ def ends(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPath
         for rank in "01"
     ]
     try:
-        told = [process.communicate(timeout=500) for process in started]
+        outputs = [process.communicate(timeout=500) for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0, 0], told
-    statuses = [json.loads(output) for output, _ in told]
+    assert [process.returncode for process in started] == [0, 0], outputs
+    statuses = [json.loads(output) for output, _ in outputs]
 
     def end(name: str, rank: int) -> End:
         output, errors = ((folder / f"{name}.{rank}.{kind}").read_text() for kind in ("out", "err"))
@@ -113,11 +113,11 @@ def ends(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_process_checks_the_data_and_all_end_with_its_verdict(name: str, ends: dict[str, list[End]]) -> None:
-    _, _, statuses, told = CASES[name]
+    _, _, statuses, outputs = CASES[name]
     first, second = ends[name]
     assert [first[0], second[0]] == statuses, (first, second)
     assert "CHECKED" in first[1] and "CHECKED" not in second[1]
-    assert told in first[2]
+    assert outputs in first[2]
     assert "error" not in second[2], "one process tells"
 
 
@@ -125,7 +125,7 @@ def test_processes_wait_for_one_that_is_slow() -> None:
     """Such as the first, which waits for its servers."""
     launched = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     launched |= {"MASTER_PORT": str(free_ports(1)[0]), "ACCELERATE_USE_CPU": "1"}
-    told = subprocess.run(
+    outputs = subprocess.run(
         [sys.executable, "-c", PATIENT], env=os.environ | launched, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip().endswith("{0: 'here'}")
+    assert outputs.stdout.strip().endswith("{0: 'here'}")

@@ -1,4 +1,4 @@
-"""A run that is killed and gone on with has the losses, and the weights, of a run that nobody disturbed."""
+"""A run that is killed and resumed has the losses, and the weights, of a run that nobody disturbed."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.train
 
 @pytest.fixture(scope="module")
 def runs(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of an undisturbed run and of those that were killed."""
+    """Return the folders of an undisturbed run and of killed runs."""
     folder = tmp_path_factory.mktemp("runs")
     command = [sys.executable, "-P", "-m", "pivot.tests.training.victim"]
     done = subprocess.run(
@@ -52,9 +52,9 @@ def test_a_complete_run_is_left_as_it_is(runs: Path, small_store: Path, small_mo
 
 def test_a_run_is_gone_on_with_under_its_own_settings_only(runs: Path, small_store: Path, small_model: Path) -> None:
     other = prepare(config_of(small_store / "dataset", small_model, epochs=2, save_every=2, lr=2e-3))
-    with pytest.raises(TrainingError, match=r"was begun with lr 0\.001, found 0\.002; give the same settings"):
+    with pytest.raises(TrainingError, match=r"was started with lr 0\.001, found 0\.002; set the same value"):
         train(other, runs / "whole", resume=True)
-    with pytest.raises(TrainingError, match="expected an empty folder; go on with that run with --resume"):
+    with pytest.raises(TrainingError, match="expected an empty folder; resume that run with --resume"):
         train(other, runs / "whole")
 
 

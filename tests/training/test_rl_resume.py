@@ -1,4 +1,4 @@
-"""A run of Stage II whose process is killed, anywhere, and gone on with leaves the bytes of an undisturbed one."""
+"""A run of Stage II whose process is killed anywhere and resumed leaves the bytes of an undisturbed one."""
 
 import subprocess
 import sys

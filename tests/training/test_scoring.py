@@ -24,10 +24,9 @@ from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teac
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
 from pivot.training.policy_rl.loop import token_figures  # noqa: E402
 from pivot.training.policy_rl.losses import gate  # noqa: E402
-from pivot.training.policy_rl.scoring import Row, Scorer, micro_batches, score_rows  # noqa: E402
+from pivot.training.policy_rl.scoring import Row, Scorer, TurnSample, micro_batches, score_rows  # noqa: E402
 from pivot.training.policy_rl.sharding import WholeModel  # noqa: E402
-from pivot.training.policy_rl.turns import TurnSample  # noqa: E402
-from pivot.training.policy_rl.vision_cache import Eye  # noqa: E402
+from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)
@@ -134,7 +133,7 @@ def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothin
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0})
     made = score_turns(turns, scorer, WholeModel(model), None, config)
     assert token_figures([], made)["placeholders"] == 1
-    assert [int(each.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
+    assert [int(each.tokens.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
 
 
 def _teacher_score(planted: str) -> Any:
@@ -145,25 +144,25 @@ def _teacher_score(planted: str) -> Any:
     frames = {key: frame.image for key, frame in rollouts.frames.items()}
     pivot = 4
     step = pivot + 1 if planted in ("late panel", "late step") else pivot
-    known = hindsight_of(ARMS["mp"], profile, "episode", frame_ids(episode), Reading(step, "timeout", ""), frames)
+    hindsight = hindsight_of(ARMS["mp"], profile, "episode", frame_ids(episode), Reading(step, "timeout", ""), frames)
     if planted == "late panel":
-        known = replace(known, step=pivot)
-    assert known.panel is not None
-    pixels = decode(known.panel.image)
+        hindsight = replace(hindsight, step=pivot)
+    assert hindsight.panel is not None
+    pixels = decode(hindsight.panel.image)
     if planted == "late step":
         right = hindsight_of(ARMS["mp"], profile, "", frame_ids(episode), Reading(pivot, "timeout", ""), frames)
-        known = replace(known, panel=right.panel)
+        hindsight = replace(hindsight, panel=right.panel)
     elif planted == "black panel":
         pixels = np.zeros_like(pixels)
     elif planted == "exchanged panel":
         pixels = np.ascontiguousarray(pixels[:, ::-1])
     if planted in ("black panel", "exchanged panel"):
         height, width = pixels.shape[:2]
-        known = replace(known, panel=EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels)))
-    assert known.panel is not None
-    scorer.pictures[known.panel.frame_id] = known.panel
+        hindsight = replace(hindsight, panel=EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels)))
+    assert hindsight.panel is not None
+    scorer.pictures[hindsight.panel.frame_id] = hindsight.panel
     student = rollouts.prompts[episode.steps[0].prompt_hash]
-    prompt = teacher_prompt(student, plugins.load("prompts", "sokoban"), "sokoban", known)
+    prompt = teacher_prompt(student, plugins.load("prompts", "sokoban"), "sokoban", hindsight)
     with torch.no_grad():
         return scorer(model, [Row(prompt, _reply(encoder, "up"))])
 
@@ -180,8 +179,8 @@ def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() ->
     scorer, rollouts, episode = _scorer(encoder)
     rows = _student_rows(rollouts, episode, encoder)
     batches = micro_batches([scorer.length(row) for row in rows], 200)
-    student = score_rows(scorer, {"model": Eye(model)}, rows, batches)["model"]
-    teacher = score_rows(scorer, {"model": Eye(model)}, rows, batches)["model"]
+    student = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
+    teacher = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
     for place in range(len(rows)):
         assert torch.equal(student[place], teacher[place])
         assert (gate(student[place], teacher[place], 5.0) == 0.5).all()
@@ -232,11 +231,11 @@ def test_a_picture_is_looked_at_once_however_often_it_is_shown(family: str, monk
     shown = {name for row in rows for name in image_ids(row.prompt.messages)}
     with torch.no_grad():
         alone = torch.cat([scorer(model, [row]) for row in rows])
-    looks, eye = _looks(model, monkeypatch), Eye(model)
+    looks, cache = _looks(model, monkeypatch), VisionCache(model)
     batches = [list(range(2)), list(range(2, len(rows)))]
-    scored = score_rows(scorer, {"old": eye, "teacher": eye}, rows, batches)
+    scored = score_rows(scorer, [cache, cache], rows, batches)
     assert sum(looks) == len(shown) < len(rows)
-    for values in scored.values():
+    for values in scored:
         together = torch.cat([values[place] for place in range(len(rows))])
         torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
 
@@ -245,30 +244,30 @@ def test_an_eye_forgets_what_does_not_fit_and_still_sees_the_same() -> None:
     model, encoder = _player()
     scorer, rollouts, episode = _scorer(encoder, "sokoban")
     rows = _student_rows(rollouts, episode, encoder)
-    eye = Eye(model)
+    cache = VisionCache(model)
     with torch.no_grad():
-        expected = scorer(model, rows, eye)
-        least = eye.kept_bytes // len({name for row in rows for name in image_ids(row.prompt.messages)})
-        narrow = Eye(model, kept=least)
+        expected = scorer(model, rows, cache)
+        least = cache.cached_bytes // len({name for row in rows for name in image_ids(row.prompt.messages)})
+        narrow = VisionCache(model, capacity=least)
         for _ in range(2):
             seen = torch.cat([scorer(model, [row], narrow) for row in rows])
             torch.testing.assert_close(seen, expected, atol=2e-6, rtol=0)
-            assert 0 < narrow.kept_bytes <= least
+            assert 0 < narrow.cached_bytes <= least
 
 
 def test_with_a_gradient_nothing_is_kept_and_every_row_counts() -> None:
     model, encoder = _player()
     scorer, rollouts, episode = _scorer(encoder)
     rows = [_student_rows(rollouts, episode, encoder)[0]] * 3
-    eye = Eye(model)
+    cache = VisionCache(model)
 
     def gradient(batches: list[list[Row]]) -> Any:
         model.zero_grad()
         for batch in batches:
-            scorer(model, batch, eye).sum().backward()
+            scorer(model, batch, cache).sum().backward()
         return torch.cat([each.grad.flatten() for name, each in model.named_parameters() if "visual" in name])
 
     together = gradient([rows])
-    assert eye.kept_bytes == 0
+    assert cache.cached_bytes == 0
     torch.testing.assert_close(together, gradient([[row] for row in rows]), atol=1e-5, rtol=1e-4)
     model.zero_grad()

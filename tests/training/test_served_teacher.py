@@ -14,7 +14,7 @@ from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.engines import ServedTeacher
 from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer
-from pivot.training.policy_rl.vision_cache import Eye
+from pivot.training.policy_rl.vision_cache import VisionCache
 
 pytestmark = pytest.mark.train
 FAMILY = "qwen2_5_vl"
@@ -34,7 +34,7 @@ def test_it_scores_as_the_same_model_in_process_does() -> None:
     rows, frames = _rows()
     cut = [Row(row.prompt, row.tokens[:-2]) for row in rows]  # replies that were cut have no end token
     model, processor = matrix.player(FAMILY)
-    loaded = LoadedTeacher(Scorer(Encoder(processor)), Eye(model))
+    loaded = LoadedTeacher(Scorer(Encoder(processor)), VisionCache(model))
     loaded.show(frames)
     with teacher_server(model, processor) as (url, _):
         teacher = _teacher(url)
@@ -53,22 +53,26 @@ def test_a_reply_that_the_server_cuts_into_other_tokens_is_left_out_and_counted(
     encoder = Encoder(matrix.player(FAMILY)[1])
     letters = [encoder.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "up"]
     spelt = Row(row.prompt, (*letters, encoder.end))
-    held = Row(row.prompt, (encoder.placeholders[0], *row.tokens))
+    with_placeholder = Row(row.prompt, (encoder.placeholders[0], *row.tokens))
     with teacher_server(*matrix.player(FAMILY)) as (url, _):
         teacher = _teacher(url)
         teacher.show(frames)
-        assert sorted(teacher.score([row, spelt, held, *others], [[0, 1, 2]])) == [0]
+        assert sorted(teacher.score([row, spelt, with_placeholder, *others], [[0, 1, 2]])) == [0]
         assert teacher.unscored == 2
-        with pytest.raises(TrainingError, match=r"scored none of 2 replies .*other tokens"):
-            teacher.score([spelt, held], [[0, 1]])
+        with pytest.raises(TrainingError, match=r"scored none of 2 replies .*it tokenizes each of them differently"):
+            teacher.score([spelt, with_placeholder], [[0, 1]])
 
 
 @pytest.mark.parametrize(
     ("fault", "pictures", "message"),
     [
         ("", 3, r"At most 3 image.*; the Teacher of arm sdar needs .* with 4 pictures: serve larger with vLLM"),
-        ("no prompt_logprobs", 8, "gives no log-probabilities of prompts .*or load it here by leaving --teacher-url"),
-        ("other tokens", 8, "makes other tokens of .* than the Student does, expected one vocabulary"),
+        (
+            "no prompt_logprobs",
+            8,
+            "returns no log-probabilities of prompts .*or load it here by removing --teacher-url",
+        ),
+        ("other tokens", 8, "tokenizes .* differently from the Student, expected one vocabulary"),
     ],
 )
 def test_a_server_that_will_not_do_is_told_before_the_run(fault: str, pictures: int, message: str) -> None:
@@ -80,7 +84,7 @@ def test_a_server_that_will_not_do_is_told_before_the_run(fault: str, pictures: 
 
 
 def test_a_server_that_is_gone_stops_the_run_to_be_gone_on_with() -> None:
-    busy = pytest.raises(ServerGoneError, match=r"answered nothing for 0 s \(last: status 503.*--resume")
+    busy = pytest.raises(ServerGoneError, match=r"has not answered for 0 s \(last: status 503.*--resume")
     with teacher_server(*matrix.player(FAMILY), "busy") as (url, _), busy:
         _teacher(url, patience=0.1).check(pictures=1)
     with pytest.raises(ServerGoneError, match="start it again"):

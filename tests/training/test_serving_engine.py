@@ -27,12 +27,12 @@ from pivot.tests.training.lake import lines_of, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.engines import Probe, ServedTeacher, Servers, hand_over, transfer  # noqa: E402
-from pivot.training.policy_rl.engines.hand_over import forget  # noqa: E402
+from pivot.training.policy_rl.engines.hand_over import reset_caches  # noqa: E402
 from pivot.training.policy_rl.engines.http import post  # noqa: E402
 from pivot.training.policy_rl.engines.servers import NAME  # noqa: E402
 from pivot.training.policy_rl.levels import first_turns  # noqa: E402
 from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
-from pivot.training.policy_rl.vision_cache import Eye  # noqa: E402
+from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.serving
 FAMILY = "qwen2_5_vl"
@@ -97,8 +97,8 @@ def test_adapters_are_swapped_in_a_running_server(tmp_path: Path, monkeypatch: p
         assert line["generator_difference"] < 1e-3
         assert line["grad_norm"] > 0
     # The same without telling the server to forget: what it remembers of the prompts is of other adapters.
-    monkeypatch.setattr(hand_over, "forget", lambda _: None)
-    with pytest.raises(TrainingError, match="caches of others"):
+    monkeypatch.setattr(hand_over, "reset_caches", lambda _: None)
+    with pytest.raises(TrainingError, match="stale caches"):
         loop.train(loop.prepare(config), tmp_path / "stale")
 
 
@@ -135,8 +135,8 @@ def test_weights_are_sent_to_a_running_server(by_file: str, tmp_path: Path, monk
 def test_sent_weights_that_leave_a_tied_head_as_it_was_stop_the_run(
     by_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Should this vLLM on the CPU ever get tied heads right, the docs have to be told.
-    with pytest.raises(TrainingError, match="it holds other weights"):
+    # If this vLLM on the CPU ever reloads tied heads correctly, update the docs.
+    with pytest.raises(TrainingError, match="it has other weights"):
         _send(matrix.player(FAMILY)[0], by_file, tmp_path, monkeypatch)
     assert [line["step"] for line in lines_of(tmp_path / "run")] == [1]
 
@@ -181,7 +181,7 @@ def _served(model: Any, folder: Path) -> Iterator[tuple[Any, str, Path]]:
 def test_a_stale_vision_tower_is_found(tied: tuple[Any, str, Path]) -> None:
     model, url, _ = tied
     assert _probe().check(model, [url]) < 1e-3
-    with pytest.raises(TrainingError, match="it holds other weights"):
+    with pytest.raises(TrainingError, match="it has other weights"):
         _probe().check(_moved(model, "visual", 0.1), [url])
 
 
@@ -202,7 +202,7 @@ def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path])
     rows = [Row(record.prompts[step.prompt_hash], step.response_token_ids or ()) for step in steps]
     teacher = ServedTeacher(url, NAME, encoder)
     teacher.check(pictures=4)
-    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), Eye(model))
+    loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), VisionCache(model))
     for each in (loaded, teacher):
         each.show(record.frames)
     here, there = (each.score(rows, [list(range(len(rows)))]) for each in (loaded, teacher))
@@ -216,8 +216,8 @@ def test_a_reload_that_leaves_the_head_untied_is_found(tied: tuple[Any, str, Pat
     model, url, folder = tied
     moved = _moved(model, "language_model")
     _reload(moved, url, folder)
-    forget(url)
-    with pytest.raises(TrainingError, match="it holds other weights"):
+    reset_caches(url)
+    with pytest.raises(TrainingError, match="it has other weights"):
         _probe().check(moved, [url])
 
 
@@ -226,9 +226,9 @@ def test_a_stale_prefix_cache_is_found_and_an_emptied_one_is_right(untied: tuple
     assert _probe().check(model, [url]) < 1e-3
     moved = _moved(model, "language_model")
     _reload(moved, url, folder)
-    with pytest.raises(TrainingError, match="caches of others"):
+    with pytest.raises(TrainingError, match="stale caches"):
         _probe().check(moved, [url])
-    forget(url)
+    reset_caches(url)
     assert _probe().check(moved, [url]) < 1e-3
 
 

@@ -27,13 +27,13 @@ FIGURES = ("success", "loss", "kl", "tokens", "opd_active", "optimizer_steps", "
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What :mod:`.together` makes with two processes."""
+    """Return the folder of the runs that :mod:`.together` makes with two processes."""
     folder = tmp_path_factory.mktemp("together")
     save_grammatical(folder / "start")
     save_grammatical(folder / "other", FAMILIES[1])
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    told = folder / "told.txt"
-    with told.open("wb") as printed:
+    log = folder / "output.txt"
+    with log.open("wb") as printed:
         process = subprocess.Popen(
             [sys.executable, "-P", *launch, together.__name__, *map(str, free_ports(5))],
             stdout=printed,
@@ -46,12 +46,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finally:
             process.terminate()  # torchrun then ends what it started
             process.wait()
-    said = told.read_text(encoding="utf-8")[-3000:]
-    assert status == 0, said
+    output = log.read_text(encoding="utf-8")[-3000:]
+    assert status == 0, output
     ends = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     assert ends[0].pop("killed") == 1, "the first process ends with its connection to the second"
     assert ends[1].pop("killed") < 0
-    assert not any(end for each in ends for end in each.values()), (ends, said)
+    assert not any(end for each in ends for end in each.values()), (ends, output)
     return folder
 
 
@@ -67,7 +67,7 @@ def alone(runs: Path) -> Path:
 
 
 def _notes(runs: Path, name: str, what: str) -> list[list[Any]]:
-    """What each process noted of a run."""
+    """Return the notes of each process about a run."""
     notes = [json.loads((runs / f"{name}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     return [[note[what] for note in each if what in note] for each in notes]
 
@@ -178,14 +178,14 @@ def test_a_cut_up_model_is_whole_while_somebody_reads_it() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 3))
     model[1].weight.requires_grad_(False)
     before = [each.detach().clone() for each in model.parameters()]
-    held = ShardedModel(model, Ranks())
+    sharded = ShardedModel(model, Ranks())
     assert [each.numel() for each in model.parameters()] == [0] * 4
-    with held.whole(), held.whole():
+    with sharded.whole(), sharded.whole():
         pass
     assert [each.numel() for each in model.parameters()] == [0] * 4
-    with held.whole():
-        with held.whole():
+    with sharded.whole():
+        with sharded.whole():
             pass
         assert all(map(torch.equal, model.parameters(), before))
-    assert len(held.trained()) == 3
-    assert held.forward(lambda twin: twin(torch.ones(1, 3))).requires_grad
+    assert len(sharded.trained()) == 3
+    assert sharded.forward(lambda twin: twin(torch.ones(1, 3))).requires_grad

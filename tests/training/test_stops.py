@@ -1,4 +1,4 @@
-"""A loss or gradient that is no number stops the run within that update."""
+"""A loss or gradient that is not finite stops the run within that update."""
 
 import re
 from pathlib import Path

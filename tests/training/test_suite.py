@@ -43,9 +43,9 @@ def test_the_suite_is_what_it_says() -> None:
 
 
 def test_both_logs_hold_the_same_failures_and_differ_in_the_log_alone(stores: dict[str, Records]) -> None:
-    held = {log: read_labels(records, suite_choice()) for log, records in stores.items()}
-    assert fingerprint(held["full"]) == fingerprint(held["actions"])
-    for full, bare in zip(held["full"].rows, held["actions"].rows, strict=True):
+    labels = {log: read_labels(records, suite_choice()) for log, records in stores.items()}
+    assert fingerprint(labels["full"]) == fingerprint(labels["actions"])
+    for full, bare in zip(labels["full"].rows, labels["actions"].rows, strict=True):
         assert full["episode_id"] == bare["episode_id"]
         assert "moved=" in full["action_log"] or "valid_svg=" in full["action_log"]
         assert all(len(line.split()) == 3 for line in bare["action_log"].splitlines()), bare["action_log"]
@@ -114,7 +114,7 @@ def test_table_json_and_picture(stores: dict[str, Records], tmp_path: Path) -> N
 
 
 def test_a_changed_store_is_another_benchmark(stores: dict[str, Records], tmp_path: Path) -> None:
-    """The fingerprint is of failures and labels, so that figures of two machines can be told to compare."""
+    """The fingerprint is of failures and labels, so that it shows whether figures of two machines compare."""
     other = suite_config("full", SMALL) | {"seed": 1}
     pivot.build(other, tmp_path / "other")
     mine, theirs = (

@@ -1,4 +1,4 @@
-"""What may go wrong in an update of Stage II, and what is only unusual: each is defined, typed and counted."""
+"""Errors and unusual cases in an update of Stage II: each is defined, typed and counted."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

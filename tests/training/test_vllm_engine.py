@@ -1,4 +1,4 @@
-"""The engine of servers: whole runs over a stand-in, and a probe that finds servers which do not hold the weights.
+"""The engine of servers: whole runs over a stand-in, and a probe that finds servers with wrong weights.
 
 The stand-in is a chat server around the same kind of model; ``make test-serving`` does the same with vLLM itself.
 """
@@ -51,7 +51,7 @@ class StandIns(Servers):
 
     @property
     def urls(self) -> list[str]:
-        """Of both, once they were started."""
+        """Addresses of both servers, after their start."""
         return [url for url, _ in self._entered] if self.starts else []
 
     def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
@@ -125,7 +125,7 @@ def test_servers_that_hold_other_weights_stop_the_run(
     stale: str, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StandIns, "stale", (stale,))
-    with pytest.raises(TrainingError, match=r"differ from the trainer's by .* expected at most 0\.001: it holds other"):
+    with pytest.raises(TrainingError, match=r"differ from the trainer's by .* expected at most 0\.001: it has other"):
         loop.train(loop.prepare(config), tmp_path / "run")
     assert [line["step"] for line in lines_of(tmp_path / "run")] == [0, 1], "the first weights are the servers' own"
 
@@ -143,7 +143,7 @@ def test_servers_that_keep_old_adapters_stop_the_run(
 ) -> None:
     monkeypatch.setattr(StandIns, "stale", ("adapters",))
     config = config.model_copy(update={"lora": True, "lora_rank": 4, "lr": 1e-2, "validation_episodes": 0})
-    with pytest.raises(TrainingError, match="it holds other weights"):
+    with pytest.raises(TrainingError, match="it has other weights"):
         loop.train(loop.prepare(config), tmp_path / "run")
 
 
@@ -168,18 +168,18 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path
 
 
 def test_servers_end_with_a_run_that_is_told_to_stop(tmp_path: Path) -> None:
-    """By SIGTERM, as batch systems do it, while it waits for its servers to start."""
-    start, told = save_grammatical(tmp_path / "start"), tmp_path / "server.pid"
-    server = f"sh -c 'echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600' server"
+    """SIGTERM, as batch systems send it, arrives while the run waits for its servers to start."""
+    start, pid_file = save_grammatical(tmp_path / "start"), tmp_path / "server.pid"
+    server = f"sh -c 'echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 600' server"
     words = ("--model", start, "--out", tmp_path / "run", "--engine", "vllm", "--server-command", server)
     command = ("train", "rl", "frozenlake", *words, "--levels", "12", "--prompts", "4", "--set", "size=2")
     run = subprocess.Popen([sys.executable, "-m", "pivot", *map(str, command)], env=clean_environment())
     try:
         until = time.monotonic() + 120
-        while not told.exists() and time.monotonic() < until:
+        while not pid_file.exists() and time.monotonic() < until:
             assert run.poll() is None
             time.sleep(0.1)
-        started = psutil.Process(int(told.read_text(encoding="utf-8")))
+        started = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
         run.terminate()
         assert run.wait(60) == 130
         assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE
@@ -194,7 +194,7 @@ def test_a_command_line_keeps_what_the_user_gave(tmp_path: Path) -> None:
 
 
 class _Sender:
-    """The trainer's end of a transfer that is asked for and fails as it is told to."""
+    """The trainer's end of a transfer, which fails with a chosen error."""
 
     def __init__(self, info: Any, client: Any, source: Any) -> None:
         self.info, self.client, self.source = info, client, source
@@ -209,7 +209,7 @@ class _Sender:
 
 @pytest.fixture
 def senders(monkeypatch: pytest.MonkeyPatch) -> list[_Sender]:
-    """What vLLM's library has opened; requests to servers are left out."""
+    """Return the transfers that vLLM's library opened, without requests to servers."""
     opened: list[_Sender] = []
 
     def trainer_init(info: Any, *, client: Any, source: Any) -> _Sender:
@@ -220,11 +220,11 @@ def senders(monkeypatch: pytest.MonkeyPatch) -> list[_Sender]:
         WeightTransferTrainerFactory=SimpleNamespace(trainer_init=trainer_init),
         HTTPVLLMWeightSyncClient=lambda server: server,
         ModuleSource=lambda model: model,
-        NCCLTrainerInitInfo=lambda **told: told,
-        IPCTrainerInitInfo=lambda **told: told,
+        NCCLTrainerInitInfo=lambda **fields: fields,
+        IPCTrainerInitInfo=lambda **fields: fields,
     )
     monkeypatch.setattr(transfer, "need", lambda module, _: requests if module == "requests" else library)
-    monkeypatch.setattr(transfer, "forget", opened.append)
+    monkeypatch.setattr(transfer, "reset_caches", opened.append)
     monkeypatch.setattr(transfer, "get", lambda *_: {"world_size": 2})
     return opened
 
@@ -259,21 +259,21 @@ def test_weights_are_sent_once_the_servers_run(senders: list[Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "told"),
+    ("error", "kind", "message"),
     [
-        (requests.ConnectionError("refused"), ServerGoneError, "has gone while weights were handed over"),
+        (requests.ConnectionError("refused"), ServerGoneError, "stopped while weights were transferred"),
         (RuntimeError("NCCL error: unhandled system error"), TrainingError, "--hand-over restart"),
         (requests.HTTPError("400 Client Error"), TrainingError, "--hand-over restart"),
     ],
 )
 def test_weights_that_do_not_arrive_are_told(
-    error: Exception, kind: type[Exception], told: str, senders: list[Any], tmp_path: Path
+    error: Exception, kind: type[Exception], message: str, senders: list[Any], tmp_path: Path
 ) -> None:
     hand_over = Transfer(tmp_path, "the model", "ipc")
     hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
     assert senders[0].info == {"rank": 0}
     senders[0].error = error
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
 
 

@@ -38,24 +38,24 @@ def bytes_held(optimizer: Any) -> int:
     """Bytes of all parameters in this process, of their gradients, and of an optimiser's state."""
     parameters = [each for each in gc.get_objects() if isinstance(each, torch.nn.Parameter)]
     state = [each for values in optimizer.state.values() for each in values.values()]
-    held: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for each in (*parameters, *(each.grad for each in parameters if each.grad is not None), *state):
         storage = (each.to_local() if hasattr(each, "to_local") else each).detach().untyped_storage()
-        held[storage.data_ptr()] = storage.nbytes()
-    return sum(held.values())
+        sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())
 
 
 def watched(note: Callable[..., None]) -> None:
-    """Let runs of this process tell how many micro-batches a process had in each minibatch, and what it holds."""
+    """Record the number of micro-batches of a process in each minibatch, and the size of its weights."""
 
-    def share(held: Any, items: Any, filler: Any, original: Any) -> Any:
-        mine = original(held, items, filler)
-        tokens = [sum(len(each.turn.student.tokens) for each in part if bool(each.valid.any())) for part in mine]
+    def share(model: Any, items: Any, filler: Any, original: Any) -> Any:
+        mine = original(model, items, filler)
+        tokens = [sum(len(each.turn.student.tokens) for each in part if bool(each.tokens.valid.any())) for part in mine]
         note(batches=len(items), mine=len(mine), tokens=sum(tokens))
         return mine
 
     for kind in (WholeModel, ShardedModel):
-        kind.share = lambda held, items, filler, original=kind.share: share(held, items, filler, original)  # pyright: ignore[reportAttributeAccessIssue]
+        kind.share = lambda model, items, filler, original=kind.share: share(model, items, filler, original)  # pyright: ignore[reportAttributeAccessIssue]
     begin = update.Learner.__init__
 
     def begun(learner: Any, *arguments: Any) -> None:
@@ -116,14 +116,14 @@ def main(ports: list[str]) -> None:
     for (name, run), port in zip(runs.items(), ports, strict=True):
         os.environ["MASTER_PORT"] = port
 
-        def told(run: Callable[[], None] = run) -> None:
+        def report_one(run: Callable[[], None] = run) -> None:
             try:
                 run()
             except BaseException:
                 traceback.print_exc()
                 raise
 
-        statuses[name] = forked(told)
+        statuses[name] = forked(report_one)
         if name == "killed" and RANK == 0:
             shutil.copytree("killed", "alone")
     Path(f"{RANK}.json").write_text(json.dumps(statuses), encoding="utf-8")

@@ -1,12 +1,12 @@
-"""The check that runs before every training: what the model will really be shown, and what it will be taught.
+"""The data check before every training: the tensors that the model gets, and their supervised tokens.
 
-Every record goes through the same collation as in training. Its image tokens must be as many as its picture's size
-says, its target and end token must be the only supervised tokens, and no text may hold a token that stands for a
-picture or ends a turn. A level on both sides of the split is refused, by its canonical form, whatever its task id.
+Every record is collated as in training. The number of its image tokens must fit the size of its picture, its target and
+end token must be the only supervised tokens, and no text may contain a special token, such as a picture's placeholder.
+A level in both splits is refused; levels are compared in canonical form, whatever their task ids.
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,48 +20,48 @@ from ..encode import IGNORED, Batch, Encoder, Reply, image_tokens
 from .samples import Sample, TrainingData
 
 REDUCED = 0.9
-"""A picture of which less than this share of the area is left after the processor's resizing is counted."""
+"""Share of the area that the processor's resizing must keep; pictures below it are counted as scaled down."""
 
 
 @dataclass
-class SideReport:
-    """What one side holds."""
+class SplitReport:
+    """Counts of the records of one split."""
 
     records: int = 0
     picture_tokens: int = 0
     prompt_tokens: int = 0
-    """Text of the prompt, chat template included."""
+    """Tokens of the prompt's text and chat template."""
     target_tokens: int = 0
-    """End tokens included."""
+    """Tokens of the targets, with end tokens."""
     longest: int = 0
     longest_id: str = ""
     reduced: int = 0
-    """Pictures that the processor scales down."""
+    """Number of pictures that the processor scales down."""
     environments: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
 class DataReport:
-    """What the check saw."""
+    """Result of the data check."""
 
-    train: SideReport
-    validation: SideReport
+    train: SplitReport
+    validation: SplitReport
     example: "Example"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A collated record, decoded back from the tensors that the model is given."""
+    """A collated record, decoded from the tensors that the model gets."""
 
     episode_id: str
     picture: NDArray[np.uint8]
     prompt: str
-    """The run of image tokens shown as one word."""
+    """The prompt, with the run of image tokens as one word."""
     target: str
     """The supervised tokens."""
 
     def drawing(self) -> NDArray[np.uint8]:
-        """Return the picture with prompt and target beside it, RGB."""
+        """Return the picture with prompt and target to the right, RGB."""
         height, width = self.picture.shape[:2]
         lines = [*_wrapped(self.prompt, 110), "", "SUPERVISED:", *_wrapped(self.target, 110)]
         canvas = Image.new("RGB", (width + 720, max(height, 14 * len(lines) + 20)), "white")
@@ -78,92 +78,88 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def check_data(data: TrainingData, encoder: Encoder, max_length: int) -> DataReport:
-    """Check every record of both sides.
+    """Check every record of both splits.
 
     Raises:
-        TrainingError: a record, or the split, cannot be trained on; the message names file and row.
+        TrainingError: a record cannot be trained on, or a level is in both splits; the message names file and row.
     """
     special = encoder.special_tokens()
     levels: dict[tuple[str, str], str] = {}
     sides, example = [], None
     for number, samples in enumerate((data.train, data.validation)):
-        side = SideReport()
-        for sample in _all(samples):
+        split = SplitReport()
+        for sample in iter(samples):
             _check_levels(sample, levels, first_side=number == 0)
-            batch = _checked_batch(sample, encoder, special, max_length, side)
+            batch = _checked_batch(sample, encoder, special, max_length, split)
             if example is None:
                 example = _decoded(sample, batch, encoder)
-        sides.append(side)
+        sides.append(split)
     if example is None:
         raise TrainingError(f"{data.source} holds no record, expected some; build it again")
     return DataReport(sides[0], sides[1], example)
-
-
-def _all(samples: Any) -> Iterable[Sample]:
-    return iter(samples)
 
 
 def _check_levels(sample: Sample, levels: dict[tuple[str, str], str], *, first_side: bool) -> None:
     try:
         canonical = environment(sample.env).canonical_state(sample.initial_state)
     except PivotError as error:
-        raise TrainingError(f"{sample.place}: its level cannot be read ({error}); build the dataset again") from error
+        raise TrainingError(f"{sample.where}: its level cannot be read ({error}); build the dataset again") from error
     if first_side:
-        levels.setdefault((sample.env, canonical), sample.place)
+        levels.setdefault((sample.env, canonical), sample.where)
     elif (sample.env, canonical) in levels:
         raise TrainingError(
-            f"{sample.place}: found a level that is also in {levels[sample.env, canonical]}, expected no level on "
-            "both sides; split by level: pivot relabel STORE --split task"
+            f"{sample.where}: found a level that is also in {levels[sample.env, canonical]}, expected no level in "
+            "both splits; split by level: pivot relabel STORE --split task"
         )
 
 
 def _checked_batch(
-    sample: Sample, encoder: Encoder, special: frozenset[int], max_length: int, side: SideReport
+    sample: Sample, encoder: Encoder, special: frozenset[int], max_length: int, split: SplitReport
 ) -> Batch:
     texts = [part["text"] for message in sample.prompt for part in message["content"] if part["type"] == "text"]
     for what, text in (("target", sample.target), *(("prompt", text) for text in texts)):
-        held = special.intersection(encoder.tokenizer(text, add_special_tokens=False)["input_ids"])
-        if held:
-            token = encoder.tokenizer.convert_ids_to_tokens(min(held))
+        reserved = special.intersection(encoder.tokenizer(text, add_special_tokens=False)["input_ids"])
+        if reserved:
+            token = encoder.tokenizer.convert_ids_to_tokens(min(reserved))
             raise TrainingError(
-                f"{sample.place}: the {what} holds the special token {token}, expected plain text; remove the record"
+                f"{sample.where}: the {what} holds the special token {token}, expected plain text; remove the record"
             )
     picture = sample.picture
     reply = encoder.reply_tokens(sample.target)
     try:
         batch = encoder.batch([Reply(sample.prompt, [picture], reply)])
     except ValueError as error:
-        raise TrainingError(f"{sample.place}: the model's processor refuses the record: {error}") from error
+        raise TrainingError(f"{sample.where}: the model's processor refuses the record: {error}") from error
     columns, rows = image_tokens(*picture.size, encoder.processor.image_processor)
     ids = batch["input_ids"][0]
     shown = int((ids == encoder.processor.image_token_id).sum())
     if shown != columns * rows:
         raise TrainingError(
-            f"{sample.place}: found {shown} image tokens, expected {columns}x{rows} for a picture of "
+            f"{sample.where}: found {shown} image tokens, expected {columns}x{rows} for a picture of "
             f"{picture.width}x{picture.height} pixels; this processor is not supported"
         )
     supervised = ids[batch["labels"][0] != IGNORED].tolist()
     if supervised != reply or encoder.tokenizer.decode(reply[:-1]) != sample.target:
         raise TrainingError(
-            f"{sample.place}: the supervised tokens read {encoder.tokenizer.decode(supervised)[:80]!r}, expected the "
-            "target and its end token; this tokenizer does not keep the text and cannot be trained with"
+            f"{sample.where}: the supervised tokens decode to {encoder.tokenizer.decode(supervised)[:80]!r}, expected "
+            "the target and its end token; use a model whose tokenizer preserves text"
         )
     length = len(ids)
     if length > max_length:
         raise TrainingError(
-            f"{sample.place}: episode {sample.episode_id} has {length} tokens, expected at most {max_length}; raise "
-            "--max-length, or build with smaller pictures (nothing is cut)"
+            f"{sample.where}: episode {sample.episode_id} has {length} tokens, expected at most {max_length}; raise "
+            "--max-length, or build with smaller pictures (nothing is truncated)"
         )
-    side.records += 1
-    side.picture_tokens += shown
-    side.target_tokens += len(reply)
-    side.prompt_tokens += length - shown - len(reply)
-    side.environments[sample.env] = side.environments.get(sample.env, 0) + 1
+    split.records += 1
+    split.picture_tokens += shown
+    split.target_tokens += len(reply)
+    split.prompt_tokens += length - shown - len(reply)
+    split.environments[sample.env] = split.environments.get(sample.env, 0) + 1
     grid = encoder.processor.image_processor
     area = columns * rows * (grid.patch_size * grid.merge_size) ** 2
-    side.reduced += area < REDUCED * picture.width * picture.height
-    if length > side.longest:
-        side.longest, side.longest_id = length, sample.episode_id
+    split.reduced += area < REDUCED * picture.width * picture.height
+    if length > split.longest:
+        split.longest, split.longest_id = length, sample.episode_id
     return batch
 
 
@@ -187,12 +183,12 @@ def _decoded(sample: Sample, batch: Batch, encoder: Encoder) -> Example:
 
 
 def unpatched(patches: Any, grid: Sequence[int], image_processor: Any) -> NDArray[np.uint8]:
-    """Return the picture that the patches of one image show: the processor's steps, backwards.
+    """Return the picture that the patches of one image show, by inverting the processor's steps.
 
     Args:
         patches: shape (patches, channels x 2 x patch x patch), merged blocks together.
         grid: frames, rows and columns of patches.
-        image_processor: of the model, for its mean, deviation and sizes.
+        image_processor: image processor of the model, for mean, deviation and sizes.
     """
     _, rows, columns = grid
     patch, merge = image_processor.patch_size, image_processor.merge_size

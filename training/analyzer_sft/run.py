@@ -3,10 +3,12 @@
 A run that was stopped at any moment resumes from its last complete checkpoint, with the losses that it would have had.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
 
 from ...errors import TrainingError
 from ...images import encode_png
@@ -19,11 +21,14 @@ from ..encode import Encoder
 from ..memory import Estimate, estimate
 from ..ranks import Ranks
 from ..versions import training_versions
-from .card import model_card
 from .config import MAY_CHANGE, SftConfig
 from .data_check import DataReport, check_data
 from .samples import TrainingData, read_dataset
 from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
+
+TEMPLATE = Path(__file__).with_name("card_template.md")
+NOT_IN_CARD = ("dataset", "model", "configs", "shape", "report_to")
+"""Settings that the card shows elsewhere, or that do not affect the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def train_sft(
     if config.dry_run:
         return SftResult(None, 0, None, memory=estimate(config))
     if config.out is None and not config.check_only:
-        raise TrainingError("no folder given, expected one for checkpoints and results; say where with --out DIR")
+        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     prepared, is_main = prepare(config), Ranks.current().is_main
     if config.out is not None and not config.check_only:
         storage = open_storage(config.out)
@@ -138,7 +143,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     """
     storage = open_storage(out)
     ranks = Ranks.current()
-    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # the others would see files that it writes
+    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # before the main process writes files there
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return SftResult(
             str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True, data=prepared.report
@@ -183,7 +188,7 @@ def _train(
         model = trainer.accelerator.unwrap_model(trainer.model)
         if config.lora:
             model = merged(model, config.model, config.revision)
-        model.config.use_cache = True  # the library turned it off for training, and would save that
+        model.config.use_cache = True  # the library turned it off for training
         results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
         card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
         on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
@@ -194,3 +199,46 @@ def _train(
 def _last_validation_loss(storage: Storage) -> float | None:
     losses = [record["validation_loss"] for record in on_disk.read_metrics(storage) if "validation_loss" in record]
     return losses[-1] if losses else None
+
+
+def model_card(
+    config: SftConfig, digest: str, report: DataReport, results: Mapping[str, float], versions: Mapping[str, str]
+) -> str:
+    """Return the model card of a checkpoint.
+
+    Args:
+        config: config of the run.
+        digest: digest of the dataset.
+        report: result of the data check.
+        results: figures by name.
+        versions: package versions by name.
+    """
+    on_hub = "/" in config.model and not config.model.startswith(("/", "."))
+    head: Any = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="image-text-to-text",
+        base_model=config.model if on_hub else None,
+        tags=["pivot", "vision-language", "agents", "failure-localisation"],
+    )
+    side, settings = report.train, config.model_dump(mode="json")
+    total = side.picture_tokens + side.prompt_tokens + side.target_tokens
+    card = ModelCard.from_template(
+        head,
+        template_path=str(TEMPLATE),
+        config=config,
+        digest=digest,
+        train=_counts(side.environments),
+        validation=_counts(report.validation.environments),
+        tokens=round(total / side.records),
+        picture=round(side.picture_tokens / side.records),
+        target=round(side.target_tokens / side.records),
+        longest=side.longest,
+        settings={name: value for name, value in settings.items() if name not in NOT_IN_CARD and value is not None},
+        results=results,
+        versions=versions,
+    )
+    return str(card).rstrip() + "\n"
+
+
+def _counts(environments: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {env}" for env, count in sorted(environments.items()))

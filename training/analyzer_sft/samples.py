@@ -1,16 +1,15 @@
-"""Records of a dataset as training samples: read, checked one by one, and named by file and row.
+"""Records of a dataset as training samples, each checked when it is read.
 
-A source is a store (its dataset), a dataset folder as the export wrote it, or a hub id. Samples are views of Arrow
-tables; with ``streaming`` no side is held in memory. What is wrong is a :class:`~pivot.errors.TrainingError` that names
-the file, the row and the remedy; nothing is skipped and nothing is guessed.
+A source is a store, a dataset folder as the export wrote it, or a hub id. Samples are views of Arrow tables; with
+``streaming``, the training split is read from its files in every epoch. An invalid record is a
+:class:`~pivot.errors.TrainingError` that names file, row and remedy; no record is skipped.
 """
 
 import io
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, overload
 
@@ -34,25 +33,25 @@ COLUMNS = (
     *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
     *("failure_reason", "actions", "initial_state", "horizon", "num_steps"),
 )
-"""What training and evaluation read of a record."""
+"""Columns of a sample."""
 SCHEMA = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*COLUMNS)))
 
 MIN_SIDE, MAX_SIDE = 32, 16_384
-"""Pixels: a smaller picture has no room for one image token, a larger one is no collage of ours."""
+"""Bounds of a collage's sides in pixels: a smaller picture has no room for an image token, and none is larger."""
 SHUFFLE_BUFFER = 512
-"""Records that a stream holds to mix them."""
+"""Records in the buffer in which a stream shuffles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record: what the Analyzer is shown, and what it shall answer."""
+    """One record: the Analyzer's input and its target."""
 
-    place: str
+    where: str
     """File and row, for messages."""
     episode_id: str
     env: str
     prompt: tuple[dict[str, Any], ...]
-    """Chat messages; an image part only marks the place."""
+    """Chat messages; a bare image part marks the position of the collage."""
     image: bytes
     """The encoded collage."""
     target: str
@@ -68,7 +67,7 @@ class Sample:
         """The collage, RGB.
 
         Raises:
-            TrainingError: the bytes are no picture, or one of a size that cannot be a collage.
+            TrainingError: the bytes are not a picture, or its size is out of bounds.
         """
         formats = [each.pillow for each in readable_formats().values()]
         try:
@@ -76,35 +75,40 @@ class Sample:
                 width, height = opened.size
                 fits = min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE
                 picture = opened.convert("RGB") if fits and width * height <= MAX_PIXELS else None
-        except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
-            raise TrainingError(f"{self.place}: its picture cannot be read ({error}); {REBUILD}") from error
+        except Exception as error:  # decoders fail in many ways on untrusted bytes
+            raise TrainingError(f"{self.where}: its picture cannot be read ({error}); {REBUILD}") from error
         if picture is None:
             raise TrainingError(
-                f"{self.place}: found a picture of {width}x{height} pixels, expected sides of {MIN_SIDE} to {MAX_SIDE} "
+                f"{self.where}: found a picture of {width}x{height} pixels, expected sides of {MIN_SIDE} to {MAX_SIDE} "
                 f"and at most {MAX_PIXELS} pixels; {REBUILD}"
             )
         return picture
 
 
-def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
+def read_row(row: Mapping[str, Any], where: str, env: str, vocabulary: Vocabulary | None) -> Sample:
     """Check a row of the ``dataset`` table and return it as a sample.
 
     Args:
         row: the columns of :data:`COLUMNS`.
-        place: file and row, for messages.
-        env: environment whose config holds the row; None where a config mixes environments.
+        where: file and row, for messages.
+        env: environment whose config holds the row.
+        vocabulary: label names of failure modes in prompt and target; None leaves them as they are.
 
     Raises:
-        TrainingError: the row is invalid.
+        TrainingError: the row is invalid, or its prompt does not list the failure modes as this version does.
     """
-    check_row(row, place, env)
+    check_row(row, where, env)
+    prompt, target = tuple(row["prompt"]), target_text(row)
+    if vocabulary is not None:
+        prompt = prompt_in_words(env, prompt, vocabulary, where)
+        target = target_in_words(env, target, row["failure_mode"], vocabulary)
     return Sample(
-        place=place,
+        where=where,
         episode_id=row["episode_id"],
         env=row["env"],
-        prompt=tuple(row["prompt"]),
+        prompt=prompt,
         image=row["images"][0]["bytes"],
-        target=target_text(row),
+        target=target,
         pivot_step=row["pivot_step"],
         failure_mode=row["failure_mode"],
         failure_reason=row["failure_reason"],
@@ -114,36 +118,23 @@ def read_row(row: Mapping[str, Any], place: str, env: str | None) -> Sample:
     )
 
 
-def in_words(sample: Sample, vocabulary: Vocabulary) -> Sample:
-    """Return a sample whose prompt and target name failure modes in the words of ``vocabulary``.
-
-    Raises:
-        TrainingError: the prompt does not list them as this version does.
-    """
-    prompt = prompt_in_words(sample.env, sample.prompt, vocabulary, sample.place)
-    return replace(
-        sample, prompt=prompt, target=target_in_words(sample.env, sample.target, sample.failure_mode, vocabulary)
-    )
-
-
 @dataclass(frozen=True)
-class Shard:
-    """One Parquet file of a side."""
+class DatasetFile:
+    """One Parquet file of a split, in memory."""
 
-    name: str
-    """As messages name it."""
-    env: str | None
+    address: str
+    env: str
     table: pa.Table
 
 
 class Samples(Sequence[Sample]):
-    """The samples of one side, in the order of the files; a sample is read when it is asked for."""
+    """The samples of a split, in the order of the files; each is read when it is indexed."""
 
-    def __init__(self, shards: Sequence[Shard], vocabulary: Vocabulary | None = None) -> None:
-        """View the rows of ``shards``; ``vocabulary`` None leaves failure modes in the dataset's words."""
-        self._shards = tuple(shards)
+    def __init__(self, files: Sequence[DatasetFile], vocabulary: Vocabulary | None = None) -> None:
+        """View the rows of ``files``; ``vocabulary`` as in :func:`read_row`."""
+        self._files = tuple(files)
         self._vocabulary: Vocabulary | None = vocabulary
-        self._ends = list(accumulate(shard.table.num_rows for shard in shards))
+        self._ends = list(accumulate(file.table.num_rows for file in files))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -160,69 +151,62 @@ class Samples(Sequence[Sample]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         index %= len(self)
-        place = bisect_right(self._ends, index)
-        shard = self._shards[place]
-        row = index - (self._ends[place] - shard.table.num_rows)
-        (values,) = shard.table.slice(row, 1).to_pylist()
-        sample = read_row(values, f"{shard.name}, row {row}", shard.env)
-        return sample if self._vocabulary is None else in_words(sample, self._vocabulary)
+        number = bisect_right(self._ends, index)
+        file = self._files[number]
+        row = index - (self._ends[number] - file.table.num_rows)
+        (values,) = file.table.slice(row, 1).to_pylist()
+        return read_row(values, f"{file.address}, row {row}", file.env, self._vocabulary)
 
 
 class Stream:
-    """The samples of one side, read again from the files with every pass and mixed within a buffer."""
+    """The samples of a split, read from the files in every pass and shuffled within a buffer."""
 
     def __init__(
         self, files: Sequence[tuple[str, str]], storage: Storage, seed: int, vocabulary: Vocabulary | None = None
     ) -> None:
-        """Name the files, each with the environment it may hold."""
-        self._files = tuple(files)
-        self._storage = storage
-        self._seed = seed
+        """Read ``files``, each with the environment of its records; ``vocabulary`` as in :func:`read_row`."""
+        self._files, self._storage, self._seed = tuple(files), storage, seed
         self._vocabulary: Vocabulary | None = vocabulary
 
     def __iter__(self) -> Iterator[Sample]:
-        """Every sample once, in the order of the files."""
+        """Yield every sample once, in the order of the files."""
         for name, env in self._files:
             yield from self._file(name, env)
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """Every sample once, mixed: a function of seed and epoch alone."""
+        """Yield every sample once, in an order that is a function of seed and epoch."""
         rng = random.Random(derive_seed("stream", self._seed, number))
         files = sorted(self._files, key=lambda file: derive_seed("stream", self._seed, number, file[0]))
-        held: list[Sample] = []
+        buffer: list[Sample] = []
+
+        def take() -> Sample:
+            index = int(rng.random() * len(buffer))
+            buffer[index], buffer[-1] = buffer[-1], buffer[index]
+            return buffer.pop()
+
         for name, env in files:
             for sample in self._file(name, env):
-                held.append(sample)
-                if len(held) == SHUFFLE_BUFFER:
-                    place = int(rng.random() * len(held))
-                    held[place], held[-1] = held[-1], held[place]
-                    yield held.pop()
-        while held:
-            place = int(rng.random() * len(held))
-            held[place], held[-1] = held[-1], held[place]
-            yield held.pop()
+                buffer.append(sample)
+                if len(buffer) == SHUFFLE_BUFFER:
+                    yield take()
+        while buffer:
+            yield take()
 
     def _file(self, name: str, env: str) -> Iterator[Sample]:
-        for place, values in rows_of(self._storage, name, COLUMNS):
-            sample = read_row(values, place, env)
-            yield sample if self._vocabulary is None else in_words(sample, self._vocabulary)
+        for where, values in rows_of(self._storage, name, COLUMNS):
+            yield read_row(values, where, env, self._vocabulary)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Both sides of a dataset."""
+    """Both splits of a dataset."""
 
     source: str
-    """As the user named it."""
+    """Address of the dataset, as the user wrote it."""
     digest: str
-    """Of the manifest, or of the files' content."""
+    """Digest of the manifest, or of the content of the files."""
     train: Sequence[Sample] | Stream
     validation: Sequence[Sample]
-
-    @cached_property
-    def environments(self) -> tuple[str, ...]:
-        """The environments on the validation side, sorted."""
-        return tuple(sorted({sample.env for sample in self.validation}))
 
 
 def read_dataset(
@@ -238,34 +222,34 @@ def read_dataset(
     Args:
         source: a store, a dataset folder, or a hub id.
         configs: environments to train on together, or ``all``.
-        streaming: read the training side from the files with every epoch, instead of holding it.
-        seed: of the order in which a stream mixes its records.
-        vocabulary: words for failure modes; None leaves them as they are.
+        streaming: read the training split from its files in every epoch, instead of keeping it in memory.
+        seed: seed of the order of a stream.
+        vocabulary: label names of failure modes in prompts and targets; None leaves them as they are.
 
     Raises:
-        TrainingError: there is no such dataset, it lacks what is asked for, or a file cannot be read.
+        TrainingError: the dataset does not exist, lacks a config or a split, or a file cannot be read.
     """
     files = find_files(source, configs)
     storage, by_side = files.storage, files.by_side
-    validation = Samples([_shard(storage, name, env) for name, env in by_side[VALIDATION]], vocabulary)
+    validation = Samples([_read_file(storage, name, env) for name, env in by_side[VALIDATION]], vocabulary)
     if streaming:
         train = Stream(by_side[TRAIN], storage, seed, vocabulary)
         rows = sum(_rows(storage, name) for name, _ in by_side[TRAIN])
     else:
-        train = Samples([_shard(storage, name, env) for name, env in by_side[TRAIN]], vocabulary)
+        train = Samples([_read_file(storage, name, env) for name, env in by_side[TRAIN]], vocabulary)
         rows = len(train)
     for side, count in ((TRAIN, rows), (VALIDATION, len(validation))):
         if not count:
             raise TrainingError(
-                f"{source}: the {side} side of config {', '.join(configs)} holds no record, expected at least one; "
-                "build more levels (pivot build --tasks), so that both sides get some"
+                f"{source}: the {side} split of config {', '.join(configs)} holds no record, expected at least one; "
+                "build more levels (pivot build --tasks), so that both splits get some"
             )
     return TrainingData(source, files.digest, train, validation)
 
 
-def _shard(storage: Storage, name: str, env: str | None) -> Shard:
+def _read_file(storage: Storage, name: str, env: str) -> DatasetFile:
     try:
-        return Shard(storage.address(name), env, read_table(storage, name, SCHEMA, COLUMNS))
+        return DatasetFile(storage.address(name), env, read_table(storage, name, SCHEMA, COLUMNS))
     except StoreError as error:
         raise TrainingError(str(error)) from error
 
@@ -279,6 +263,6 @@ def _rows(storage: Storage, name: str) -> int:
 
 
 def epoch_order(count: int, batch: int, seed: int, epoch: int) -> list[int]:
-    """Return which records an epoch trains on, in order: a permutation without its last, short batch."""
+    """Return the indices of the records of an epoch in order: a permutation without its last, incomplete batch."""
     rng = np.random.Generator(np.random.PCG64(derive_seed("epoch", seed, epoch)))
     return rng.permutation(count)[: count - count % batch].tolist()

@@ -1,9 +1,9 @@
 """The trainer of Stage I: supervised fine-tuning of the Analyzer on labelled failures (spec section 8).
 
-TRL's SFTTrainer does the work; what is ours is the loss, which weighs every record equally whatever the length of its
-target, the order of the records, which is data and a function of seed and epoch, and the checks around both. An update
-takes ``batch`` records, however they are spread over processes and accumulation steps; the last records of an epoch
-that do not fill one are left out of it, and counted.
+The trainer is TRL's SFTTrainer with its own loss, which gives every record the same weight whatever the length of its
+target, its own order of the records, which is a function of seed and epoch, and checks of both. An update takes
+``batch`` records, however they are spread over processes and accumulation steps; the last records of an epoch that do
+not fill a batch are left out and counted.
 """
 
 import json
@@ -21,7 +21,7 @@ from .. import checkpoint as on_disk
 from ..adapters import adapter_config
 from ..curves import draw_losses
 from ..encode import EXTRA, Batch, Encoder, Reply
-from ..loading import load_weights
+from ..loading import load_weights, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
@@ -51,10 +51,10 @@ def record_loss(logprobs: Tensor, mask: Tensor) -> Scalar:
 
 
 class AnalyzerTrainer(trl.SFTTrainer):
-    """The stock trainer with the loss of the specification; a loss or gradient that is no number stops it."""
+    """TRL's trainer with the loss of the specification; a loss or gradient that is not finite stops it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what the stock trainer takes."""
+        """Make the trainer, with the arguments of TRL's."""
         super().__init__(*args, **kwargs)
         # The mean over a micro-batch is what compute_loss returns; the library then divides by the accumulation steps.
         self.model_accepts_loss_kwargs = False
@@ -65,7 +65,7 @@ class AnalyzerTrainer(trl.SFTTrainer):
         """Return the loss of one micro-batch.
 
         Raises:
-            TrainingError: it is no number.
+            TrainingError: the loss is not finite.
         """
         del num_items_in_batch
         ids = inputs.pop(IDS, ())
@@ -77,21 +77,21 @@ class AnalyzerTrainer(trl.SFTTrainer):
 
     def _stop_unless_finite(self, value: Any, what: str, ids: Sequence[str]) -> None:
         bad = (~torch.isfinite(value)).float()
-        if self.accelerator.num_processes > 1:  # all of them have to stop, not one while the others wait for it
+        if self.accelerator.num_processes > 1:  # all processes stop, so that none waits for another
             bad = self.accelerator.reduce(bad, "sum")
         if bad.item():
             mine = ", ".join(ids) if not torch.isfinite(value).item() else "those of another process"
             raise TrainingError(
                 f"the {what} became {value.item()} in update {self.state.global_step + 1} (records: {mine}); expected "
-                "a finite number. The last checkpoint is kept: look at these records, lower --lr, then run again "
+                "a finite number. The last checkpoint is kept: inspect these records, lower --lr, then run again "
                 "with --resume or another --out"
             )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load the weights of a checkpoint by the names under which it was saved, every one of them.
+        """Load all weights of a checkpoint, translating the names under which they were saved.
 
-        Qwen2.5-VL is saved under other names than its modules have; the library's own reading here, which does not
-        translate them, finds none, says so in a warning, and goes on from the weights that the run began with.
+        Qwen2.5-VL is saved under names that differ from those of its modules. The library's own method does not
+        translate them: it finds no weights, shows a warning, and continues with the weights the run started from.
         """
         if self.is_fsdp_enabled or hasattr(self.model, "peft_config"):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -100,11 +100,11 @@ class AnalyzerTrainer(trl.SFTTrainer):
         self.model.load_state_dict(saved.state_dict())
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write none with every checkpoint: the card of a run is in its ``final`` folder."""
+        """Write no card with a checkpoint; the card of a run is in its ``final`` folder."""
 
 
 class RunLog(transformers.TrainerCallback):
-    """Writes metrics line by line, seals checkpoints, and stops before a gradient that is no number is used."""
+    """A callback that writes metrics line by line, seals checkpoints, and refuses a gradient that is not finite."""
 
     def __init__(self, storage: Storage, steps_per_epoch: int, report: Report) -> None:
         """Write to the folder of a run."""
@@ -115,7 +115,7 @@ class RunLog(transformers.TrainerCallback):
         self.trainer: Any = None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the gradient."""
+        """Check the gradient."""
         gradients = [each.grad for each in self.trainer.model.parameters() if each.grad is not None]
         if gradients:
             norm = torch.nn.utils.get_total_norm(gradients)
@@ -123,7 +123,7 @@ class RunLog(transformers.TrainerCallback):
             self.trainer._stop_unless_finite(norm, "gradient", self.trainer.last_ids)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Append a line."""
+        """Append a line of metrics, and report some of them."""
         if not state.is_world_process_zero or not logs or not {"loss", "eval_loss"} & logs.keys():
             return
         line: dict[str, Any] = {"step": state.global_step, "epoch": state.global_step / self._steps_per_epoch}
@@ -137,7 +137,7 @@ class RunLog(transformers.TrainerCallback):
             self._report(f"update {state.global_step} of {state.max_steps}: {shown}")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Make the checkpoint count, when every process has written its part."""
+        """Seal the checkpoint when every process has written its part."""
         self.trainer.accelerator.wait_for_everyone()
         if state.is_world_process_zero:
             on_disk.seal(self._storage, state.global_step)
@@ -146,16 +146,16 @@ class RunLog(transformers.TrainerCallback):
 
 
 class Collate:
-    """Turns rows that name samples into a batch: by place where the sides are held, whole where they are streamed."""
+    """Turns rows into a batch: rows hold the index of a sample, or the sample itself if the split is streamed."""
 
     def __init__(self, encoder: Encoder, samples: Sequence[Sample] = ()) -> None:
-        """Take the samples that rows name by their place."""
+        """Collate ``samples``, which rows name by index."""
         self._encoder = encoder
         self._samples = samples
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         """Return the batch of some rows, with the ids of its episodes."""
-        samples = [self._samples[row["place"]] if "place" in row else row["sample"] for row in rows]
+        samples = [self._samples[row["index"]] if "index" in row else row["sample"] for row in rows]
         return encode_samples(self._encoder, samples) | {IDS: [sample.episode_id for sample in samples]}
 
 
@@ -166,8 +166,8 @@ def encode_samples(encoder: Encoder, samples: Sequence[Sample]) -> Batch:
     )
 
 
-class Both(Sequence[Sample]):
-    """The training side, then the validation side, under one numbering."""
+class JoinedSamples(Sequence[Sample]):
+    """The training split, then the validation split, under one numbering."""
 
     def __init__(self, first: Sequence[Sample], second: Sequence[Sample]) -> None:
         """Join two sequences."""
@@ -182,26 +182,26 @@ class Both(Sequence[Sample]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How records become updates."""
+    """The numbers of records, updates and accumulation steps of a run."""
 
     records: int
     epochs: int
     steps_per_epoch: int
     accumulation: int
     left_out: int
-    """Records an epoch that fill no update."""
+    """Records per epoch that do not fill a batch."""
 
     @property
     def steps(self) -> int:
-        """Updates in all."""
+        """Total number of updates."""
         return self.epochs * self.steps_per_epoch
 
 
 def make_plan(config: SftConfig, records: int, processes: int) -> Plan:
-    """Spread the records over updates.
+    """Return the plan of a run.
 
     Raises:
-        TrainingError: a batch does not divide, or there are too few records for one.
+        TrainingError: a batch does not divide over the processes, or there are too few records for one.
     """
     share = config.micro_batch * processes
     if config.batch % share:
@@ -221,22 +221,17 @@ def load_model(config: SftConfig) -> tuple[Any, Any]:
     """Load model and processor; adapters train over weights in the precision of the computation.
 
     Raises:
-        TrainingError: there is no such model, or it is of another kind.
+        TrainingError: the model does not exist, or is of an unsupported kind.
     """
-    dtype = torch.bfloat16 if config.lora and uses_bf16(config) else torch.float32
+    dtype = torch.bfloat16 if config.lora and uses_bf16(config.precision) else torch.float32
     return load_weights(config.model, config.revision, dtype)
 
 
-def uses_bf16(config: SftConfig) -> bool:
-    """Whether the run computes in bfloat16."""
-    return config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
-
-
 def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
-    """Return the library's settings for a run. The order of the records is data, so one pass over it is the run."""
+    """Return TRL's settings for a run, which is one pass over the rows of :func:`_train_rows`."""
     every = config.save_every or plan.steps_per_epoch
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of names that both libraries still use
+        warnings.simplefilter("ignore", FutureWarning)  # old names that both libraries still use
         return trl.SFTConfig(
             output_dir=str(out / on_disk.CHECKPOINTS),
             num_train_epochs=1,
@@ -251,7 +246,7 @@ def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
             optim="adamw_torch",
-            bf16=uses_bf16(config),
+            bf16=uses_bf16(config.precision),
             use_cpu=not torch.cuda.is_available(),
             gradient_checkpointing=config.gradient_checkpointing,
             logging_steps=1,
@@ -275,22 +270,20 @@ def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
 def make_trainer(
     config: SftConfig, plan: Plan, data: TrainingData, model: Any, encoder: Encoder, out: Path
 ) -> AnalyzerTrainer:
-    """Put model, data and settings together."""
+    """Return the trainer of a run."""
     trainer = AnalyzerTrainer(
         model=model,
         args=arguments(config, plan, out),
         train_dataset=_train_rows(config, plan, data),
         eval_dataset=_eval_rows(config, data),
-        data_collator=Collate(encoder, _held(data)),
+        data_collator=Collate(
+            encoder, JoinedSamples(() if isinstance(data.train, Stream) else data.train, data.validation)
+        ),
         processing_class=encoder.processor,
         peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
-
-
-def _held(data: TrainingData) -> Sequence[Sample]:
-    return Both(() if isinstance(data.train, Stream) else data.train, data.validation)
 
 
 def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
@@ -305,11 +298,11 @@ def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
 
         return hf_datasets.IterableDataset.from_generator(rows)
     orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
-    return hf_datasets.Dataset.from_dict({"place": [place for order in orders for place in order]})
+    return hf_datasets.Dataset.from_dict({"index": [index for order in orders for index in order]})
 
 
 def _eval_rows(config: SftConfig, data: TrainingData) -> Any:
     if not config.evaluate:
         return None
     first = 0 if isinstance(data.train, Stream) else len(data.train)
-    return hf_datasets.Dataset.from_dict({"place": list(range(first, first + len(data.validation)))})
+    return hf_datasets.Dataset.from_dict({"index": list(range(first, first + len(data.validation)))})

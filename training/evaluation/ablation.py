@@ -1,7 +1,7 @@
-"""Planted changes of what the Analyzer sees: collages blanked, or exchanged between records, the text left alone.
+"""Changed inputs of the Analyzer: collages blanked, or exchanged between records, the text unchanged.
 
-A model that looks at the pictures must fall when they are taken away or belong to another episode; one that reads the
-log alone cannot even notice. So the difference is the proof of seeing, at test time and for a model trained on blanks.
+A model that uses the images loses accuracy when they are blank or belong to another episode; a model that only reads
+the log is unaffected. The difference shows whether a model uses the images.
 """
 
 import io
@@ -22,10 +22,10 @@ PICTURES: tuple[Pictures, ...] = get_args(Pictures)
 
 
 def blank(picture: bytes) -> bytes:
-    """Return a black picture of the same size, which costs the model as many tokens and says nothing.
+    """Return a black picture of the same size, which has the same number of image tokens.
 
     Raises:
-        ImageError: the bytes are no picture, or one that is too large.
+        ImageError: the bytes are not a picture, or the picture is too large.
     """
     try:
         with Image.open(io.BytesIO(picture)) as opened:
@@ -38,22 +38,22 @@ def blank(picture: bytes) -> bytes:
 
 
 def exchanged(records: Sequence[Mapping[str, Any]], levels: Sequence[str], seed: int = 0) -> list[int]:
-    """Return for each record the index of the one whose collage it gets, always that of another level.
+    """Return for each record the index of the record whose collage it gets, which has a different level.
 
-    A collage goes to a record of the same environment and length where there is one of another level, so that the
-    number of tiles gives nothing away; otherwise to any other level of the environment. Every collage is used about
-    equally often. A record whose environment has no other level keeps its own.
+    The partner has the same environment and length if possible, so that the number of tiles reveals nothing; otherwise
+    it is any record of the environment with a different level. Every collage is used about equally often. A record
+    whose environment has no other level keeps its own.
 
     Args:
         records: rows with ``env`` and ``num_steps``.
-        levels: the canonical level of each.
-        seed: decides the order in which partners are looked for.
+        levels: canonical level of each record.
+        seed: seed of the order in which partners are assigned.
     """
     order = list(range(len(records)))
     rng = random.Random(derive_seed("exchange", seed))
     for last in range(len(order) - 1, 0, -1):
-        place = below(rng, last + 1)
-        order[last], order[place] = order[place], order[last]
+        other = below(rng, last + 1)
+        order[last], order[other] = order[other], order[last]
     partners = list(range(len(records)))
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index in order:
@@ -62,8 +62,8 @@ def exchanged(records: Sequence[Mapping[str, Any]], levels: Sequence[str], seed:
     for index in order:
         by_env.setdefault(records[index]["env"], []).append(index)
     for (env, _), group in groups.items():
-        for place, index in enumerate(group):
-            beside = (group[(place + step) % len(group)] for step in range(1, len(group)))
-            candidates = itertools.chain(beside, by_env[env])
+        for position, index in enumerate(group):
+            same_length = (group[(position + step) % len(group)] for step in range(1, len(group)))
+            candidates = itertools.chain(same_length, by_env[env])
             partners[index] = next((each for each in candidates if levels[each] != levels[index]), index)
     return partners

@@ -1,7 +1,7 @@
-"""Evaluate any Analyzer on held-out levels of a dataset, beside what the log alone gives away.
+"""Evaluation of an Analyzer on held-out levels of a dataset, next to baselines that read the log alone.
 
-Labels and logs of the side are read first, then the cases stream to the model and come back as readings; everything
-else is arithmetic on both. The result is JSON data; a table and pictures of it are made in ``report``.
+Labels and logs of the split are read first, then the model reads the cases one after the other; the figures are
+computed from labels and readings. The result is JSON data; ``report`` makes tables and pictures of it.
 """
 
 import hashlib
@@ -22,26 +22,26 @@ from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
 from .ablation import Pictures, blank, exchanged
 from .baselines import Baselines, baseline_table
 from .guidance_checks import GuidanceJudge
-from .metrics import Scored, by_mode, by_step, confusion, reliability, shares
+from .metrics import ScoredReading, by_mode, by_step, confusion, reliability, shares
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records are evaluated, and what becomes of their pictures."""
+    """Selection of the evaluated records, and treatment of their pictures."""
 
     side: str = VALIDATION
     pictures: Pictures = "shown"
     full_length: bool = False
-    """Only failures that used every turn: one that ended early tells its last step by its length."""
+    """Whether only failures that used every turn count: the length of shorter ones reveals their last step."""
     limit: int | None = None
-    """At most so many records of an environment, drawn by a hash of their ids."""
+    """Maximum number of records per environment, sampled by a hash of their ids."""
     seed: int = 0
-    """Decides the bootstrap, which collages are exchanged, and the fits of the baselines."""
+    """Seed of the bootstrap, of the exchange of collages, and of the fits of the baselines."""
 
     def takes(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row is long enough."""
+        """Whether the selection includes a row, by its length."""
         return not self.full_length or row["num_steps"] == row["horizon"]
 
 
@@ -51,39 +51,37 @@ class Labels:
 
     rows: Sequence[Row]
     levels: Sequence[str]
-    """Canonical level of each."""
+    """Canonical level of each record."""
     train: Sequence[LoggedFailure] = field(default=(), repr=False)
-    """The failures of the training side that a baseline is fitted on, in the words of the targets."""
+    """Failures of the other split, on which baselines are fitted, in the vocabulary of the targets."""
     seen: int = 0
-    """Records whose level the other side holds, too: a model that was trained on it has seen the room."""
+    """Number of records whose level the other split has, too."""
 
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
-    """Whose words for failure modes the targets of an environment use."""
+    """Vocabulary of the targets, by environment."""
 
     @property
     def environments(self) -> list[str]:
-        """Names, sorted."""
+        """Names of the environments, sorted."""
         return sorted({row["env"] for row in self.rows})
 
-    def places(self, env: str) -> list[int]:
-        """Return where the records of an environment stand."""
-        return [place for place, row in enumerate(self.rows) if row["env"] == env]
+    def indices(self, env: str) -> list[int]:
+        """Return the indices of the records of an environment."""
+        return [index for index, row in enumerate(self.rows) if row["env"] == env]
 
     def baselines(self, env: str, *, learned: bool, seed: int) -> Baselines:
-        """Return what the logs of an environment give away of its targets.
-
-        Nothing where the other side has no record of the environment.
+        """Return the shares of the baselines for an environment; none if the other split has no record of it.
 
         Raises:
-            PluginError: what the learned baselines need is not installed.
+            PluginError: a package of the learned baselines is not installed.
         """
         train = [each for each in self.train if each.env == env]
         if not train:
-            why = "no record of this environment on the other side to fit on; build more levels"
+            why = "no record of this environment in the other split to fit on; build more levels"
             return Baselines({}, {"all": why})
-        vocabulary, mine = self.vocabularies[env], self.places(env)
-        test = [_logged(self.rows[place], vocabulary) for place in mine]
-        levels = [self.levels[place] for place in mine]
+        vocabulary, mine = self.vocabularies[env], self.indices(env)
+        test = [_logged(self.rows[index], vocabulary) for index in mine]
+        levels = [self.levels[index] for index in mine]
 
         def word(mode: str) -> str:
             return target_mode(env, mode, vocabulary)
@@ -92,13 +90,13 @@ class Labels:
 
 
 def _logged(row: Row, vocabulary: Vocabulary) -> LoggedFailure:
-    """Return a failure as its log tells it, its mode in the words of a vocabulary."""
+    """Return a failure as its log shows it, with the mode's name in a vocabulary."""
     failure = LoggedFailure.of_record(row)
     return replace(failure, failure_mode=target_mode(failure.env, failure.failure_mode, vocabulary))
 
 
 def _vocabulary_of(rows: Sequence[Row]) -> Vocabulary:
-    """Return whose words for failure modes the targets of some rows use."""
+    """Return the vocabulary of the targets of some rows."""
     return "certificate" if all(_target(row).failure_mode == row["failure_mode"] for row in rows) else "paper"
 
 
@@ -107,19 +105,19 @@ def _target(row: Row) -> Target:
 
 
 def read_labels(records: Records, choice: Choice) -> Labels:
-    """Read labels and logs of both sides.
+    """Read labels and logs of both splits.
 
     Raises:
-        TrainingError: a side has no record, or a row is none.
+        TrainingError: the split has no record, or a row is invalid.
     """
     rows = [row for row in records.rows(choice.side, LABEL_COLUMNS) if choice.takes(row)]
     if choice.limit is not None:
-        rows = _drawn(rows, choice.limit)
+        rows = _sampled(rows, choice.limit)
     if not rows:
         kept = " that used every turn" if choice.full_length else ""
         raise TrainingError(
             f"{records.address} has no {choice.side} record of config {records.config!r}{kept}; build more levels, or "
-            "choose another --config or --side"
+            "choose another --env or --side"
         )
     columns = ("env", "horizon", "num_steps", "actions", "action_log", "pivot_step", "failure_mode", "initial_state")
     others = list(records.rows(TRAIN if choice.side == VALIDATION else VALIDATION, columns))
@@ -139,20 +137,20 @@ def canonical_level(row: Mapping[str, Any]) -> str:
     return f"{row['env']} {plugins.load('environments', row['env']).canonical_state(row['initial_state'])}"
 
 
-def _drawn(rows: Sequence[Row], limit: int) -> list[Row]:
-    def draw(row: Row) -> str:
+def _sampled(rows: Sequence[Row], limit: int) -> list[Row]:
+    def hash_of(row: Row) -> str:
         return hashlib.sha256(row["episode_id"].encode()).hexdigest()
 
     kept: set[str] = set()
     for env in {row["env"] for row in rows}:
-        mine = sorted((row for row in rows if row["env"] == env), key=draw)
+        mine = sorted((row for row in rows if row["env"] == env), key=hash_of)
         kept |= {row["episode_id"] for row in mine[:limit]}
     return [row for row in rows if row["episode_id"] in kept]
 
 
 def cases(records: Records, choice: Choice, labels: Labels) -> Iterator[AnalyzerCase]:
-    """Yield what the Analyzer is shown of each record, in the order of ``labels``; pictures as the choice says."""
-    wanted = {row["episode_id"] for row in labels.rows}
+    """Yield the case of each record, in the order of ``labels``, with pictures treated as the choice says."""
+    chosen = {row["episode_id"] for row in labels.rows}
     partners: dict[str, str] = {}
     pictures: dict[str, bytes] = {}
     if choice.pictures == "exchanged":
@@ -161,10 +159,10 @@ def cases(records: Records, choice: Choice, labels: Labels) -> Iterator[Analyzer
         pictures = {
             row["episode_id"]: row["images"][0]["bytes"]
             for row in records.rows(choice.side, ("episode_id", "images"))
-            if row["episode_id"] in wanted
+            if row["episode_id"] in chosen
         }
     for row in records.rows(choice.side, SHOWN_COLUMNS):
-        if row["episode_id"] not in wanted:
+        if row["episode_id"] not in chosen:
             continue
         if choice.pictures == "blank":
             row["images"] = [{"bytes": blank(row["images"][0]["bytes"])}]
@@ -174,7 +172,7 @@ def cases(records: Records, choice: Choice, labels: Labels) -> Iterator[Analyzer
 
 
 def worked_examples(records: Records, count: int) -> dict[str, list[Shot]]:
-    """Return the first ``count`` training records of each environment, of as many levels, as worked examples."""
+    """Return the first ``count`` training records of each environment with different levels, as worked examples."""
     shots: dict[str, list[Shot]] = {}
     levels: set[str] = set()
     if not count:
@@ -188,10 +186,10 @@ def worked_examples(records: Records, count: int) -> dict[str, list[Shot]]:
     return shots
 
 
-def scored(row: Row, level: str, reading: Reading) -> Scored:
-    """Put a label beside a reading. The true words are those of the record's target."""
+def score_reading(row: Row, level: str, reading: Reading) -> ScoredReading:
+    """Return a reading with its label, in the vocabulary of the record's target."""
     target = _target(row)
-    return Scored(
+    return ScoredReading(
         env=row["env"],
         level=level,
         num_steps=row["num_steps"],
@@ -206,12 +204,12 @@ def scored(row: Row, level: str, reading: Reading) -> Scored:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything that was measured of one Analyzer."""
+    """Figures of one Analyzer."""
 
     summary: dict[str, Any]
-    """JSON data: what was evaluated, and the figures by environment."""
+    """JSON data: model, data and settings, and the figures by environment."""
     readings: Sequence[Row] = field(repr=False)
-    """One JSON row a record: what was true, what was read."""
+    """One JSON row per record: label and reading."""
 
 
 def evaluate(
@@ -228,31 +226,31 @@ def evaluate(
 
     Args:
         records: the dataset.
-        analyzer: who is asked.
-        choice: which records, and what becomes of their pictures.
-        learned: whether gradient boosting and the transformer stand beside it, which need the extra ``train``.
-        name: what tables call the Analyzer; by default its model.
-        on_reading: is told of every reading as it comes.
+        analyzer: the Analyzer.
+        choice: selection of records, and treatment of their pictures.
+        learned: whether gradient boosting and the transformer are baselines, too; they need the extra ``train``.
+        name: name of the Analyzer in tables; by default its model.
+        on_reading: receives every reading.
         labels: labels of the choice; by default they are read here.
 
     Raises:
         TrainingError: the dataset cannot be used.
-        ServerGoneError, ConfigError, PluginError: the model cannot.
+        ServerGoneError, ConfigError, PluginError: the model cannot be used.
     """
     labels = labels or read_labels(records, choice)
     readings = analyzer.read_all(cases(records, choice, labels), on_reading)
     if len(readings) != len(labels.rows):
         raise TrainingError(f"{records.address} changed while it was read; run the same command again")
-    results = [scored(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
+    results = [score_reading(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
     with GuidanceJudge() as judge:
         guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     environments = {}
     for env in labels.environments:
-        mine = labels.places(env)
+        mine = labels.indices(env)
         environments[env] = _figures(
-            [results[place] for place in mine],
-            [readings[place] for place in mine],
-            [guidance[place] for place in mine],
+            [results[index] for index in mine],
+            [readings[index] for index in mine],
+            [guidance[index] for index in mine],
             choice.seed,
         )
         baselines = labels.baselines(env, learned=learned, seed=choice.seed).row()
@@ -278,7 +276,7 @@ def evaluate(
 
 
 def _figures(
-    results: Sequence[Scored], readings: Sequence[Reading], guidance: Sequence[Sequence[str] | None], seed: int
+    results: Sequence[ScoredReading], readings: Sequence[Reading], guidance: Sequence[Sequence[str] | None], seed: int
 ) -> dict[str, Any]:
     chances = reliability(results)
     judged = [reasons for reasons in guidance if reasons is not None]
@@ -303,13 +301,13 @@ def _figures(
 
 
 def _guidance(judge: GuidanceJudge, row: Row, reading: Reading) -> list[str] | None:
-    """Return the kinds of everything that is wrong with a reading's guidance; None where it gives none."""
+    """Return the kinds of all reasons to reject a reading's guidance; None if it has no guidance."""
     if reading.problem is not None or not reading.failure_reason.strip():
         return None
     return [f"{reason.name}: {reason.kind}" for reason in judge.reasons(row, reading.failure_reason)]
 
 
-def _reading_row(row: Row, result: Scored, reading: Reading, guidance: Sequence[str] | None) -> Row:
+def _reading_row(row: Row, result: ScoredReading, reading: Reading, guidance: Sequence[str] | None) -> Row:
     return {
         "episode_id": row["episode_id"],
         "env": row["env"],

@@ -1,8 +1,8 @@
-"""What the log alone decides: trivial predictors, gradient boosting and a small transformer, on held-out levels.
+"""Baselines that read the log alone: trivial predictors, gradient boosting and a small transformer.
 
-The learned two see what the trivial ones see: actions, flags and numbers of the log, and the length. They get the
-training split of the dataset; every figure is of the other side. The best of them is what an Analyzer has to beat
-before it can be said to look: being the best of several on the test side it is, if anything, a little too good.
+All use the same input: actions, flags and numbers of the log, and the length. They are fitted on one split of the
+dataset and measured on the other. An Analyzer that uses the images has to beat the best of them, which is a slightly
+optimistic bound, because it is chosen on the test split.
 """
 
 import math
@@ -23,11 +23,11 @@ from .metrics import Share, share
 EXTRA = "train"
 
 PredictAll = Callable[[Sequence[LoggedFailure]], list[Guess]]
-"""Guesses the labels of many failures at once."""
+"""Predicts the labels of many failures."""
 
 
 def guess_of(weights: Sequence[float], mode: str, failure: LoggedFailure) -> Guess:
-    """Return the guess of the heaviest step that the episode has."""
+    """Return the guess of the step of the episode with the largest weight."""
     steps = range(min(len(weights), len(failure.actions)))
     return Guess({max(steps, key=lambda step: weights[step]): 1.0}, mode)
 
@@ -35,15 +35,15 @@ def guess_of(weights: Sequence[float], mode: str, failure: LoggedFailure) -> Gue
 # Learned predictors
 
 LEAF = 20
-"""Failures in a leaf of a boosted tree at least, as scikit-learn has it: fewer are learned by heart."""
-HELD_BACK = 0.1
-"""Share of the failures by which boosting stops early."""
+"""Least number of failures in a leaf of a boosted tree, scikit-learn's default."""
+CHECK_SHARE = 0.1
+"""Share of the failures on which early stopping is decided."""
 
 
 def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     """Fit gradient boosting of scikit-learn on flat rows, one for the pivot step and one for the mode.
 
-    With fewer than :data:`LEARNED` says no tree can be split, and all that it says is what is frequent.
+    With fewer failures than :data:`LEARNED` requires, no tree can be split, and it predicts the most frequent label.
 
     Raises:
         PluginError: scikit-learn is not installed.
@@ -56,19 +56,20 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
         if len(set(classes)) == 1:
             only = classes[0]
             return lambda tests: ([only], np.ones((len(tests), 1)))
-        # Stopping early on a tenth of the rows keeps it from learning single episodes by heart. The library draws them
-        # by class, or not at all; where a class is too rare for that, they are drawn here.
-        held = [] if can_be_drawn_by_class(classes) else held_back(classes, seed)
-        kept = [place for place in range(len(classes)) if place not in set(held)]
+        # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is
+        # too rare for that, they are sampled here.
+        by_class = can_be_sampled_by_class(classes)
+        check = [] if by_class else check_rows(classes, seed)
+        fitted = [index for index in range(len(classes)) if index not in set(check)]
         labels = np.asarray(classes)
         model = ensemble.HistGradientBoostingClassifier(
             learning_rate=0.1,
             max_iter=100,
             max_leaf_nodes=15,
             min_samples_leaf=LEAF,
-            early_stopping=bool(held) or can_be_drawn_by_class(classes),
+            early_stopping=bool(check) or by_class,
             random_state=seed,
-        ).fit(rows[kept], labels[kept], **({"X_val": rows[held], "y_val": labels[held]} if held else {}))
+        ).fit(rows[fitted], labels[fitted], **({"X_val": rows[check], "y_val": labels[check]} if check else {}))
         return lambda tests: (list(model.classes_), model.predict_proba(tests))
 
     steps = classifier([each.pivot_step for each in train])
@@ -88,31 +89,31 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     return predict
 
 
-def can_be_drawn_by_class(classes: Sequence[Any]) -> bool:
-    """Whether a tenth can hold every class, and so can the rest."""
+def can_be_sampled_by_class(classes: Sequence[Any]) -> bool:
+    """Whether a tenth of the rows can contain every class, and the rest, too."""
     counts = Counter(classes)
-    return min(counts.values()) >= 2 and math.ceil(HELD_BACK * len(classes)) >= len(counts)
+    return min(counts.values()) >= 2 and math.ceil(CHECK_SHARE * len(classes)) >= len(counts)
 
 
-def held_back(classes: Sequence[Any], seed: int) -> list[int]:
-    """Draw a tenth of the places, never the last of a class: what is held back has to be among what is learned."""
+def check_rows(classes: Sequence[Any], seed: int) -> list[int]:
+    """Return the indices of a random tenth of the rows, without the last row of a class."""
     order = list(range(len(classes)))
     random.Random(seed).shuffle(order)
-    left, held = Counter(classes), list[int]()
-    for place in order:
-        if len(held) < math.ceil(HELD_BACK * len(classes)) and left[classes[place]] > 1:
-            left[classes[place]] -= 1
-            held.append(place)
-    return sorted(held)
+    left, check = Counter(classes), list[int]()
+    for index in order:
+        if len(check) < math.ceil(CHECK_SHARE * len(classes)) and left[classes[index]] > 1:
+            left[classes[index]] -= 1
+            check.append(index)
+    return sorted(check)
 
 
 EPOCHS = 30
 PATIENCE = 4
-"""Epochs without a better likelihood on the tenth of the training failures that is held back."""
+"""Epochs without a better likelihood on a tenth of the training failures, after which fitting stops."""
 
 
 def fit_transformer(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
-    """Fit a small transformer over the steps of a log, which points at one of them and names the mode.
+    """Fit a small transformer over the steps of a log, which predicts pivot step and mode.
 
     Raises:
         PluginError: PyTorch is not installed.
@@ -124,12 +125,12 @@ def fit_transformer(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll
     torch.manual_seed(seed)
     features = LogFeatures(train)
     modes = sorted({each.failure_mode for each in train})
-    held = max(1, len(train) // 10) if len(train) > 20 else 0
+    count = max(1, len(train) // 10) if len(train) > 20 else 0
     order = list(range(len(train)))
     random.Random(seed).shuffle(order)
     model = LogTransformer(features, [features.of(each) for each in train], len(modes))
-    fitted = model.encode([train[each] for each in order[held:]], modes)
-    check = model.encode([train[each] for each in order[:held]], modes) if held else None
+    fitted = model.encode([train[each] for each in order[count:]], modes)
+    check = model.encode([train[each] for each in order[:count]], modes) if count else None
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
     best, best_state, waited = math.inf, None, 0
     for epoch in range(EPOCHS):
@@ -167,22 +168,22 @@ def fit_transformer(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll
 
 
 @dataclass(frozen=True, slots=True)
-class Learner:
-    """A predictor that is learned."""
+class LearnedPredictor:
+    """A learned baseline."""
 
     fit: Callable[[Sequence[LoggedFailure], int], PredictAll]
     fewest: int
-    """Failures to fit on, without which it can learn nothing."""
+    """Least number of failures to fit on."""
 
 
-LEARNED: Mapping[str, Learner] = {
-    "gradient boosting": Learner(fit_boosting, math.ceil(2 * LEAF / (1 - HELD_BACK))),
-    "transformer": Learner(fit_transformer, 2),
+LEARNED: Mapping[str, LearnedPredictor] = {
+    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
+    "transformer": LearnedPredictor(fit_transformer, 2),
 }
 
 
 def check_learned() -> None:
-    """See whether the learned predictors can be fitted, before anything that takes long.
+    """Check that the packages of the learned baselines are installed.
 
     Raises:
         PluginError: a package is not installed.
@@ -197,7 +198,7 @@ def check_learned() -> None:
 def score_guesses(
     guesses: Sequence[Guess], failures: Sequence[LoggedFailure], levels: Sequence[str], seed: int = 0
 ) -> dict[str, Share]:
-    """Return the shares of some guesses, with intervals over levels."""
+    """Return the shares of correct guesses, with intervals over levels."""
     columns: dict[str, list[float]] = {"pivot exact": [], "pivot within 1": [], "mode": [], "joint": []}
     for guess, failure in zip(guesses, failures, strict=True):
         exact = guess.steps.get(failure.pivot_step, 0.0)
@@ -210,15 +211,15 @@ def score_guesses(
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """What the log gives away of one environment."""
+    """Shares of the baselines for one environment."""
 
     shares: Mapping[str, Mapping[str, Share]]
-    """By predictor, in the order of tables."""
+    """Shares by baseline, in the order of tables."""
     not_fitted: Mapping[str, str]
-    """Why a predictor is not among them."""
+    """Reason by baseline that was not fitted."""
 
     def row(self) -> dict[str, Any]:
-        """Return both as JSON data."""
+        """Return the shares and reasons as JSON data."""
         shares = {name: {what: each.row() for what, each in row.items()} for name, row in self.shares.items()}
         return {"shares": shares, "not_fitted": dict(self.not_fitted)}
 
@@ -232,18 +233,18 @@ def baseline_table(
     learned: bool = True,
     seed: int = 0,
 ) -> Baselines:
-    """Measure every predictor on the test failures of one environment.
+    """Measure every baseline on the test failures of one environment.
 
     Args:
         train: failures to fit on, at least one.
         test: failures of other levels, at least one.
         levels: the canonical level of each test failure.
-        word: what the failures call a mode that the arithmetic reading names as certificates do.
-        learned: whether the learned predictors are fitted, too.
-        seed: decides their fits and the intervals.
+        word: converts a certificate's name of a mode to the name in the failures.
+        learned: whether the learned baselines are fitted, too.
+        seed: seed of the fits and the intervals.
 
     Raises:
-        PluginError: what the learned ones need is not installed.
+        PluginError: a package of the learned baselines is not installed.
     """
     table, not_fitted = dict[str, dict[str, Share]](), dict[str, str]()
     for name, fit in PREDICTORS.items():
@@ -253,12 +254,14 @@ def baseline_table(
         table[name] = score_guesses(named, test, levels, seed)
     for name, learner in LEARNED.items() if learned else ():
         if len(train) < learner.fewest:
-            not_fitted[name] = f"{len(train)} failures to fit on, it needs {learner.fewest}; build more levels"
+            not_fitted[name] = (
+                f"found {len(train)} failures to fit on, expected at least {learner.fewest}; build more levels"
+            )
         else:
             table[name] = score_guesses(learner.fit(train, seed)(test), test, levels, seed)
     return Baselines(table, not_fitted)
 
 
 def best_of(table: Mapping[str, Mapping[str, Share]], what: str = "pivot exact") -> str:
-    """Return the name of the predictor with the largest share, the first of equals."""
+    """Return the name of the baseline with the largest share; the first one if several are equal."""
     return max(table, key=lambda name: table[name][what].value)

@@ -1,7 +1,7 @@
-"""Pictures of an evaluation: accuracy beside the baselines, confusion, reliability.
+"""Charts of an evaluation: accuracy next to the baselines, confusion, reliability.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart, and a map of even brightness; every number that a
-colour stands for is written out as well. Nothing opens a window.
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish, and a map of even brightness; every
+number that a colour represents is written out, too.
 """
 
 import io
@@ -22,11 +22,11 @@ def _figure(width: float, height: float) -> Figure:
 
 
 MOST_ACROSS = 3
-"""Panels in a row; more make the letters small wherever the picture is shown at the width of a page."""
+"""Largest number of panels in a row; more would make the text too small at the width of a page."""
 
 
 def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]:
-    """Return a figure and its panels, each of a size in inches, a few in a row."""
+    """Return a figure and its panels; ``width`` and ``height`` are inches per panel."""
     across = min(count, MOST_ACROSS)
     down = -(-count // across)
     figure = _figure(across * width, 0.4 + down * height)
@@ -43,12 +43,12 @@ def _png(figure: Figure) -> bytes:
 
 
 def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, float]]], ours: Sequence[str]) -> bytes:
-    """Draw the share of named pivots of everybody, a panel an environment; whiskers are the intervals.
+    """Draw the share of exact pivots of the Analyzer and the baselines, one panel per environment, with intervals.
 
     Args:
-        title: above all.
-        tables: by environment and name: ``value``, ``low`` and ``high``, 0 to 1.
-        ours: names that are drawn as what is evaluated; the others are baselines.
+        title: title of the figure.
+        tables: ``value``, ``low`` and ``high``, 0 to 1, by environment and name.
+        ours: names of Analyzers; the others are baselines.
     """
     tallest = max(len(rows) for rows in tables.values())
     figure, panels = _panels(len(tables), 4.6, 0.9 + 0.3 * tallest)
@@ -63,11 +63,11 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
         axes.errorbar(
             values, range(len(names)), xerr=[below, above], fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3
         )
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             axes.text(
                 min(100 * rows[name]["high"] + 2, 103),
-                place,
-                f"{values[place]:.1f}",
+                index,
+                f"{values[index]:.1f}",
                 va="center",
                 fontsize=8,
                 color=BLACK,
@@ -77,7 +77,7 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
         axes.tick_params(axis="y", length=0)
     patch = need("matplotlib.patches", "train").Patch
     meanings = [
-        patch(facecolor=ORANGE, hatch="//", edgecolor="white", label="asked with the pictures"),
+        patch(facecolor=ORANGE, hatch="//", edgecolor="white", label="Analyzer"),
         patch(facecolor=BLUE, label="reads the log alone"),
     ]
     figure.legend(handles=meanings, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
@@ -86,11 +86,11 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
 
 
 def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, int]]]) -> bytes:
-    """Draw counts of what was read by what is true, a panel a table; shades are shares of a row.
+    """Draw counts by true and read name, one panel per table; shades are shares of a row.
 
     Args:
-        title: above all.
-        tables: by what they are about (``mode``, ``step``): counts by true and read name.
+        title: title of the figure.
+        tables: counts by true and read name, of ``mode`` and ``step``.
     """
     widths = [max(3, len(next(iter(table.values())))) for table in tables.values()]
     heights = [max(2, len(table)) for table in tables.values()]
@@ -125,22 +125,22 @@ def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, i
 
 
 def _frame(x: int, y: int) -> Any:
-    """Return the outline of a cell where reply and truth agree."""
+    """Return the outline of a cell in which reply and label agree."""
     rectangle = need("matplotlib.patches", "train").Rectangle
     return rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.8)
 
 
 def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Draw how often a step is right against the probability that the model gave it, a panel an environment."""
-    figure, places = _panels(len(panels), 4.2, 3.9)
-    for axes, (env, found) in zip(places, panels.items(), strict=True):
-        bins = found["bins"]
+    """Draw the share of correct steps against the model's own probability, one panel per environment."""
+    figure, all_axes = _panels(len(panels), 4.2, 3.9)
+    for axes, (env, reliability) in zip(all_axes, panels.items(), strict=True):
+        bins = reliability["bins"]
         largest = max(each["records"] for each in bins)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
         xs, ys = [each["mean_probability"] for each in bins], [each["accuracy"] for each in bins]
         axes.plot(xs, ys, color=BLUE, linewidth=1, zorder=2)
         sizes = [20 + 180 * each["records"] / largest for each in bins]
-        axes.scatter(xs, ys, s=sizes, color=BLUE, edgecolor="white", zorder=3, label="readings (area: how many)")
+        axes.scatter(xs, ys, s=sizes, color=BLUE, edgecolor="white", zorder=3, label="readings (area: count)")
         for each in bins:
             axes.annotate(
                 str(each["records"]),
@@ -150,11 +150,11 @@ def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> by
                 ha="center",
                 fontsize=7,
             )
-        error = 100 * found["expected_calibration_error"]
+        error = 100 * reliability["expected_calibration_error"]
         axes.set(
-            title=f"{env}: off by {error:.1f} points",
+            title=f"{env}: calibration error {error:.1f} points",
             xlabel="probability of its own step",
-            ylabel="share that is right",
+            ylabel="share of correct steps",
             xlim=(0, 1.04),
             ylim=(-0.03, 1.1),
         )
@@ -165,23 +165,23 @@ def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> by
 
 
 def suite_chart(title: str, bars: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float] | None]]]) -> bytes:
-    """Draw the suite: a panel a log, two bars an environment, ours and the best that the log alone allows.
+    """Draw the suite: one panel per log, two bars per environment, the Analyzer and the best baseline.
 
     Args:
-        title: above all.
-        bars: by log, environment and name: ``value``, ``low`` and ``high``; None where there is none.
+        title: title of the figure.
+        bars: ``value``, ``low`` and ``high`` by log, environment and name; None for a missing share.
     """
     figure = _figure(11, 1.6 + 2.6 * len(bars))
     styles = ((ORANGE, "//"), (BLUE, ""))
     panels = figure.subplots(len(bars), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (log, environments) in zip(panels, bars.items(), strict=True):
         for number, (name, (colour, hatch)) in enumerate(zip(next(iter(environments.values())), styles, strict=True)):
-            for place, rows in enumerate(environments.values()):
+            for index, rows in enumerate(environments.values()):
                 share = rows[name]
                 if share is None:
                     continue
-                x, value = place + 0.38 * (number - 0.5), 100 * share["value"]
-                label = name if place == 0 else None
+                x, value = index + 0.38 * (number - 0.5), 100 * share["value"]
+                label = name if index == 0 else None
                 axes.bar(x, value, width=0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
                 whisker = [[value - 100 * share["low"]], [100 * share["high"] - value]]
                 axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3)

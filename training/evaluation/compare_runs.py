@@ -1,4 +1,4 @@
-"""Two runs of Stage II held against each other: how their updates went, and what they cost."""
+"""Comparison of two runs of Stage II: the figures and seconds of their updates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ LAST = 10
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One figure of both runs; None where a run has none."""
+    """One figure of both runs; None if a run has no value."""
 
     measure: str
     old: float | None
@@ -41,24 +41,24 @@ class RunRow:
 
     @property
     def difference(self) -> float | None:
-        """New less old."""
+        """The new value minus the old one."""
         return None if self.old is None or self.new is None else self.new - self.old
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """What two runs made of the same task."""
+    """Figures of two runs on the same task."""
 
     updates: int
-    """The last update that both have made."""
+    """Last update that both runs have made."""
     settings: Mapping[str, tuple[Any, Any]]
-    """Settings in which they differ, of the old one and the new one."""
+    """Settings that differ, with the values of both runs."""
     rows: Sequence[RunRow]
-    """Means over the last updates up to :attr:`updates`; then held-out success; then seconds an update, by phase."""
+    """Means over the last updates up to :attr:`updates`; then held-out success; then seconds per update, by phase."""
 
 
 def is_policy_run(folder: Address) -> bool:
-    """Whether a folder is that of a run of Stage II."""
+    """Whether a folder is a run of Stage II."""
     storage = open_storage(folder)
     return storage.stat(RUN) is not None and storage.read_json(RUN).get("stage") == "rl"
 
@@ -67,14 +67,14 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
     """Compare two runs over the updates that both have made.
 
     Raises:
-        TrainingError: one is no run of Stage II, has made no update, or they play different environments.
+        TrainingError: a folder is not a run of Stage II or has no update, or the environments differ.
     """
     (config, lines), (other, others) = _read(old), _read(new)
     for name in ("env", "settings"):
         if config[name] != other[name]:
             raise TrainingError(
-                f"{old} plays {name} {config[name]}, {new} plays {other[name]}; expected the same task: what they "
-                "reach on different ones says nothing about the runs"
+                f"{old} plays {name} {config[name]}, {new} plays {other[name]}; expected the same environment and "
+                "settings; compare runs on one task"
             )
     updates = min(lines[-1]["step"], others[-1]["step"])
     sides = [[line for line in each if line["step"] <= updates] for each in (lines, others)]
@@ -93,13 +93,15 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
 
 
 def _read(folder: Address) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return settings and the lines of updates."""
+    """Return the config and the lines of updates."""
     if not is_policy_run(folder):
-        raise TrainingError(f"{folder} is no run of pivot train rl, expected its folder; name the one of --out")
+        raise TrainingError(f"{folder} is not a run of pivot train rl, expected its folder, as in --out")
     storage = open_storage(folder)
     lines = [line for line in read_metrics(storage) if line["step"] > 0]
     if not lines:
-        raise TrainingError(f"{folder} has made no update yet, expected one at least; wait for it, or --resume it")
+        raise TrainingError(
+            f"{folder} has made no update yet, expected at least one; wait for it, or resume the run with --resume"
+        )
     return storage.read_json(RUN)["config"], lines
 
 
@@ -114,6 +116,6 @@ def _held_out(lines: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _seconds(lines: Sequence[Mapping[str, Any]], phase: str | None = None) -> float:
-    """Return the mean seconds of an update, of one phase or all."""
+    """Return the mean seconds per update, of one phase or of all."""
     seconds = [sum(line["seconds"].values()) if phase is None else line["seconds"].get(phase, 0.0) for line in lines]
     return sum(seconds) / len(seconds)

@@ -37,7 +37,7 @@ class AnalyzerEvaluationConfig(Settings):
     shots: int = Field(default=0, ge=0)
     """Worked examples from the training split in front of every question."""
     target_vocabulary: Vocabulary | None = None
-    """Names of failure modes in prompts and targets: the certificate's or the paper's; by default those that the
+    """Names of failure modes in prompts and targets: the certificate's or the paper's; by default those the
     run was trained on, or the dataset's own."""
     out: Path | None = None
     """Folder of the report; by default ``evaluation`` in the folder of the run."""

@@ -1,7 +1,7 @@
-"""Is the guidance of a reading factual? Judged by the filters that labels must pass, against the proved label.
+"""The check whether guidance in a reading is factual, by the filters that labels must pass, against the proved label.
 
-A reading is held against the facts of the episode, not against its own pivot: guidance that names another step than the
-one that lost the episode is counted as ``unrelated``. Rules about the label itself do not apply and are left out.
+Guidance is compared with the facts of the episode, not with the reading's own pivot: guidance about a step other than
+the pivot is counted as ``unrelated``. Filters that do not judge text are left out.
 """
 
 import json
@@ -17,10 +17,10 @@ from ...solvers.base import Certificate, Solver, Verdict
 
 
 class GuidanceJudge:
-    """Judges guidance; holds the environments that it re-executes episodes in until it is closed."""
+    """A judge of guidance; it keeps the environments in which it re-executes episodes until it is closed."""
 
     def __init__(self) -> None:
-        """Find the filters."""
+        """Load the filters that judge text."""
         kinds: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
         self._filters: Sequence[Filter] = [kind() for kind in kinds if kind.judges_text]
         self._solvers: dict[str, Solver] = {}
@@ -35,7 +35,7 @@ class GuidanceJudge:
         self._replays.__exit__(*error)
 
     def reasons(self, record: Mapping[str, Any], guidance: str) -> tuple[RejectReason, ...]:
-        """Return everything that is wrong with a text about the failure of a dataset row; none when it may stay.
+        """Return the reasons to reject a text about the failure of a dataset row; none if it is factual.
 
         Raises:
             PluginError: the environment or its solver is not installed.
@@ -53,7 +53,7 @@ class GuidanceJudge:
 
 
 def _episode(record: Mapping[str, Any]) -> FailedEpisode:
-    """Return the episode as far as the record tells it; no rule about texts reads rewards or frames."""
+    """Return the episode of a record; rewards and frames are placeholders, which no filter of texts reads."""
     steps = len(record["actions"])
     return FailedEpisode(
         episode_id=record["episode_id"],
@@ -74,7 +74,7 @@ def _episode(record: Mapping[str, Any]) -> FailedEpisode:
 
 
 def _verdict(record: Mapping[str, Any], episode: FailedEpisode, solver: Solver) -> Verdict:
-    """Return the label as a verdict; the safe actions, which no row holds, come from the solver where it agrees."""
+    """Return the label as a verdict; its safe actions, which the row lacks, come from the solver if it agrees."""
     answer = solver.certify([episode.case()])[0]
     agrees = isinstance(answer, Verdict) and answer.pivot_step == record["pivot_step"]
     witness = record["witness"]

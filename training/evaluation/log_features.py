@@ -1,4 +1,4 @@
-"""Numbers of a log, step by step: what the learned baselines are fitted on."""
+"""Features of a log, step by step, on which the learned baselines are fitted."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ def action_kind(action: str) -> str:
 
 
 class LogFeatures:
-    """Numbers of a log: per step what was done, every logged field, where the moves led, and how many were idle."""
+    """Features of a log; per step the action, all logged fields, the position reached, and the number of idle moves."""
 
     def __init__(self, train: Sequence[LoggedFailure]) -> None:
-        """Take the actions and fields that the training failures have."""
+        """Use the actions and fields of the training failures."""
         self.steps = max(each.horizon for each in train)
         self.kinds = sorted({action_kind(action) for each in train for action in each.actions})
         self.fields = sorted({name for each in train for info in each.infos for name in info})
@@ -28,11 +28,11 @@ class LogFeatures:
 
     @property
     def width(self) -> int:
-        """Numbers a step."""
+        """Number of features per step."""
         return len(self.kinds) + len(self.fields) + 5
 
     def of(self, failure: LoggedFailure) -> NDArray[np.float32]:
-        """Return the numbers of every step, shape (T, width); NaN where a field was not logged."""
+        """Return the features of every step, shape (T, width); NaN for a field that was not logged."""
         rows = np.full((len(failure.actions), self.width), np.nan, np.float32)
         rows[:, : len(self.kinds)] = 0.0
         x = y = idle = 0
@@ -40,10 +40,10 @@ class LogFeatures:
             kind, moved = action_kind(action), failure.moved[t]
             if kind in self.kinds:
                 rows[t, self.kinds.index(kind)] = 1.0
-            for place, name in enumerate(self.fields, len(self.kinds)):
+            for column, name in enumerate(self.fields, len(self.kinds)):
                 value = failure.infos[t].get(name)
                 if isinstance(value, bool | int | float) and math.isfinite(value):
-                    rows[t, place] = float(value)
+                    rows[t, column] = float(value)
             if moved is False:
                 idle += 1
             elif action in _WAYS:
@@ -52,7 +52,7 @@ class LogFeatures:
         return rows
 
     def flat(self, failure: LoggedFailure) -> NDArray[np.float32]:
-        """Return all steps in one row, NaN after the last, then the length and what the arithmetic reading says."""
+        """Return all steps in one row, NaN after the last, then the length and the step of the arithmetic reading."""
         row = np.full(self.steps * self.width + 2, np.nan, np.float32)
         rows = self.of(failure)[: self.steps].ravel()
         row[: len(rows)] = rows

@@ -1,61 +1,61 @@
-"""How good an Analyzer is, from readings and labels alone: shares with intervals over levels, confusion, reliability.
+"""Figures of an Analyzer from readings and labels: shares with intervals over levels, confusion, reliability.
 
-Pure functions of numbers; nothing here knows a model.
+Pure functions of numbers, independent of models.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...intervals import RESAMPLES, middle, resampled_means, sums_by_level
 
 BINS = 10
-"""Of equal width, for the reliability of probabilities."""
+"""Number of bins of equal width, for the reliability of probabilities."""
 
 UNREAD = "unreadable"
-"""Name of what an unreadable reply says, in tables of confusion."""
+"""Name of unreadable replies in tables of confusion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """A label and what was read, of one record."""
+class ScoredReading:
+    """Label and reading of one record."""
 
     env: str
     level: str
-    """Canonical level, equal for records that may be alike."""
+    """Canonical level; records of one level are not independent."""
     num_steps: int
     pivot_step: int
     failure_mode: str
     read_step: int
-    """What the reply says; the fallback's where it says nothing."""
+    """Step in the reply; the fallback's if the reply cannot be read."""
     read_mode: str
     readable: bool
     probability: float | None = None
-    """The model's own for the step that it names."""
+    """The model's own probability of its step."""
 
     @property
     def step_is_right(self) -> bool:
-        """Whether a readable reply names the pivot."""
+        """Whether the reply is readable and names the pivot."""
         return self.readable and self.read_step == self.pivot_step
 
     @property
     def step_is_near(self) -> bool:
-        """Whether it names a step at most one away."""
+        """Whether the reply is readable and names a step at most one away from the pivot."""
         return self.readable and abs(self.read_step - self.pivot_step) <= 1
 
     @property
     def mode_is_right(self) -> bool:
-        """Whether it names the mode."""
+        """Whether the reply is readable and names the mode."""
         return self.readable and self.read_mode == self.failure_mode
 
     @property
     def both_are_right(self) -> bool:
-        """Whether it names both."""
+        """Whether the reply is readable and names pivot and mode."""
         return self.step_is_right and self.mode_is_right
 
     @property
     def fallback_step_is_right(self) -> bool:
-        """Whether the step that training would use is the pivot: that of an unreadable reply is the last one."""
+        """Whether the step that training would use is the pivot; for an unreadable reply that is the last step."""
         return self.read_step == self.pivot_step
 
 
@@ -67,7 +67,7 @@ SHARES = {
     "joint": "both_are_right",
     "pivot, fallback counted": "fallback_step_is_right",
 }
-"""Names in tables, and the property of :class:`Scored` that each is the share of."""
+"""Property of :class:`ScoredReading` of which a share is the mean, by the share's name in tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +80,27 @@ class Share:
     records: int
 
     def row(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the share as JSON data."""
         return {"value": self.value, "low": self.low, "high": self.high, "records": self.records}
 
     def __str__(self) -> str:
-        """Return it in percent."""
+        """Return the share in percent."""
         return f"{100 * self.value:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
 def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> Share:
     """Return the mean of ``values`` with its percentile interval by bootstrap over ``levels``.
 
-    Records of a single level say nothing about others: their interval is everything.
+    Records of a single level do not generalise: their interval is 0 to 1.
 
     Args:
-        values: one a record, 0 to 1; at least one.
-        levels: of each record; as many levels are drawn with replacement as there are, each with all its records.
-        seed: decides the draws; equal inputs give equal intervals.
-        resamples: how many times.
+        values: one number per record, 0 to 1; at least one.
+        levels: level of each record; each resample draws whole levels with replacement, as many as there are.
+        seed: seed of the resamples; equal inputs give equal intervals.
+        resamples: number of resamples.
 
     Raises:
-        ValueError: there is no record, or not a level for each.
+        ValueError: there are no records, or the lengths differ.
     """
     sums, counts = sums_by_level(values, levels)
     mean = float(sums.sum() / counts.sum())
@@ -110,7 +110,7 @@ def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resampl
     return Share(mean, low, high, len(values))
 
 
-def shares(records: Sequence[Scored], seed: int = 0) -> dict[str, Share]:
+def shares(records: Sequence[ScoredReading], seed: int = 0) -> dict[str, Share]:
     """Return every share of ``SHARES`` over some records."""
     levels = [each.level for each in records]
     return {
@@ -118,7 +118,7 @@ def shares(records: Sequence[Scored], seed: int = 0) -> dict[str, Share]:
     }
 
 
-def by_step(records: Sequence[Scored], seed: int = 0) -> dict[int, Share]:
+def by_step(records: Sequence[ScoredReading], seed: int = 0) -> dict[int, Share]:
     """Return the share of named pivots by true pivot step."""
     return {
         step: _exact([each for each in records if each.pivot_step == step], seed)
@@ -126,7 +126,7 @@ def by_step(records: Sequence[Scored], seed: int = 0) -> dict[int, Share]:
     }
 
 
-def by_mode(records: Sequence[Scored], seed: int = 0) -> dict[str, dict[str, Share]]:
+def by_mode(records: Sequence[ScoredReading], seed: int = 0) -> dict[str, dict[str, Share]]:
     """Return all shares by true failure mode."""
     return {
         mode: shares([each for each in records if each.failure_mode == mode], seed)
@@ -134,14 +134,14 @@ def by_mode(records: Sequence[Scored], seed: int = 0) -> dict[str, dict[str, Sha
     }
 
 
-def _exact(records: Sequence[Scored], seed: int) -> Share:
+def _exact(records: Sequence[ScoredReading], seed: int) -> Share:
     return share([float(each.step_is_right) for each in records], [each.level for each in records], seed)
 
 
-def confusion(records: Sequence[Scored], what: str) -> dict[str, dict[str, int]]:
-    """Count what was read by what is true; ``what`` is ``mode`` or ``step``. Unreadable replies have a column."""
+def confusion(records: Sequence[ScoredReading], what: str) -> dict[str, dict[str, int]]:
+    """Return counts by true and read name; ``what`` is ``mode`` or ``step``. Unreadable replies have a column."""
 
-    def names(each: Scored) -> tuple[str, str]:
+    def names(each: ScoredReading) -> tuple[str, str]:
         true, read = (
             (each.failure_mode, each.read_mode) if what == "mode" else (str(each.pivot_step), str(each.read_step))
         )
@@ -157,59 +157,53 @@ def confusion(records: Sequence[Scored], what: str) -> dict[str, dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Readings whose probability lies in a range."""
+    """Readings whose probability is in a range."""
 
     low: float
     high: float
     records: int
     mean_probability: float
     accuracy: float
-    """Share of them that name the pivot."""
+    """Share of the readings that name the pivot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How far the probabilities that a model gives its own steps can be trusted."""
+    """Reliability of the probabilities that a model assigns to its own steps."""
 
     bins: tuple[Bin, ...]
-    """Those that hold a record."""
+    """Bins with at least one record."""
     error: float
-    """Expected calibration error: mean distance of probability and accuracy over bins, weighed by records."""
+    """Expected calibration error: mean distance of probability and accuracy over bins, weighted by records."""
     records: int
 
     def row(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        bins = [
-            {
-                "low": each.low,
-                "high": each.high,
-                "records": each.records,
-                "mean_probability": each.mean_probability,
-                "accuracy": each.accuracy,
-            }
-            for each in self.bins
-        ]
-        return {"bins": bins, "expected_calibration_error": self.error, "records": self.records}
+        """Return the reliability as JSON data."""
+        return {
+            "bins": [asdict(each) for each in self.bins],
+            "expected_calibration_error": self.error,
+            "records": self.records,
+        }
 
 
-def reliability(records: Sequence[Scored], bins: int = BINS) -> Reliability | None:
-    """Return the reliability over the readings that have a probability; None where none has."""
-    known = [(each.probability, each.step_is_right) for each in records if each.probability is not None]
-    if not known:
+def reliability(records: Sequence[ScoredReading], bins: int = BINS) -> Reliability | None:
+    """Return the reliability over the readings with a probability; None if there are none."""
+    rated = [(each.probability, each.step_is_right) for each in records if each.probability is not None]
+    if not rated:
         return None
-    filled: Mapping[int, list[tuple[float, bool]]] = {
-        place: [pair for pair in known if min(int(pair[0] * bins), bins - 1) == place] for place in range(bins)
+    by_bin: Mapping[int, list[tuple[float, bool]]] = {
+        index: [pair for pair in rated if min(int(pair[0] * bins), bins - 1) == index] for index in range(bins)
     }
-    made = tuple(
+    filled = tuple(
         Bin(
-            place / bins,
-            (place + 1) / bins,
+            index / bins,
+            (index + 1) / bins,
             len(pairs),
             sum(probability for probability, _ in pairs) / len(pairs),
             sum(right for _, right in pairs) / len(pairs),
         )
-        for place, pairs in filled.items()
+        for index, pairs in by_bin.items()
         if pairs
     )
-    error = sum(each.records * abs(each.mean_probability - each.accuracy) for each in made) / len(known)
-    return Reliability(made, error, len(known))
+    error = sum(each.records * abs(each.mean_probability - each.accuracy) for each in filled) / len(rated)
+    return Reliability(filled, error, len(rated))

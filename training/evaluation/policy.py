@@ -14,7 +14,7 @@ from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from ..checkpoint import BEST, FINAL, RUN
 from ..encode import EXTRA, Encoder
-from ..loading import load_weights
+from ..loading import load_weights, uses_bf16
 from ..policy_rl.config import RlConfig, make_rl_config
 from ..policy_rl.engines import InProcessBackend
 from ..policy_rl.engines.in_process import InProcessOptions
@@ -27,19 +27,19 @@ torch: Any = need("torch", EXTRA)
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What was measured, and with which settings."""
+    """Success of a policy on held-out levels, with the settings of the measurement."""
 
     played: Played
     config: RlConfig
     model: str
     levels: int
     levels_digest: str
-    """Of the held-out levels: equal where two policies had the same to play."""
+    """Digest of the held-out levels: equal for policies that played the same levels."""
     trained_on: int = 0
-    """Held-out levels of these settings that were not played, for the run was trained on them."""
+    """Held-out levels of these settings that were not played because the run was trained on them."""
 
     def row(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the result as JSON data."""
         config = self.config
         return {
             "env": config.env,
@@ -55,7 +55,7 @@ class PolicyResult:
 
 
 def run_config(folder: Path) -> RlConfig | None:
-    """Return the settings of a run of Stage II; None where the folder holds none.
+    """Return the settings of a run of Stage II; None for another folder.
 
     Raises:
         TrainingError: its ``run.json`` cannot be used.
@@ -66,10 +66,10 @@ def run_config(folder: Path) -> RlConfig | None:
 
 
 def checkpoint_of(folder: Path, name: str = FINAL) -> str:
-    """Return the folder of a run's checkpoint.
+    """Return the folder of a checkpoint of a run.
 
     Raises:
-        TrainingError: there is none of this name.
+        TrainingError: the run has no checkpoint of this name.
     """
     storage: Storage = open_storage(folder)
     if storage.stat(f"{name}/config.json") is None:
@@ -142,7 +142,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
     """Play the held-out levels of ``config`` with ``model``, without levels that ``run``, its training, used.
 
     Raises:
-        TrainingError: the model cannot be loaded, there is no such level, or no episode could be finished.
+        TrainingError: the model cannot be loaded, all held-out levels are excluded, or no episode could be finished.
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
     held_out, ranks = plan_levels(config), Ranks.current()
@@ -160,7 +160,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
         max_tokens=config.max_tokens,
         temperature=config.validation_temperature,
     )
-    half = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+    half = uses_bf16(config.precision)
     policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
     played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
     left_out = len(held_out.validation) - len(levels.validation)

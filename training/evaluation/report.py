@@ -1,6 +1,6 @@
-"""The report of an evaluation: tables for people, JSON for programs, pictures, all in one folder.
+"""The report of an evaluation: tables, JSON and pictures in one folder.
 
-``evaluation.json`` holds every figure, ``evaluation.md`` the table, ``readings.jsonl`` one line a record.
+``evaluation.json`` holds every figure, ``evaluation.md`` the table, ``readings.jsonl`` one line per record.
 """
 
 import json
@@ -15,7 +15,7 @@ from .charts import accuracy_chart, confusion_chart, reliability_chart
 
 SUMMARY, TABLE, READINGS = "evaluation.json", "evaluation.md", "readings.jsonl"
 COLUMNS = ("pivot exact", "pivot within 1", "mode", "joint", "parsed", "pivot, fallback counted")
-"""Shares in the order of tables; baselines have no last two."""
+"""Shares in the order of tables; baselines lack the last two."""
 
 Shares = Mapping[str, Mapping[str, Any]]
 
@@ -30,7 +30,7 @@ def percent(figures: Mapping[str, Any] | None) -> str:
 def compared(
     summary: Mapping[str, Any], beside: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Shares]]:
-    """Return all shares by environment and name: the Analyzer's, those of other evaluations, the baselines'."""
+    """Return the shares by environment and name: of the Analyzer, of other evaluations, of the baselines."""
     tables: dict[str, dict[str, Shares]] = {}
     for env, figures in summary["environments"].items():
         rows = {row_name(summary): figures["shares"]}
@@ -42,7 +42,7 @@ def compared(
 
 
 def row_name(summary: Mapping[str, Any]) -> str:
-    """Return what a table calls the Analyzer: its name, and what was done to its pictures."""
+    """Return the Analyzer's name in tables, with the treatment of its pictures."""
     pictures = summary["pictures"]
     name = Path(summary["name"]).name or summary["name"]
     return name if pictures == "shown" else f"{name}, pictures {pictures}"
@@ -58,11 +58,11 @@ def table_rows(tables: Mapping[str, Mapping[str, Shares]]) -> list[list[str]]:
 
 
 SCREEN = ("who", "pivot %", "95 %", "±1 %", "mode %", "both %", "read %")
-"""Header of an environment's table on a screen of 80 columns, where only the first share has its interval."""
+"""Header of an environment's table on a screen of 80 columns; only the first share has its interval."""
 
 
 def screen_rows(rows: Mapping[str, Shares]) -> list[list[str]]:
-    """Return the comparison within an environment as rows of text for a screen."""
+    """Return the comparison within an environment as rows of text for :data:`SCREEN`."""
 
     def short(figures: Mapping[str, Any] | None) -> str:
         return "" if figures is None else f"{100 * figures['value']:.1f}"
@@ -95,14 +95,16 @@ def summary_text(summary: Mapping[str, Any], beside: Mapping[str, Mapping[str, A
     full = ", full-length failures only" if summary["full_length"] else ""
     parts = [
         f"# {row_name(summary)}",
-        f"{summary['records']} records of {summary['levels']} levels, side `{summary['side']}` of "
+        f"{summary['records']} records of {summary['levels']} levels, split `{summary['side']}` of "
         f"`{summary['dataset']}`, config `{summary['config']}`{full}. In brackets 95 % intervals by bootstrap over "
-        "levels. An unreadable reply counts as wrong; the last column takes the last step for it, as training does.",
+        "levels. An unreadable reply counts as wrong; in the last column it names the last step, as in training.",
         markdown(HEADER, table_rows(compared(summary, beside))),
     ]
     if seen := summary["records_of_levels_on_both_sides"]:
         parts.insert(
-            2, f"**{seen} records are of levels that the other side holds, too: not a figure of held-out levels.**"
+            2,
+            f"**{seen} records are of levels that the other split has, too, so these figures are not of held-out "
+            "levels.**",
         )
     for env, figures in summary["environments"].items():
         parts += [f"## {env}", *_details(figures)]
@@ -134,7 +136,7 @@ def _details(figures: Mapping[str, Any]) -> list[str]:
 
 
 def no_reliability(figures: Mapping[str, Any]) -> str:
-    """Say why an environment has no figure of reliability."""
+    """Return the reason why an environment has no figure of reliability."""
     read = figures["shares"]["parsed"]["value"]
     return "the engine gives no probabilities of tokens" if read else "no reply could be read"
 
@@ -171,7 +173,7 @@ def write_report(
 
 
 def reading_lines(evaluation: Evaluation) -> bytes:
-    """Return one JSON line a record."""
+    """Return one JSON line per record."""
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in evaluation.readings)
     return lines.encode("utf-8", "replace")
 
@@ -180,12 +182,12 @@ def read_summary(root: Path) -> dict[str, Any]:
     """Read the figures of an earlier evaluation.
 
     Raises:
-        TrainingError: the folder holds none.
+        TrainingError: the folder holds no evaluation.
     """
     storage = open_storage(root)
     if storage.stat(SUMMARY) is None:
         raise TrainingError(f"{root} holds no {SUMMARY}; make one with: pivot evaluate analyzer MODEL --out {root}")
     summary = storage.read_json(SUMMARY)
     if not isinstance(summary, dict) or "environments" not in summary:
-        raise TrainingError(f"{storage.address(SUMMARY)} is no evaluation; run pivot evaluate analyzer again")
+        raise TrainingError(f"{storage.address(SUMMARY)} is not an evaluation; run pivot evaluate analyzer again")
     return summary

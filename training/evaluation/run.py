@@ -14,7 +14,7 @@ from ...storage import open_storage
 from ..analyzer import ROLE, Analyzer, Reading
 from ..checkpoint import FINAL, RUN
 from ..records import ALL, open_records
-from ..wording import words_taught
+from ..wording import taught_vocabulary
 from .analyzer import Choice, evaluate, read_labels, worked_examples
 from .baselines import EXTRA, check_learned
 from .config import AnalyzerEvaluationConfig, BaselinesConfig
@@ -71,7 +71,7 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: 
         )
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
-    records = open_records(source, env, config.target_vocabulary or words_taught(model))
+    records = open_records(source, env, config.target_vocabulary or taught_vocabulary(model))
     choice = Choice(config.side, config.pictures, config.full_length, config.limit, config.seed)
     others = {each: read_summary(folder) for each, folder in config.beside.items()}
     labels = read_labels(records, choice)
@@ -130,7 +130,7 @@ def evaluate_baselines(config: BaselinesConfig) -> EvaluationReport:
         count = sum(each.env == env for each in labels.train)
         if not count:
             raise TrainingError(f"{config.data} has no {env} record in the other split to fit on; build more levels")
-        levels = [labels.levels[index] for index in labels.places(env)]
+        levels = [labels.levels[index] for index in labels.indices(env)]
         table = labels.baselines(env, learned=config.learned, seed=config.seed).row()
         tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": count, **table}
     facts = {"dataset": config.data, "config": config.env, "side": config.side, "full_length": config.full_length}

@@ -1,9 +1,9 @@
 """The fixed benchmark of failure localisation: certified failures of five environments, made from seeds.
 
-Nothing is downloaded: levels and play come from seeds and the embedded stand-in, labels from the solvers, so that
-anyone builds the same failures anywhere. Every environment gives 500 of held-out levels, twice: with the full log, from
-which three of the five can be read off by arithmetic, and with the actions alone, so that the picture decides. The
-other half of the levels is for worked examples and for fitting what needs no pictures.
+Nothing is downloaded: levels come from seeds, rollouts from the scripted policy, labels from the solvers, so everyone
+builds the same failures. Every environment has 500 failures of held-out levels, with two kinds of log: the full log,
+from which arithmetic finds the pivot in three of the five, and the actions alone, so that the picture is needed. The
+other half of the levels is for worked examples and for fitting the baselines.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,24 +25,24 @@ from .metrics import Share
 from .report import READINGS, markdown, percent, reading_lines, row_name
 
 VERSION = "1"
-"""Goes up with whatever changes the failures."""
+"""Version of the benchmark, raised with every change of the failures."""
 
 SEED = 20_270
-"""Of levels and play."""
+"""Seed of levels and rollouts."""
 
 FAILURES = 500
-"""Of each environment."""
+"""Number of failures per environment."""
 
 LEVELS: Mapping[str, int] = {"sokoban": 220, "frozenlake": 220, "navigation": 280, "primitiveskill": 180, "svg": 240}
-"""Of each environment, eight rollouts each: about 600 failures on either side of the split."""
+"""Number of levels per environment, with eight rollouts each: about 600 failures in each split."""
 
 LOGS = ("full", "actions")
-"""What the log shows (spec section 4)."""
+"""Kinds of log (spec section 4)."""
 
 SUMMARY, TABLE, PICTURE = "suite.json", "suite.md", "suite.png"
 
 Build = Callable[[Mapping[str, Any], Path], Any]
-"""Builds a store from a config, or goes on with one."""
+"""Builds a store from a config, or resumes its build."""
 
 
 def suite_config(log: str, levels: Mapping[str, int] = LEVELS) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def suite_config(log: str, levels: Mapping[str, int] = LEVELS) -> dict[str, Any]
 
 
 def build_suite(root: Path, build: Build, levels: Mapping[str, int] = LEVELS) -> dict[str, Records]:
-    """Build both stores below ``root``, or go on with them; return their records by log.
+    """Build both stores below ``root``, or resume their builds; return their records by log.
 
-    Nothing is played twice: the second store begins with the rollouts of the first.
+    The second store reuses the rollouts of the first.
 
     Raises:
         PivotError: a store cannot be built.
@@ -67,33 +67,33 @@ def build_suite(root: Path, build: Build, levels: Mapping[str, int] = LEVELS) ->
     for log in LOGS:
         config = suite_config(log, levels)
         if stores:
-            _begin_with_rollouts(Store.open(root / LOGS[0]), Store(root / log, make_config(config)))
+            _copy_rollouts(Store.open(root / LOGS[0]), Store(root / log, make_config(config)))
         build(config, root / log)
         stores[log] = open_records(str(root / log), ALL)
     return stores
 
 
-def _begin_with_rollouts(source: Store, target: Store) -> None:
-    """Leave a store as its build would after the rollouts, unless it was begun before."""
+def _copy_rollouts(source: Store, target: Store) -> None:
+    """Make a store with the rollouts of ``source``, as a build that stopped after them, unless the store exists."""
     if target.storage.exists():
         return
     target.write_run()
     for shard in target.config.shards():
         receipt = source.receipt(ROLLOUT, shard)
         if receipt is None:
-            continue  # the build plays this shard
+            continue  # the build rolls out this shard
         for name in receipt.files:
             target.storage.write_bytes(name, source.storage.read_bytes(name))
         receipt.write(target.storage, target.receipt_file(ROLLOUT, shard))
 
 
 def suite_choice(pictures: Any = "shown", failures: int = FAILURES) -> Choice:
-    """Return which records of a store are the benchmark."""
+    """Return the selection of records that are the benchmark."""
     return Choice(pictures=pictures, limit=failures, seed=SEED)
 
 
 def fingerprint(labels: Labels) -> str:
-    """Return the digest of the failures and their labels: equal wherever the suite was built right."""
+    """Return the digest of the failures and their labels, which is equal for every correct build of the suite."""
     return digest(sorted([row["episode_id"], row["pivot_step"], row["failure_mode"]] for row in labels.rows), length=16)
 
 
@@ -112,11 +112,11 @@ def run_suite(
     Args:
         stores: records by log.
         make_analyzer: makes the Analyzer, given the worked examples by environment.
-        choice: see :func:`suite_choice`.
-        shots: worked examples before every case.
-        learned: whether the learned baselines stand beside it.
-        name: what tables call the Analyzer.
-        begin: is told of each log and how many readings will come; returns who is told of each.
+        choice: result of :func:`suite_choice`.
+        shots: number of worked examples in front of every case.
+        learned: whether the learned baselines are fitted, too.
+        name: name of the Analyzer in tables.
+        begin: receives the name of each log and the number of its readings; returns a function that receives each.
 
     Returns:
         The summary as JSON data, and the evaluations by log.
@@ -136,7 +136,8 @@ def run_suite(
         )
     if len(set(prints.values())) != 1:
         raise TrainingError(
-            f"the logs of the suite hold other failures ({prints}); remove the folder of the suite and build it again"
+            f"the two logs of the suite have different failures ({prints}); remove the suite's folder and build it "
+            "again"
         )
     some = next(iter(evaluations.values())).summary
     summary = {
@@ -156,7 +157,7 @@ def run_suite(
 def _check_counts(labels: Labels, choice: Choice, records: Records) -> None:
     for env in labels.environments:
         count = sum(row["env"] == env for row in labels.rows)
-        if choice.limit == FAILURES and count < FAILURES:  # a part of it takes what there is
+        if choice.limit == FAILURES and count < FAILURES:  # a smaller trial uses all failures that there are
             raise TrainingError(
                 f"{records.address} has {count} held-out failures of {env}, the suite needs {FAILURES}; remove the "
                 "folder and build it again"
@@ -168,11 +169,11 @@ HEADER = ("environment", "log", *(f"{name} %" for name in SHOWN), "majority %", 
 
 
 SCREEN = ("environment", "log", "pivot", "95 %", "mode", "both", "log alone")
-"""Header of the same table on a screen of 80 columns, in percent."""
+"""Header of the table on a screen of 80 columns, in percent."""
 
 
 def suite_screen_rows(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return the table of the suite as rows of text for a screen."""
+    """Return the table of the suite as rows of text for :data:`SCREEN`."""
     rows = []
     for log, environments in summary["logs"].items():
         for env, figures in environments.items():
@@ -187,7 +188,7 @@ def suite_screen_rows(summary: Mapping[str, Any]) -> list[list[str]]:
 
 
 def suite_rows(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return the one table of the suite as rows of text; shares of baselines are those of named pivots."""
+    """Return the table of the suite as rows of text; shares of baselines are those of exact pivots."""
     rows = []
     for log, environments in summary["logs"].items():
         for env, figures in environments.items():
@@ -202,13 +203,13 @@ def suite_rows(summary: Mapping[str, Any]) -> list[list[str]]:
 
 
 def best_log_only(baselines: Mapping[str, Mapping[str, Mapping[str, Any]]], what: str = "pivot exact") -> str:
-    """Return the name of the best predictor that sees the log alone; empty where there is none."""
+    """Return the name of the best baseline; empty if there is none."""
     table = {name: {each: Share(**figures) for each, figures in row.items()} for name, row in baselines.items()}
     return best_of(table, what) if table else ""
 
 
 def _bars(figures: Mapping[str, Any]) -> dict[str, Mapping[str, float] | None]:
-    """Return what the picture shows of an environment: step and mode together, for a step alone says little of svg."""
+    """Return the bars of an environment: step and mode together, because the step alone is almost constant in svg."""
     best = best_log_only(figures["baselines"], "joint")
     alone = figures["baselines"][best]["joint"] if best else None
     return {"analyzer": figures["shares"]["joint"], "best on the log alone": alone}
@@ -228,7 +229,7 @@ def write_suite(root: Path, summary: Mapping[str, Any], evaluations: Mapping[str
     }
     text = [
         f"# {title}",
-        f"{summary['failures']} certified failures of held-out levels an environment; {FAILURES} are the benchmark. "
+        f"{summary['failures']} certified failures of held-out levels per environment; the benchmark has {FAILURES}. "
         f"Fingerprint `{summary['fingerprint']}`. In brackets 95 % intervals by bootstrap over levels.",
         markdown(HEADER, suite_rows(summary)),
     ]

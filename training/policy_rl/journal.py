@@ -1,4 +1,4 @@
-"""What a run of Stage II writes down beside its weights: a line an update, two episodes of it in full, a card."""
+"""The log files of a run of Stage II: metrics, sample episodes, and the model card."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from ...rollouts.base import Episode, Status, TaskRollouts
 from ...storage import Storage
 from .. import checkpoint as on_disk
 from .config import RlConfig
-from .hindsight.analysis import Batch, Failures
-from .hindsight.contexts import arm_of, hindsight_text
+from .hindsight.analysis import Failures, UpdateSamples
+from .hindsight.contexts import ARMS, hindsight_text
 
 SAMPLES = "samples.txt"
 SAMPLE_HEAD = "===== update"
@@ -18,10 +18,10 @@ PHASES = ("sync", "rollout", "analyze", "score", "update", "validate")
 
 
 def append(storage: Storage, name: str, text: str) -> None:
-    """Add to a text file of a run.
+    """Append to a text file of a run.
 
     Raises:
-        TrainingError: it cannot be written; what is torn is forgotten when the run is gone on with.
+        TrainingError: the file cannot be written; resuming the run removes an incomplete line.
     """
     path = storage.local_path(name)
     try:
@@ -34,18 +34,18 @@ def append(storage: Storage, name: str, text: str) -> None:
 
 
 def cut_samples(storage: Storage, last: int) -> None:
-    """Forget the episodes of updates after ``last``, which will be made again."""
+    """Remove the sample episodes of updates after ``last``, which a resumed run repeats."""
     if storage.stat(SAMPLES) is None:
         return
     text = storage.read_bytes(SAMPLES).decode(errors="replace")
     _, *parts = re.split(rf"^{SAMPLE_HEAD} (\d+)\n", text, flags=re.MULTILINE)
-    told = zip(parts[::2], parts[1::2], strict=True)
-    kept = [f"{SAMPLE_HEAD} {number}\n{part}" for number, part in told if int(number) <= last]
+    samples = zip(parts[::2], parts[1::2], strict=True)
+    kept = [f"{SAMPLE_HEAD} {number}\n{text}" for number, text in samples if int(number) <= last]
     storage.write_bytes(SAMPLES, "".join(kept).encode())
 
 
 def progress(line: Mapping[str, Any], updates: int) -> str:
-    """Return the line of an update for people."""
+    """Return the message about an update."""
     seconds = line["seconds"]
     shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
     if line.get("opd_gap") is not None:
@@ -58,8 +58,10 @@ def progress(line: Mapping[str, Any], updates: int) -> str:
     return f"update {line['step']} of {updates}: {', '.join(shown)}; {sum(seconds.values()):.1f} s ({phases})"
 
 
-def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> str:
-    """Return one failure and one success of an update, as they were played, for people."""
+def sample_text(
+    number: int, env: str, rollouts: Sequence[TaskRollouts], samples: UpdateSamples, failures: Failures
+) -> str:
+    """Return one failure and one success of an update, step by step, for people."""
     episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
     lines = [f"{SAMPLE_HEAD} {number}"]
     for failed in (True, False):
@@ -75,25 +77,25 @@ def sample_text(number: int, env: str, rollouts: Sequence[TaskRollouts], batch: 
             lines.append(f"solver: step {verdict.pivot_step}, {verdict.failure_mode}")
         if read is not None:
             trouble = f" ({read.problem}: {read.detail})" if read.problem else ""
-            lines.append(f"named: step {read.pivot_step}, {read.failure_mode}{trouble}")
-        known = batch.told.get(episode.episode_id)
-        if known is not None and known.parts:
-            lines.append(f"the Teacher was told:\n{hindsight_text(env, known)}")
+            lines.append(f"analyzer: step {read.pivot_step}, {read.failure_mode}{trouble}")
+        hindsight = samples.hindsight.get(episode.episode_id)
+        if hindsight is not None and hindsight.parts:
+            lines.append(f"context of the Teacher:\n{hindsight_text(env, hindsight)}")
     return "\n".join(lines) + "\n"
 
 
 def policy_card(config: RlConfig, storage: Storage) -> str:
     """Return the README of a checkpoint."""
     measured = [line["validation"] for line in on_disk.read_metrics(storage) if "validation" in line]
-    told = arm_of(config.arm).summary
     last = (
         f"{measured[-1]['success']['value']:.3f} of {measured[-1]['success']['records']}"
         if measured
         else "not measured"
     )
     settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
+    arm = ARMS[config.arm].summary
     return (
-        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {told}. It "
+        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {arm}. It "
         "acts as the Student alone; Analyzer and Teacher are not needed.\n\n"
         f"Success on held-out levels when last measured: {last}. Measure it again: `pivot evaluate policy`.\n\n"
         f"| setting | value |\n|---|---|\n{settings}\n"

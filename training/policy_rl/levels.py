@@ -1,7 +1,7 @@
-"""Levels and episodes of Stage II: which levels an update plays, and how they are rolled out and played again.
+"""Levels and episodes of Stage II: the levels of each update, their rollouts, and validation.
 
-Levels come from the run's seed as in a build; a stable hash of a level says on which side of the split it is, so no
-level that is validated on is ever trained on. An episode that ended in an error is owed twice, then dropped.
+Levels come from the run's seed as in a build. A stable hash of a level decides its split, so no held-out level is
+trained on. An episode that ended in an error is played again up to twice, then dropped.
 """
 
 import random
@@ -25,33 +25,33 @@ from ..ranks import ALONE, Ranks
 from .config import RlConfig
 
 TRIES = 2
-"""How often an episode that ended in an error is played again."""
+"""Number of times that an episode that ended in an error is played again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The environment of a run, and its levels on both sides."""
+    """The environment of a run, and its levels in both splits."""
 
     env: type[PivotEnv]
     config: EnvConfig
     prompt: StudentPrompt
     train: tuple[Task, ...]
     validation: tuple[Task, ...]
-    places: tuple[int, ...] = ()
-    """Of the training levels in the plan of all levels."""
+    indices: tuple[int, ...] = ()
+    """Index of each training level in the plan of all levels."""
 
-    def drawn(self, number: int, config: RlConfig) -> list[int]:
-        """Return which training levels update ``number`` plays, by place: different ones, a function of the seed."""
+    def sample(self, number: int, config: RlConfig) -> list[int]:
+        """Return the indices of the training levels of update ``number``: different levels, a function of the seed."""
         rng = random.Random(derive_seed("levels", config.seed, number))
         return sample_below(rng, len(self.train), config.prompts)
 
 
 def plan_levels(config: RlConfig) -> Levels:
-    """Make the levels of a run.
+    """Sample the levels of a run.
 
     Raises:
-        TrainingError: there are fewer than an update asks for.
-        PluginError, ConfigError, GenerationError: there is no such environment, or its settings cannot be used.
+        TrainingError: there are fewer training levels than one update plays.
+        PluginError, ConfigError, GenerationError: the environment does not exist, or its settings cannot be used.
     """
     kind = environment(config.env)
     settings = env_config(config.env, config.settings)
@@ -60,31 +60,35 @@ def plan_levels(config: RlConfig) -> Levels:
     listed = kind.fixed_tasks(settings)
     tasks = plan_tasks(kind, settings, config.seed, min(count, len(listed)) if listed is not None else count)
     sides = split_by_task([kind.canonical_state(task.initial_state) for task in tasks], config.held_out)
-    places = tuple(place for place, side in enumerate(sides) if side == TRAIN)
-    if len(places) < config.prompts:
+    indices = tuple(index for index, side in enumerate(sides) if side == TRAIN)
+    if len(indices) < config.prompts:
         raise TrainingError(
-            f"{config.env}: found {len(places)} training levels among {len(tasks)}, expected at least the "
+            f"{config.env}: found {len(indices)} training levels among {len(tasks)}, expected at least the "
             f"{config.prompts} of one update; raise --levels, or lower --prompts"
         )
     prompt: StudentPrompt = plugins.load("prompts", config.env)
     held_out = tuple(task for task, side in zip(tasks, sides, strict=True) if side != TRAIN)
-    return Levels(kind, settings, prompt, tuple(tasks[place] for place in places), held_out, places)
+    return Levels(kind, settings, prompt, tuple(tasks[index] for index in indices), held_out, indices)
 
 
 PLANNED_BY = ("env", "settings", "seed", "levels", "held_out")
-"""Fields of a run that decide its levels and their sides."""
+"""Fields of a run that decide its levels and their splits."""
 
 
 def are_planned_alike(one: RlConfig, other: RlConfig) -> bool:
-    """Whether two runs have the same levels on the same sides."""
+    """Whether two runs have the same levels in the same splits."""
     return all(getattr(one, name) == getattr(other, name) for name in PLANNED_BY)
 
 
 def without_seen(levels: Levels, trained: Levels) -> Levels:
-    """Return levels without the held-out ones that a run, planned with other settings, trained on.
+    """Return ``levels`` without the held-out levels that another run trained on.
+
+    Args:
+        levels: levels to evaluate on.
+        trained: levels of that run, which were planned with other settings.
 
     Raises:
-        TrainingError: none is left.
+        TrainingError: no held-out level is left.
     """
     if levels.env is not trained.env:
         return levels
@@ -93,7 +97,7 @@ def without_seen(levels: Levels, trained: Levels) -> Levels:
     if levels.validation and not unseen:
         raise TrainingError(
             f"{levels.env.profile.name}: found {len(levels.validation)} held-out levels, the run was trained on all of "
-            "them, expected one that it has not seen; leave --levels and --seed away, or take more --levels"
+            "them, expected one that it has not seen; remove --levels and --seed, or raise --levels"
         )
     return replace(levels, validation=unseen)
 
@@ -101,30 +105,30 @@ def without_seen(levels: Levels, trained: Levels) -> Levels:
 def roll_out(
     levels: Levels, tasks: Sequence[Task], policy: Policy, rollouts: int, ranks: Ranks = ALONE, run_id: str = ""
 ) -> list[TaskRollouts]:
-    """Play tasks, each process its share, and play those again that ended in an error.
+    """Roll out tasks, each process its share, and repeat episodes that ended in an error.
 
     Raises:
-        ServerGoneError, ConfigError, PluginError: no episode can go on.
+        ServerGoneError, ConfigError, PluginError: the policy or the environment cannot be used.
     """
 
-    def played(chosen: Sequence[Task], only: set[str] | None = None) -> list[TaskRollouts]:
+    def play(chosen: Sequence[Task], only: set[str] | None = None) -> list[TaskRollouts]:
         return roll_out_tasks(
             levels.env, levels.config, chosen, policy, rollouts, only=only, run_id=run_id, prompt=levels.prompt
         )
 
     mine = ranks.share(tasks)
-    made = played(mine) if mine else []
+    records = play(mine) if mine else []
     for _ in range(TRIES):
-        owed = {each.episode_id for task in made for each in task.episodes if each.status is Status.ERROR}
-        if not owed:
+        failed = {each.episode_id for task in records for each in task.episodes if each.status is Status.ERROR}
+        if not failed:
             break
-        made = [_merged(before, after) for before, after in zip(made, played(mine, owed), strict=True)]
-    by_place = ranks.join({ranks.rank + place * ranks.count: record for place, record in enumerate(made)})
-    return [by_place[place] for place in sorted(by_place)]
+        records = [_merged(before, after) for before, after in zip(records, play(mine, failed), strict=True)]
+    by_index = ranks.join({ranks.rank + index * ranks.count: record for index, record in enumerate(records)})
+    return [by_index[index] for index in sorted(by_index)]
 
 
 class _FirstTurns(Policy):
-    """Looks at the first turn of every episode and ends it there."""
+    """A policy that records the first turn of every episode and ends it there."""
 
     name = "first turns"
     config_type = Settings
@@ -136,18 +140,18 @@ class _FirstTurns(Policy):
 
     async def reply(self, turn: Turn) -> Reply:
         self.turns[turn.episode_id] = turn
-        raise PolicyError("nothing but the first turn was wanted")
+        raise PolicyError("only the first turn is needed")
 
 
 def first_turns(levels: Levels, count: int) -> list[Turn]:
-    """Return what a policy is shown first on some training levels."""
+    """Return the first turn of the first ``count`` training levels."""
     policy, tasks = _FirstTurns(), levels.train[:count]
     records = roll_out_tasks(levels.env, levels.config, tasks, policy, 1, prompt=levels.prompt)
     return [policy.turns[each.episode_id] for record in records for each in record.episodes]
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts) -> TaskRollouts:
-    """Return the record of a task with some of its episodes played again."""
+    """Return the record of a task in which the episodes of ``after`` replace those of ``before``."""
     again = {episode.episode_id: episode for episode in after.episodes}
     return TaskRollouts(
         before.task,
@@ -160,21 +164,21 @@ def _merged(before: TaskRollouts, after: TaskRollouts) -> TaskRollouts:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How good a policy was on some levels."""
+    """Success and return of a policy on some levels."""
 
     success: Share
     mean_return: Share
     by_set: dict[str, Share]
-    """Success by evaluation set, where there is more than one."""
+    """Success by evaluation set; empty if there is only one."""
     errors: int
-    """Episodes that could not be finished; they are in no figure."""
+    """Episodes that could not be finished; the figures exclude them."""
     levels: int
-    """Different ones."""
+    """Number of different levels."""
 
     def row(self) -> dict[str, Any]:
         """Return the figures as JSON data.
 
-        Episodes of a single level say nothing about others: then success has the interval from 0 to 1, the return none.
+        Episodes of a single level do not generalise: the interval of success is then 0 to 1, that of the return null.
         """
         unknown = {"low": None, "high": None} if self.levels == 1 else {}
         return {
@@ -188,15 +192,15 @@ class Played:
 def measure(
     levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE, seed: int = 0
 ) -> tuple[Played, list[TaskRollouts]]:
-    """Play held-out levels about equally often, ``episodes`` in all or a few more; return figures and records.
+    """Play held-out levels about equally often, ``episodes`` in total or a few more; return figures and records.
 
     Raises:
-        TrainingError: there is no level to play, or not one episode could be finished.
+        TrainingError: there are no held-out levels, or no episode could be finished.
     """
     tasks = levels.validation
     if not tasks:
         raise TrainingError(
-            f"{levels.env.profile.name}: found no level that is held out, expected two different ones in all at least; "
+            f"{levels.env.profile.name}: found no held-out level, expected at least two different levels in total; "
             "raise --levels"
         )
     samples = max(1, ceil(episodes / len(tasks)))
@@ -208,7 +212,7 @@ def measure(
         reason = next((each.error for task in records for each in task.episodes), "there was none")
         raise TrainingError(
             f"no validation episode of {levels.env.profile.name} could be finished ({reason}), expected at least one; "
-            "repair the environment, then go on with --resume"
+            "repair the environment, then resume the run with --resume"
         )
 
     def over(episodes: Sequence[Episode], values: Sequence[float]) -> Share:

@@ -1,8 +1,8 @@
-"""A run of Stage II from its settings to its final folder: roll out, analyse, score, update (spec section 8).
+"""A run of Stage II from its config to its final folder: roll out, analyze, score, update (spec section 8).
 
-Everything that an update does is a function of the settings, its number and the weights before it, so that a run that
-was killed goes on from its last whole checkpoint as if it had not been. With several processes each of them plays,
-asks, scores and differentiates its share; all of them hold the same weights, or a share of them (``sharding.py``).
+An update is a function of the config, its number and the weights before it, so that a killed run resumes from its last
+complete checkpoint and makes the same updates. Each of several processes plays, analyzes, scores and differentiates its
+share; all of them hold the same weights, or shards of them (``sharding.py``).
 """
 
 import json
@@ -22,10 +22,10 @@ from ...rollouts.base import Status, TaskRollouts
 from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
-from ..adapters import StartOfAdapters, add_adapters, load_adapters, merged
+from ..adapters import ModelWithoutAdapters, add_adapters, load_adapters, merged
 from ..curves import draw_curves
 from ..encode import EXTRA, Encoder
-from ..loading import load_weights
+from ..loading import load_weights, uses_bf16
 from ..ranks import Ranks
 from ..versions import training_versions
 from .advantages import Groups, group
@@ -39,15 +39,15 @@ from .engines import (
     VllmEngine,
     open_engine,
 )
-from .hindsight.analysis import Batch, Failures, analyze, make_batch
+from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
-from .learner import Learner, Scored, hindsight_figures, score_turns
+from .learner import Learner, ScoredTurn, hindsight_figures, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
-from .sharding import WholeModel, check_processes, hold
-from .vision_cache import Eye
+from .sharding import WholeModel, check_processes, distribute
+from .vision_cache import VisionCache
 
 torch: Any = need("torch", EXTRA)
 
@@ -58,7 +58,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that was read and checked before the first update."""
+    """Config, levels and models of a run, read and checked before the first update."""
 
     config: RlConfig
     levels: Levels
@@ -66,37 +66,33 @@ class Prepared:
     encoder: Encoder
     ranks: Ranks
     frozen: tuple[Any, Encoder] | ServedTeacher | None = None
-    """The larger model of arms that have one: loaded, or behind a server."""
+    """Frozen Teacher of the arms that have one: loaded, or behind a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class RlResult:
-    """What a run left."""
+    """Result of a run."""
 
     folder: str
     updates: int
     last: Line
-    """The last line of ``metrics.jsonl``."""
+    """Last line of ``metrics.jsonl``."""
     already_complete: bool = False
-
-
-def uses_half(config: RlConfig) -> bool:
-    """Whether the run computes in bfloat16."""
-    return config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_available())
+    """Whether the run was complete before this call."""
 
 
 def prepare(config: RlConfig) -> Prepared:
-    """Make the levels and load the model; nothing is written.
+    """Sample the levels and load the models; nothing is written.
 
     Raises:
-        TrainingError: the model or the settings cannot be used.
-        PluginError, ConfigError, GenerationError: the environment cannot.
+        TrainingError: a model or a setting cannot be used.
+        PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
     levels = plan_levels(config)
     ranks = Ranks.current()
     check_processes(ranks, shard=config.shard)
-    frozen_in = torch.bfloat16 if config.lora and uses_half(config) else torch.float32
-    model, processor = load_weights(config.model, config.revision, frozen_in)
+    precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
+    model, processor = load_weights(config.model, config.revision, precision if config.lora else torch.float32)
     if config.lora:
         add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.to(ranks.device)
@@ -107,7 +103,6 @@ def prepare(config: RlConfig) -> Prepared:
         frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
         frozen.check(pictures=levels.config.horizon + 1)
     elif config.teacher_model is not None:
-        precision = torch.bfloat16 if uses_half(config) else torch.float32
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
         check_same_tokens(encoder, frozen[1])
@@ -132,7 +127,7 @@ def train_rl(
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
     if config.out is None:
-        raise TrainingError("no folder given, expected one for checkpoints and results; say where with --out DIR")
+        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     prepared = prepare(config)
     if not prepared.ranks.is_main:
         return train(prepared, config.out, resume=config.resume)
@@ -141,7 +136,7 @@ def train_rl(
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
-    """Return what ``run.json`` says."""
+    """Return the content of ``run.json``."""
     config, levels = prepared.config, prepared.levels
     return {
         "stage": "rl",
@@ -153,16 +148,16 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
 
 
 def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> RlResult:
-    """Train, or go on with a run that was stopped at any moment.
+    """Train, or resume a run that was stopped at any moment.
 
     Args:
-        prepared: what :func:`prepare` returned; its model is trained in place.
+        prepared: result of :func:`prepare`; its model is trained in place.
         out: folder of the run; empty unless ``resume``.
-        resume: go on from the last whole checkpoint.
-        report: is told how far the run is, a line an update.
+        resume: resume from the last complete checkpoint.
+        report: receives one line per update.
 
     Raises:
-        TrainingError: ``out`` holds something else, or a gradient is no number.
+        TrainingError: ``out`` holds something else, or a gradient is not finite.
     """
     storage, config = open_storage(out), prepared.config
     on_disk.check_run(storage, run_record(prepared), config, MAY_CHANGE, resume=resume)
@@ -174,7 +169,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     if not prepared.ranks.is_main:
         return _Run(prepared, storage, start, report).go()
     with storage.lock():
-        storage.delete(on_disk.FINAL)  # of fewer updates, if there is one: more of them may be asked for now
+        storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
         cut_samples(storage, 0 if start is None else start.step)
@@ -190,7 +185,7 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what happens inside."""
+        """Add the time of a block to the seconds of a phase."""
         started = perf_counter()
         yield
         self.seconds[name] = round(self.seconds.get(name, 0.0) + perf_counter() - started, 3)
@@ -206,7 +201,7 @@ class _Run:
         self.done = 0 if start is None else start.step
         if start is not None:
             self._load(storage.local_path(start.folder))
-        self.half = uses_half(self.config)
+        self.half = uses_bf16(self.config.precision)
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
         self.frozen: Teacher | None = None
@@ -215,9 +210,9 @@ class _Run:
             self.frozen = self.writer = prepared.frozen
         elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
-            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), Eye(larger))
+            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
             self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
-        self.weights = hold(self.model, self.ranks, shard=self.config.shard)
+        self.weights = distribute(self.model, self.ranks, shard=self.config.shard)
         self.reference = self._start_weights() if self.config.kl > 0 else None
         self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
@@ -228,24 +223,24 @@ class _Run:
             turns = first_turns(self.levels, PROBE_TURNS)
             folder, processes = storage.local_path(), self.ranks.count
             self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
-        # What may differ when a run is gone on with must not be in the episodes' ids.
+        # Settings that may differ when a run is resumed are not part of the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
         first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
         self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
         if self.ranks.is_main:
-            self.played.forget_after(self.done)
+            self.played.remove_after(self.done)
 
     def _start_weights(self) -> WholeModel:
         """Return the weights that the run started from."""
         if self.config.lora:
-            return StartOfAdapters(self.weights)
+            return ModelWithoutAdapters(self.weights)
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
         copy.to(self.model.device).eval().requires_grad_(False)
-        return hold(copy, self.ranks, shard=self.config.shard)
+        return distribute(copy, self.ranks, shard=self.config.shard)
 
     def _load(self, folder: Path) -> None:
-        """Take the weights of a checkpoint."""
+        """Load the weights of a checkpoint."""
         if self.config.lora:
             load_adapters(self.model, folder)
         else:
@@ -253,7 +248,7 @@ class _Run:
             self.model.load_state_dict(saved.state_dict())
 
     def go(self) -> RlResult:
-        """Make all updates that are left, and the final folder; servers are ended whatever happens."""
+        """Make the remaining updates and the final folder; the servers end with the run, also after an error."""
         try:
             return self._go()
         finally:
@@ -284,44 +279,46 @@ class _Run:
     # One update
 
     def _update(self, number: int) -> Line:
-        """Make one update and return its line."""
+        """Make one update and return its line of metrics."""
         config, clock = self.config, Clock()
         if self.served is not None:
             with clock.phase("sync"):
                 self._sync(number - 1)
         with clock.phase("rollout"), self.weights.whole():
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            tasks = [self.levels.train[place] for place in self.levels.drawn(number, config)]
+            tasks = [self.levels.train[index] for index in self.levels.sample(number, config)]
             run_id = self.played.run_id(policy.config)
             rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
             groups = group(rollouts, config)
         with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
-            batch = make_batch(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
+            samples = make_samples(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
         with clock.phase("score"):
-            self.scorer.pictures = dict(batch.pictures)
+            self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
-                self.frozen.show(batch.pictures)
-            scored = score_turns(batch.turns, self.scorer, self.weights, self.reference, config, self.frozen)
+                self.frozen.show(samples.pictures)
+            scored = score_turns(samples.turns, self.scorer, self.weights, self.reference, config, self.frozen)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
-        self._keep(number, rollouts, batch, failures)
+        self._store(number, rollouts, samples, failures)
         return {
             "step": number,
             **outcomes(rollouts, groups),
             **failures.figures(),
-            **batch.figures(),
+            **samples.figures(),
             **hindsight_figures(scored, config.beta),
             **measured,
             **token_figures(rollouts, scored),
-            "teacher_unscored": sum(each.turn.teacher is not None and not bool(each.active.any()) for each in scored),
+            "teacher_unscored": sum(
+                each.turn.teacher is not None and not bool(each.tokens.active.any()) for each in scored
+            ),
             "sync_difference": None if self.served is None else self.served.difference,
             "seconds": clock.seconds,
         }
 
     def _sync(self, updates: int) -> None:
-        """Hand the weights to the servers, where there are any, and see that they answer like the trainer."""
+        """Send the weights to the servers, if there are any, and check that they answer like the trainer."""
         if self.served is None:
             return
         with self.weights.whole():
@@ -360,18 +357,17 @@ class _Run:
                     self._save_final(on_disk.BEST)
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
-    # What is kept
+    # Files of the run
 
     def _write(self, line: Line) -> None:
         if self.ranks.is_main:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
 
-    def _keep(self, number: int, rollouts: Sequence[TaskRollouts], batch: Batch, failures: Failures) -> None:
-        """Store the rollouts of an update, and two episodes of it for people."""
-        if not self.ranks.is_main:
-            return
-        self.played.keep(number, rollouts)
-        append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, batch, failures))
+    def _store(self, number: int, rollouts: Sequence[TaskRollouts], samples: UpdateSamples, failures: Failures) -> None:
+        """Store the rollouts of an update, and two of its episodes as text."""
+        if self.ranks.is_main:
+            self.played.store(number, rollouts)
+            append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, samples, failures))
 
     def _save(self, number: int) -> None:
         optimizer = self.weights.optimizer_state(self.learner.optimizer)
@@ -386,12 +382,12 @@ class _Run:
 
     @contextmanager
     def _own_defaults(self) -> Iterator[None]:
-        """Give the model its own sampling defaults back while it is saved."""
-        drawn_with, self.model.generation_config = self.model.generation_config, self.engine.own_defaults
+        """Restore the sampling defaults of the checkpoint while the model is saved."""
+        engine_defaults, self.model.generation_config = self.model.generation_config, self.engine.own_defaults
         try:
             yield
         finally:
-            self.model.generation_config = drawn_with
+            self.model.generation_config = engine_defaults
 
     def _save_model(self, where: str) -> None:
         with self._own_defaults():
@@ -418,11 +414,11 @@ class _Run:
             on_disk.save_final(self.storage, whole, self.encoder.processor, card, further, name)
 
 
-# What is told about an update
+# Figures of an update
 
 
 def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
-    """Return how the episodes of an update ended, as shares."""
+    """Return the outcomes of the episodes of an update, as shares."""
     episodes = [episode for task in rollouts for episode in task.episodes]
     complete = [episode for episode in episodes if episode.status is Status.COMPLETE]
     steps = [step for episode in complete for step in episode.steps]
@@ -440,23 +436,23 @@ def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
     }
 
 
-def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[Scored]) -> Line:
-    """Return counts of tokens, and how far the generator's log-probabilities are from the scorer's."""
+def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[ScoredTurn]) -> Line:
+    """Return counts of tokens, and the mean distance between log-probabilities of the generator and the scorer."""
     generated = {
         (step.episode_id, step.t): step.response_logprobs
         for task in rollouts
         for episode in task.episodes
         for step in episode.steps
     }
-    valid = sum(int(each.valid.sum()) for each in scored)
+    valid = sum(int(each.tokens.valid.sum()) for each in scored)
     differences = []
     for each in scored:
-        theirs = generated.get((each.turn.episode_id, each.turn.t))
-        if theirs is not None and len(theirs) == len(each.old):
-            differences.append((torch.tensor(theirs) - each.old)[each.valid].abs())
+        logprobs, tokens = generated.get((each.turn.episode_id, each.turn.t)), each.tokens
+        if logprobs is not None and len(logprobs) == len(tokens.old):
+            differences.append((torch.tensor(logprobs) - tokens.old)[tokens.valid].abs())
     return {
         "tokens": valid,
-        "placeholders": sum(int((~each.valid).sum()) for each in scored),
-        "opd_active": sum(int(each.active.sum()) for each in scored) / max(1, valid),
+        "placeholders": sum(int((~each.tokens.valid).sum()) for each in scored),
+        "opd_active": sum(int(each.tokens.active.sum()) for each in scored) / max(1, valid),
         "generator_difference": torch.cat(differences).mean().item() if differences else None,
     }

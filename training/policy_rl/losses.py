@@ -5,7 +5,7 @@ in as arguments: they are those of the whole batch, over all micro-batches and p
 micro-batches add up to the gradient of the batch.
 
 A new distillation loss is a function of :class:`TokenBatch` and a row of :data:`OPD_OBJECTIVES`. If it needs another
-quantity of the Teacher, that is a field of :class:`TokenBatch`, which ``learner.py`` fills.
+quantity per token, that is a field of :class:`TokenBatch`, which ``score_turns`` of ``learner.py`` fills.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ from ..tensors import Scalar, TokenMask, TokenValues
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Reply tokens of some turns, with everything that the loss reads of them beside ``l``."""
+    """Reply tokens of one turn or of several, turn after turn, with all inputs of the loss except ``l``."""
 
     old: TokenValues
     """Log-probabilities before the update."""
     reference: TokenValues
     """Log-probabilities under the weights that Stage II started from."""
     teacher: TokenValues
-    """Log-probabilities under the Teacher's prompt; any value where ``active`` is False."""
+    """Log-probabilities under the Teacher's prompt; zeros for a turn that is not distilled."""
     advantages: TokenValues
     """Advantage of the episode of each token."""
     valid: TokenMask
-    """Tokens that count: all but placeholders of pictures."""
+    """Tokens with a weight: all but placeholders of pictures."""
     active: TokenMask
     """Valid tokens that are distilled."""
 

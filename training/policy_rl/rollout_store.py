@@ -1,8 +1,8 @@
-"""What a run of Stage II played, as a store of its own: ``OUT/rollouts``, a shard an update.
+"""The rollouts of a run of Stage II as a store: ``OUT/rollouts``, one shard per update.
 
-Tables, config and receipts are those of a build whose rollouts are done and nothing else, so that labels, dataset and
-manifest are made as for every store, at the end of the run or whenever somebody wants to look
-(``pivot build --config OUT/rollouts/run.json --out OUT/rollouts``). Nothing here is read by the training.
+Tables, config and receipts are those of a build that was stopped after its rollouts, so that labels, dataset and
+manifest are made as for every store, at the end of the run or earlier (``pivot build --config OUT/rollouts/run.json
+--out OUT/rollouts``). The training does not read this store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,18 +25,18 @@ FOLDER = "rollouts"
 
 
 class PlayedStore:
-    """Keeps the rollouts of every ``keep_rollouts``-th update of a run."""
+    """Stores the rollouts of every ``keep_rollouts``-th update of a run."""
 
     def __init__(self, run_folder: Path, levels: Levels, config: RlConfig, policy: Mapping[str, Any]) -> None:
-        """Keep rollouts under ``run_folder``; ``policy`` is the config of the policy in the first update kept."""
+        """Store rollouts in ``run_folder``; ``policy`` is the config of the policy in the first stored update."""
         self._root, self._levels, self._config, self._policy = run_folder / FOLDER, levels, config, dict(policy)
-        self._run = Run(self._asked(1))
+        self._run = Run(self._store_config(1))
 
-    def _asked(self, shards: int) -> RunConfig:
-        """Return the config of the store after so many shards: all of it is known beforehand."""
+    def _store_config(self, shards: int) -> RunConfig:
+        """Return the config of the store with ``shards`` shards; it does not depend on the rollouts."""
         config, levels = self._config, self._levels
         updates = [(shard + 1) * config.keep_rollouts for shard in range(shards)]
-        drawn = tuple(levels.places[place] for update in updates for place in levels.drawn(update, config))
+        drawn = tuple(levels.indices[index] for update in updates for index in levels.sample(update, config))
         env = EnvRun(tasks=len(drawn), settings=levels.config.model_dump(mode="json"), drawn=drawn)
         return RunConfig(
             environments={config.env: env},
@@ -48,11 +48,11 @@ class PlayedStore:
         )
 
     def run_id(self, policy: Mapping[str, Any]) -> str:
-        """Return what the episodes of a policy carry as their run."""
+        """Return the run id of the episodes of a policy."""
         return self._run.run_id_with(policy)
 
-    def keep(self, number: int, rollouts: Sequence[TaskRollouts]) -> None:
-        """Store the rollouts of update ``number``, if they are to be kept.
+    def store(self, number: int, rollouts: Sequence[TaskRollouts]) -> None:
+        """Store the rollouts of update ``number``, if ``keep_rollouts`` includes it.
 
         Raises:
             StoreError: they cannot be written.
@@ -60,7 +60,7 @@ class PlayedStore:
         shards, rest = divmod(number, self._config.keep_rollouts) if self._config.keep_rollouts else (0, 1)
         if rest:
             return
-        config = self._asked(shards)
+        config = self._store_config(shards)
         store, shard = Store(self._root, config), config.shards()[-1]
         for name in (MANIFEST, DATABASE):
             store.storage.delete(name)
@@ -69,10 +69,10 @@ class PlayedStore:
         stage.write(pending, stage.product(pending, rollouts))
         store.write_run()
 
-    def forget_after(self, number: int) -> None:
-        """Forget the updates after ``number``, which will be made again, and all that was made of rollouts."""
+    def remove_after(self, number: int) -> None:
+        """Remove the updates after ``number``, which a resumed run repeats, and all files made from rollouts."""
         shards = number // self._config.keep_rollouts if self._config.keep_rollouts else 0
-        store = Store(self._root, self._asked(max(1, shards)))
+        store = Store(self._root, self._store_config(max(1, shards)))
         kept = store.config.shards() if shards else []
         files = {store.table_file(schema, shard) for schema in STORE_TABLES for shard in kept}
         files |= {store.receipt_file(ROLLOUT, shard) for shard in kept}

@@ -1,8 +1,8 @@
-"""Pictures as the language part of a model reads them, each looked at once however many prompts show it.
+"""A cache of what the vision encoder of a model returns for each picture, so that every picture is encoded once.
 
-The panel of a failure stands in the Teacher's prompt of every one of its turns, the current picture in those of Student
-and Teacher, and the first picture of a level in all episodes of its group: without this the picture part of the model
-would be most of what hindsight costs.
+The panel of a failure is in the Teacher's prompt of each of its turns, the current picture in the prompts of Student
+and Teacher, and the first picture of a level in all episodes of its group. Without the cache, the vision encoder would
+be most of the cost of hindsight.
 """
 
 from collections import OrderedDict
@@ -17,14 +17,14 @@ from ..tensors import Tensor
 
 torch: Any = need("torch", EXTRA)
 
-SEEN_KEPT = 512 << 20
-"""Bytes that are kept of what was seen, the least recently used given up. All pictures of an update of a 3B model at
-the paper's sizes take 300 MB; one that is looked at twice may differ in its last bit."""
+CACHE_BYTES = 512 << 20
+"""Size of the cache; the least recently used pictures are dropped. All pictures of an update of a 3B model at the
+paper's sizes take 300 MB. A picture that is encoded twice may differ in its last bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as the processor cuts it up."""
+    """A picture as the processor splits it into patches."""
 
     name: str
     """Frame id: equal pictures have equal names."""
@@ -35,61 +35,61 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the model's forward takes in place of pixels; the names are those of the transformers library."""
+class EncodedPictures:
+    """The input of the model's forward that replaces pixels; the field names are those of the transformers library."""
 
     pooler_output: Sequence[Tensor]
-    """Of each picture, shape (image tokens, width)."""
+    """Features of each picture, shape (image tokens, width)."""
     deepstack_features: Sequence[Sequence[Tensor]]
-    """The same for each deeper layer that pictures are added to; none in Qwen2.5-VL."""
+    """The same for each deeper layer that pictures are added to; empty for Qwen2.5-VL."""
 
 
-class Eye:
-    """The picture part of a model. What it keeps is right for as long as the weights stay as they are."""
+class VisionCache:
+    """The vision encoder of a model, with a cache that is valid until the weights change."""
 
     def __init__(
-        self, model: Any, kept: int = SEEN_KEPT, around: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        model: Any,
+        capacity: int = CACHE_BYTES,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Look with ``model``; keep ``kept`` bytes, and nothing that has a gradient.
+        """Encode with ``model`` and keep up to ``capacity`` bytes of features without a gradient.
 
-        Whoever computes with the model does so within ``around``, which makes its weights those that are meant.
+        Callers that compute with the model do so within ``around``, which selects its weights (with or without
+        adapters).
         """
         self.model, self.around = model, around
-        self._most = kept
-        self.kept_bytes = 0
-        self._kept: OrderedDict[str, tuple[Tensor, ...]] = OrderedDict()
+        self._capacity = capacity
+        self.cached_bytes = 0
+        self._cached: OrderedDict[str, tuple[Tensor, ...]] = OrderedDict()
 
-    def look(self, pictures: Sequence[Picture]) -> Seen:
-        """Return what the model sees in pictures, in their order; equal ones are looked at once."""
-        seen: dict[str, tuple[Tensor, ...]] = {}
+    def encode(self, pictures: Sequence[Picture]) -> EncodedPictures:
+        """Return the features of pictures, in their order; equal pictures are encoded once."""
+        features: dict[str, tuple[Tensor, ...]] = {}
         new: dict[str, Picture] = {}
         for each in pictures:
-            if each.name in self._kept:
-                self._kept.move_to_end(each.name)
-                seen[each.name] = self._kept[each.name]
+            if each.name in self._cached:
+                self._cached.move_to_end(each.name)
+                features[each.name] = self._cached[each.name]
             else:
                 new.setdefault(each.name, each)
         if new:
-            seen |= zip(new, self._features(list(new.values())), strict=True)
-        layers = list(zip(*(seen[each.name] for each in pictures), strict=True))
+            features |= zip(new, self._features(list(new.values())), strict=True)
+        layers = list(zip(*(features[each.name] for each in pictures), strict=True))
         if not torch.is_grad_enabled():
-            self._keep({name: seen[name] for name in new})
-        return Seen(layers[0], layers[1:])
+            self._store({name: features[name] for name in new})
+        return EncodedPictures(layers[0], layers[1:])
 
     def _features(self, pictures: Sequence[Picture]) -> list[tuple[Tensor, ...]]:
         device = self.model.device
         patches = torch.cat([each.patches for each in pictures]).to(device)
         grids = torch.stack([each.grid for each in pictures]).to(device)
-        made = self.model.model.get_image_features(patches, grids, return_dict=True)
-        return list(zip(made.pooler_output, *getattr(made, "deepstack_features", ()), strict=True))
+        encoded = self.model.model.get_image_features(patches, grids, return_dict=True)
+        return list(zip(encoded.pooler_output, *getattr(encoded, "deepstack_features", ()), strict=True))
 
-    def _keep(self, seen: dict[str, tuple[Tensor, ...]]) -> None:
-        for name, features in seen.items():
-            self._kept[name] = tuple(each.clone() for each in features)  # a view would keep its whole batch
-            self.kept_bytes += _bytes(features)
-        while self.kept_bytes > self._most:
-            self.kept_bytes -= _bytes(self._kept.popitem(last=False)[1])
-
-
-def _bytes(features: Sequence[Tensor]) -> int:
-    return sum(each.nbytes for each in features)
+    def _store(self, new: dict[str, tuple[Tensor, ...]]) -> None:
+        for name, features in new.items():
+            self._cached[name] = tuple(each.clone() for each in features)  # a view would keep its whole batch
+            self.cached_bytes += sum(each.nbytes for each in features)
+        while self.cached_bytes > self._capacity:
+            self.cached_bytes -= sum(each.nbytes for each in self._cached.popitem(last=False)[1])

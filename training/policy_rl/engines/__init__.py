@@ -1,4 +1,4 @@
-"""Engines: what generates replies while a model is trained."""
+"""Engines that generate replies while a model is trained."""
 
 from .hand_over import HandOver, Restart, SwapAdapters
 from .in_process import InProcessBackend, InProcessOptions

@@ -1,4 +1,4 @@
-"""Requests to model servers: plain ones, for what the chat interface of policies has no words for, and many at once."""
+"""Requests to model servers: single requests beyond the chat interface of policies, and many chat requests."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from ....models.address import api_key, authorization, bare_url, censored, secre
 from ....models.base import ChatAnswer, ChatModel, ChatRequest
 
 PATIENCE_SECONDS = 180.0
-"""How long a server may answer nothing before the run stops, to be gone on with."""
+"""Seconds without an answer from a server after which the run stops; it can be resumed."""
 PAUSE_SECONDS = 1.0
 REQUEST_SECONDS = 600.0
 _TRY_AGAIN = frozenset({429, *range(500, 600)})
@@ -28,17 +28,17 @@ def post(
     *,
     returns: bool = True,
 ) -> Any:
-    """Send a JSON body to ``url + path`` until it is answered; return the JSON of the answer, None without any.
+    """Send a JSON body to ``url + path`` until the server answers; return the JSON of the answer, or None.
 
     Args:
-        url: base of the server.
-        path: beginning with a slash.
-        body: None for an empty one.
-        patience: seconds for which busy, broken and missing servers are asked again.
-        returns: whether the answer is JSON; what a command is answered with is for people.
+        url: base address of the server.
+        path: path, beginning with a slash.
+        body: the body; None for an empty one.
+        patience: seconds for which a request is repeated while the server is busy, broken or missing.
+        returns: whether the answer is JSON; the answer to a command is text.
 
     Raises:
-        ServerGoneError: nothing is answered for so long.
+        ServerGoneError: the server does not answer within ``patience``.
         TrainingError: the server refuses the request.
     """
     base, until = bare_url(url), time.monotonic() + patience
@@ -53,25 +53,25 @@ def post(
                 raw = answer.read()
             return json.loads(raw) if returns and raw.strip() else None
         except urllib.error.HTTPError as error:
-            said = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
-            reason = f"status {error.code}: {said}"
+            text = cut_reply(censored(error.read().decode(errors="replace"), secrets_of(base)), 300)
+            reason = f"status {error.code}: {text}"
             if error.code not in _TRY_AGAIN:
                 raise TrainingError(f"{base}{path} refuses a request ({reason})") from error
         except (OSError, ValueError) as error:  # no connection, a broken one, or no JSON
             reason = censored(f"{type(error).__name__}: {error}", secrets_of(base))
         if time.monotonic() > until:
             raise ServerGoneError(
-                f"{base} has answered nothing for {patience:.0f} s (last: {reason}); start it again, then run the same "
+                f"{base} has not answered for {patience:.0f} s (last: {reason}); start it again, then run the same "
                 "command with --resume"
             )
         time.sleep(min(PAUSE_SECONDS, patience))
 
 
 def get(url: str, path: str) -> Any:
-    """Return the JSON that a server of this run has at ``url + path``.
+    """Return the JSON at ``url + path`` of a server of this run.
 
     Raises:
-        ServerGoneError: it gives none.
+        ServerGoneError: the server returns none.
     """
     try:
         with urllib.request.urlopen(f"{url}{path}", timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - our own server
@@ -81,10 +81,10 @@ def get(url: str, path: str) -> Any:
 
 
 def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-    """Let a served model answer requests at the same time, and close it; one that gets no answer gets its error.
+    """Send requests to a served model at the same time and close it; return answers, or the errors of failed requests.
 
     Raises:
-        ServerGoneError, ConfigError: none can be answered.
+        ServerGoneError, ConfigError: no request can be answered.
     """
     answers: list[ChatAnswer | Exception] = asyncio.run(_answer_all(model, requests))
     for answer in answers:

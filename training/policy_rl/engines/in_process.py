@@ -1,8 +1,8 @@
-"""Generation by the very module that is trained: no second copy of the weights, and nothing to keep in step.
+"""Generation by the module that is trained: no second copy of the weights, and no synchronisation.
 
-It is a backend like any other, so that policies and the Analyzer stand on it unchanged. Requests that wait together go
-through one ``generate``; which do is a function of the episodes alone, not of timing, as long as no environment blocks:
-a batch is taken when the event loop has nothing else left to do. The trainer must not touch the module meanwhile.
+It is a backend like the others, so that policies and the Analyzer use it unchanged. Waiting requests are batched into
+one ``generate`` when the event loop has nothing else to do, so the batches are a function of the episodes and not of
+timing, as long as no environment blocks. The trainer must not change the module meanwhile.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from ...encode import EXTRA
 torch: Any = need("torch", EXTRA)
 
 QUIET_ROUNDS = 16
-"""Rounds of the event loop without a new request after which everyone who is going to ask has asked."""
+"""Rounds of the event loop without a new request after which the batch is complete."""
 
 
 class InProcessOptions(ModelOptions):
-    """What decides the replies: which run, and how far its weights have come."""
+    """Options that decide the replies: the run, and the number of updates of its weights."""
 
     run: str = ""
     """Digest of the run's settings."""
     update: int = Field(default=0, ge=0)
-    """Updates that the weights have had; part of every episode id, so that no two updates draw the same noise."""
+    """Number of updates of the weights; part of every episode id, so that updates do not sample the same noise."""
 
 
 class InProcessBackend(Backend):
-    """The module that is being trained."""
+    """The module that is trained."""
 
     name: ClassVar[str] = NAME
     extra: ClassVar[str] = EXTRA
@@ -61,7 +61,7 @@ class InProcessBackend(Backend):
 
     @property
     def in_flight(self) -> int:
-        """Two batches: while one is answered, blocking environments bring the next."""
+        """Requests at a time: two batches, so that blocking environments prepare one while the other is answered."""
         return 2 * self._batch
 
     def connect(self) -> "InProcessModel":
@@ -70,21 +70,21 @@ class InProcessBackend(Backend):
 
 
 class InProcessModel(ChatModel):
-    """Answers the requests that wait together in one ``generate``."""
+    """A chat model that answers waiting requests in one ``generate``."""
 
     def __init__(self, engine: Engine, config: dict[str, Any], batch: int, *, half: bool) -> None:
-        """See :class:`InProcessBackend`."""
+        """Generate with ``engine``; see :class:`InProcessBackend`."""
         self._engine, self._config, self._batch, self._half = engine, config, batch, half
         self._waiting: list[tuple[ChatRequest, asyncio.Future[ChatAnswer]]] = []
         self._worker: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
-        """See the backend."""
+        """The backend's config."""
         return self._config
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer one request together with those that wait beside it."""
+        """Answer one request, in a batch with the other waiting requests."""
         future: asyncio.Future[ChatAnswer] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         if self._worker is None or self._worker.done():
@@ -92,7 +92,7 @@ class InProcessModel(ChatModel):
         return await future
 
     def answer_all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Answer requests in batches of their order; one that cannot be shown to the model gets its error."""
+        """Return answers in order, made in batches; a request that the model cannot read gets its error."""
         answers: list[ChatAnswer | Exception] = []
         with torch.autocast(torch.device(self._engine.device).type, torch.bfloat16, enabled=self._half):
             for first in range(0, len(requests), self._batch):
@@ -104,12 +104,12 @@ class InProcessModel(ChatModel):
             await self._quiet()
             batch = self._waiting[: self._batch]
             del self._waiting[: len(batch)]
-            asked = [(request, future) for request, future in batch if not future.done()]
+            pending = [(request, future) for request, future in batch if not future.done()]
             try:
-                answers = await asyncio.to_thread(self.answer_all, [request for request, _ in asked])
-            except Exception as error:  # noqa: BLE001 - handed on to everyone who waits
-                answers = [error] * len(asked)
-            for (_, future), answer in zip(asked, answers, strict=True):
+                answers = await asyncio.to_thread(self.answer_all, [request for request, _ in pending])
+            except Exception as error:  # noqa: BLE001 - passed to every waiting request
+                answers = [error] * len(pending)
+            for (_, future), answer in zip(pending, answers, strict=True):
                 if future.done():
                     continue
                 if isinstance(answer, Exception):
@@ -118,7 +118,7 @@ class InProcessModel(ChatModel):
                     future.set_result(answer)
 
     async def _quiet(self) -> None:
-        """Wait until no further request comes, or a batch is full."""
+        """Wait until no further request comes, or the batch is full."""
         quiet, count = 0, len(self._waiting)
         while quiet < QUIET_ROUNDS and count < self._batch:
             await asyncio.sleep(0)

@@ -1,9 +1,9 @@
-"""vLLM servers of this run: processes on this machine that come and go with it.
+"""vLLM servers of a run: processes on this machine that start and end with it.
 
-A restart is the one way of handing over all weights that is right for every model: reloading them in a running vLLM
-leaves the output head of models with tied embeddings as it was, without a word, and its caches of prefixes, pictures
-and encoded pictures outlive the weights that filled them. A new process has none. It costs its start, about half a
-minute. Other ways are in :mod:`.hand_over`.
+A restart is the one way to send all weights that is correct for every model: reloading weights in a running vLLM
+silently keeps the old output head of models with tied embeddings, and its caches of prefixes, pictures and encoded
+pictures outlive the weights. A new process has neither problem; its start takes about half a minute. Other ways are in
+:mod:`.hand_over`.
 """
 
 import contextlib
@@ -21,22 +21,22 @@ from ....errors import ServerGoneError
 from ....storage import open_storage
 
 LOOPBACK = "127.0.0.1"
-"""Where they listen."""
+"""Address at which the servers listen."""
 NAME = "policy"
-"""Of the model on the servers."""
+"""Served name of the trained model."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 START_SECONDS = 900.0
-"""Half a minute on an idle machine; five on a crowded one."""
+"""Time limit of a start, which takes half a minute on an idle machine and five minutes on a busy one."""
 END_SECONDS = 30.0
-LAST_WORDS = 1500
-"""Characters of a server's log that are told when it does not start."""
+LOG_TAIL = 1500
+"""Characters of a server's log in the message that it did not start."""
 
 
 def server_words(command: str, model: Sequence[str], port: int, name: str = NAME) -> list[str]:
-    """Return the command line of one server, word by word; ``model`` is what it serves, and options of that.
+    """Return the command line of one server as words; ``model`` is the model and its options.
 
-    Log-probabilities are those of the distribution that tokens are drawn from, without the tokens that are banned from
-    it; the checkpoint's own sampling defaults are left alone.
+    Log-probabilities are those of the distribution that tokens are sampled from, without banned tokens; the
+    checkpoint's own sampling defaults are not used.
     """
     words = [*shlex.split(command), "--model", *model, "--served-model-name", name]
     words += ["--host", LOOPBACK, "--port", str(port)]
@@ -44,22 +44,22 @@ def server_words(command: str, model: Sequence[str], port: int, name: str = NAME
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 class Servers:
-    """The processes, one for each device; none runs before the first :meth:`restart`."""
+    """The server processes, one per device; none runs before the first :meth:`restart`."""
 
     def __init__(self, command: str, devices: Sequence[str], logs: Path) -> None:
-        """Name the servers.
+        """Configure the servers; none is started.
 
         Args:
-            command: what starts one, such as ``vllm serve --dtype bfloat16``.
-            devices: of each server, what CUDA_VISIBLE_DEVICES says in it; one server on whatever there is if empty.
-            logs: folder for what they print.
+            command: command that starts a server, such as ``vllm serve --dtype bfloat16``.
+            devices: CUDA_VISIBLE_DEVICES of each server; if empty, one server sees every GPU.
+            logs: folder for the output of the servers.
         """
         self._command, self._logs = command, open_storage(logs)
         self._devices: list[str | None] = [*devices] or [None]
@@ -67,19 +67,19 @@ class Servers:
 
     @property
     def urls(self) -> list[str]:
-        """Base addresses of those that run."""
+        """Base addresses of the running servers."""
         return [f"{url}/v1" for _, _, url in self._running]
 
     def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
-        """End the servers that run and start all of them.
+        """End the running servers and start all servers.
 
         Args:
-            model: folder or hub id of what they serve, and further words of the command line.
-            name: what they call it.
-            variables: of their environment.
+            model: folder or hub id of the model, and further words of the command line.
+            name: served name of the model.
+            variables: environment variables of the servers.
 
         Raises:
-            ServerGoneError: one does not come up; the message quotes its log.
+            ServerGoneError: a server does not start; the message quotes its log.
         """
         self.close()
         for number, device in enumerate(self._devices):
@@ -93,7 +93,7 @@ class Servers:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **OFFLINE, **chosen, **(variables or {})},
-                    cwd=self._logs.local_path(),  # away from folders that Python would take for packages
+                    cwd=self._logs.local_path(),  # not a folder whose subfolders Python would import as packages
                     start_new_session=True,
                 )
             except OSError as error:
@@ -113,12 +113,12 @@ class Servers:
                 urllib.request.urlopen(f"{url}/health", timeout=5).close()  # noqa: S310 - our own server
                 return
             time.sleep(0.5)
-        words = log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
+        words = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
         self.close()
-        raise ServerGoneError(f"the vLLM server did not start; see {log}, whose last words are:\n{words}")
+        raise ServerGoneError(f"the vLLM server did not start; see {log}, which ends with:\n{words}")
 
     def close(self) -> None:
-        """End all servers, and whatever they started."""
+        """End all servers and the processes that they started."""
         for process, log, _ in self._running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, 15)

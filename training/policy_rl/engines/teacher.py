@@ -1,8 +1,8 @@
-"""A frozen Teacher behind an OpenAI-compatible server that gives log-probabilities of prompts, as vLLM does.
+"""A frozen Teacher behind an OpenAI-compatible server that returns log-probabilities of prompts, as vLLM does.
 
-A reply is scored as the end of a prompt: the server gets the Teacher's messages with the reply as the assistant's, and
-says how likely each token of it was. It makes tokens of the reply's text anew; where these are not the sampled ones, or
-the server refuses the prompt, the turn has no Teacher and is counted. Pictures go to the server one by one.
+A reply is scored as the end of a prompt: the request has the Teacher's messages and the reply as the assistant's
+message, and the answer has the log-probability of each token. The server tokenizes the reply's text again; if the
+tokens differ from the sampled ones, or the server refuses the prompt, the turn has no Teacher and is counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,109 +19,109 @@ from ....models.openai.model import OpenAIModel
 from ....models.openai.wire import data_url
 from ....models.service import Service
 from ...encode import EXTRA, Encoder
-from ...tensors import Tensor
+from ...tensors import TokenValues
 from ..scoring import Row
 from .http import PATIENCE_SECONDS, answer_all, post
 
 torch: Any = need("torch", EXTRA)
 
 AT_A_TIME = 16
-"""Prompts that are scored at the server together."""
+"""Requests to the server at a time."""
 CHAT = "/chat/completions"
 PROBE_REPLY = "<think>The way is free.</think><action>up</action>"
 
 
 class ServedTeacher:
-    """The Teacher's two parts: it writes skills, and scores replies."""
+    """A Teacher behind a server: it writes skills and scores replies."""
 
     def __init__(self, url: str, model: str, student: Encoder, patience: float = PATIENCE_SECONDS) -> None:
-        """Name server and model; ``student`` makes the tokens that are scored."""
+        """Use ``model`` of the server at ``url``; ``student`` is the encoder whose tokens are scored."""
         self._url, self._model, self._student, self._patience = url, model, student, patience
         self._pictures: Mapping[str, EncodedFrame] = {}
         self.unscored = 0
-        """Turns of the last batch that have no Teacher."""
+        """Number of turns of the last batch without a Teacher."""
 
     def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
-        """Take the pictures of the prompts to come."""
+        """Set the pictures of the next prompts, by frame id."""
         self._pictures = pictures
 
     def check(self, pictures: int) -> None:
-        """See, before a run, that the server does all that will be asked of it, with so many pictures in a prompt.
+        """Check before a run that the server scores prompts with ``pictures`` pictures.
 
         Raises:
-            TrainingError: it does not; the message says what to start instead.
-            ServerGoneError: nobody answers.
+            TrainingError: it does not; the message names the server to start instead.
+            ServerGoneError: the server does not answer.
         """
         shown = [_plain_picture(number) for number in range(pictures)]
         self.show({each.frame_id: each for each in shown})
         parts = [{"type": "image", "frame_id": each.frame_id} for each in shown]
-        asked = [*parts, {"type": "text", "text": "What is next?"}]
-        prompt = PromptMessages("check", "teacher.check", "1", ({"role": "user", "content": asked},))
+        content = [*parts, {"type": "text", "text": "What is next?"}]
+        prompt = PromptMessages("check", "teacher.check", "1", ({"role": "user", "content": content},))
         tokens = tuple(self._student.reply_tokens(PROBE_REPLY))
         try:
             scored = self._scored(Row(prompt, tokens))
         except TrainingError as error:
             raise TrainingError(
-                f"{error}; the Teacher of arm sdar needs a server that gives log-probabilities of prompts with "
+                f"{error}; the Teacher of arm sdar needs a server that returns log-probabilities of prompts with "
                 f"{pictures} pictures: serve {self._model} with vLLM and "
-                f"--limit-mm-per-prompt '{{\"image\": {pictures}}}', or load it here by leaving --teacher-url away"
+                f"--limit-mm-per-prompt '{{\"image\": {pictures}}}', or load it here by removing --teacher-url"
             ) from error
         if scored is None:
             raise TrainingError(
-                f"{self._url} makes other tokens of {PROBE_REPLY!r} than the Student does, expected one vocabulary; "
+                f"{self._url} tokenizes {PROBE_REPLY!r} differently from the Student, expected one vocabulary; "
                 "choose a Teacher of the Student's family with --teacher-model"
             )
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Answer requests in order; one that cannot be answered gets its error.
+        """Return an answer to each request in order, or the error of a request that failed.
 
         Raises:
-            ServerGoneError, ConfigError: none can be.
+            ServerGoneError, ConfigError: no request can be answered.
         """
         model = OpenAIModel(self._model, None, Service(base_url=self._url, cache="", patience_seconds=self._patience))
         return answer_all(model, requests)
 
     def length(self, row: Row) -> int:
-        """Return 0: the server cuts its own micro-batches."""
+        """Return 0, because the server makes its own batches."""
         del row
         return 0
 
-    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, Tensor]:
-        """Return the log-probabilities of the replies of the rows that ``batches`` name, by place.
+    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, TokenValues]:
+        """Return the log-probabilities of the replies in ``batches``, by index of the row.
 
         A row that cannot be scored is left out and counted.
 
         Raises:
             ServerGoneError: the server does not answer any more.
-            TrainingError: it scores none of them.
+            TrainingError: it scores no reply.
         """
-        places = [place for batch in batches for place in batch]
+        indices = [index for batch in batches for index in batch]
         refusals: list[TrainingError] = []
 
-        def scored(place: int) -> Tensor | None:
+        def score_row(index: int) -> TokenValues | None:
             try:
-                return self._scored(rows[place])
+                return self._scored(rows[index])
             except TrainingError as error:
                 refusals.append(error)
                 return None
 
         with ThreadPoolExecutor(AT_A_TIME, "pivot-teacher") as threads:
-            answers = list(zip(places, threads.map(scored, places), strict=True))
-        known = {place: answer for place, answer in answers if answer is not None}
-        self.unscored = len(places) - len(known)
-        if places and not known:
-            reason = str(refusals[0]) if refusals else "it makes other tokens of each of them"
+            answers = list(zip(indices, threads.map(score_row, indices), strict=True))
+        scores = {index: answer for index, answer in answers if answer is not None}
+        self.unscored = len(indices) - len(scores)
+        if indices and not scores:
+            reason = str(refusals[0]) if refusals else "it tokenizes each of them differently"
             raise TrainingError(
-                f"{self._url} scored none of {len(places)} replies ({reason}), expected log-probabilities of prompts; "
-                "look at the server, then run the same command with --resume"
+                f"{self._url} scored none of {len(indices)} replies ({reason}), expected log-probabilities of prompts; "
+                "repair the server, then run the same command with --resume"
             )
-        return known
+        return scores
 
-    def _scored(self, row: Row) -> Tensor | None:
-        """Return the log-probabilities of one reply, shape (tokens,); None where its tokens are not the server's.
+    def _scored(self, row: Row) -> TokenValues | None:
+        """Return the log-probabilities of one reply; None if the server tokenizes it differently.
 
         Raises:
-            TrainingError: the server refuses, or gives no log-probabilities.
+            TrainingError: the server refuses the request, or returns no log-probabilities.
         """
         end, ids = self._student.end, row.tokens
         if set(ids) & set(self._student.placeholders):
@@ -129,17 +129,17 @@ class ServedTeacher:
         ends = ids[-1] == end
         text = self._student.tokenizer.decode(ids[:-1] if ends else ids, skip_special_tokens=False)
         answer = post(self._url, CHAT, self._body(row.prompt, text), self._patience)
-        told = answer.get("prompt_logprobs") if isinstance(answer, dict) else None
-        if not isinstance(told, list) or not all(isinstance(each, dict) and each for each in told[1:]):
-            raise TrainingError(f"{self._url} gives no log-probabilities of prompts (prompt_logprobs)")
-        tokens = [-1, *(int(next(iter(each))) for each in told[1:])]
+        logprobs = answer.get("prompt_logprobs") if isinstance(answer, dict) else None
+        if not isinstance(logprobs, list) or not all(isinstance(each, dict) and each for each in logprobs[1:]):
+            raise TrainingError(f"{self._url} returns no log-probabilities of prompts (prompt_logprobs)")
+        tokens = [-1, *(int(next(iter(each))) for each in logprobs[1:])]
         if end not in tokens:
             return None
         stop = len(tokens) - tokens[::-1].index(end) - (0 if ends else 1)
         start = stop - len(ids)
         if start < 1 or tuple(tokens[start:stop]) != tuple(ids):
             return None
-        values = [told[place][str(tokens[place])]["logprob"] for place in range(start, stop)]
+        values = [logprobs[index][str(tokens[index])]["logprob"] for index in range(start, stop)]
         return torch.tensor(values, dtype=torch.float32)
 
     def _body(self, prompt: PromptMessages, reply: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Generation by vLLM servers beside the trainer, on the weights of the last update.
+"""Generation by vLLM servers with the weights of the last update.
 
-How weights get there is in :mod:`.hand_over`. Every time a probe is asked for afterwards: replies to the first pictures
-of some levels, whose log-probabilities the trainer computes, too. Where the two sides differ on average by more than
-rounding explains, the servers do not hold the trainer's weights (or they hold caches of others), and the run stops:
-nothing else would tell but a policy that learns a little worse.
+:mod:`.hand_over` sends the weights. A probe follows each time: the servers answer the first turns of some levels, and
+the trainer computes the log-probabilities of the replies, too. If the two differ on average by more than rounding, the
+servers have other weights or stale caches, and the run stops; otherwise the only sign would be a policy that learns a
+little worse.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,28 +32,28 @@ from .transfer import Transfer
 torch: Any = need("torch", EXTRA)
 
 SERVED_WEIGHTS, SERVER_LOGS = ".served", "servers"
-"""In the folder of a run: what servers are given, and what they print."""
+"""In the folder of a run: weights for the servers, and their logs."""
 VERSION = "1"
-"""Goes up when the same weights get other replies for a reason of ours."""
+"""Version of the generation; raised when the code changes the replies of the same weights."""
 FIRST_SECONDS = 900.0
-"""How long a request may take: the first one after a start waits while vLLM compiles."""
+"""Time limit of a request; the first one after a start waits while vLLM compiles."""
 PROBE_TURNS, PROBE_TOKENS = 4, 16
 TOLERANCES = {True: 0.05, False: 1e-3}
-"""Mean difference in nats that rounding explains, computing in bfloat16 or not."""
+"""Largest mean difference in nats due to rounding, in bfloat16 (True) and float32 (False)."""
 
 
 class ServedModel(ChatModel):
     """The servers as one model; a request's seed names its server."""
 
     def __init__(self, urls: Sequence[str], config: dict[str, Any], banned: Sequence[int], in_flight: int) -> None:
-        """Ask the servers at ``urls``, at most ``in_flight`` requests each; ``banned`` tokens are never drawn."""
+        """Use the servers at ``urls``, at most ``in_flight`` requests each; ``banned`` tokens are never sampled."""
         self._config, self._banned = config, tuple(banned)
         limits = {"max_concurrency": in_flight, "request_seconds": FIRST_SECONDS, "patience_seconds": FIRST_SECONDS}
         self._models = [OpenAIModel(NAME, None, Service(base_url=url, cache="", **limits)) for url in urls]
 
     @property
     def config(self) -> dict[str, Any]:
-        """See the backend."""
+        """The backend's config."""
         return self._config
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
@@ -62,10 +62,10 @@ class ServedModel(ChatModel):
         return await model.answer(replace(request, banned=self._banned, wants_logprobs=True))
 
     def answer_all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Answer requests in order; one that cannot be answered gets its error.
+        """Return an answer to each request in order, or the error of a request that failed.
 
         Raises:
-            ServerGoneError, ConfigError: none can be.
+            ServerGoneError, ConfigError: no request can be answered.
         """
         return answer_all(self, requests)
 
@@ -76,7 +76,7 @@ class ServedModel(ChatModel):
 
 
 class ServedBackend(Backend):
-    """The model that is being trained, behind servers."""
+    """The trained model, behind servers."""
 
     name: ClassVar[str] = POLICY
     extra: ClassVar[str] = "openai"
@@ -88,7 +88,7 @@ class ServedBackend(Backend):
     def __init__(
         self, options: InProcessOptions, urls: Callable[[], Sequence[str]], banned: Sequence[int], in_flight: int
     ) -> None:
-        """Ask the servers that are up when the first request comes; see :class:`ServedModel`."""
+        """Use the servers that run at the first request; see :class:`ServedModel`."""
         super().__init__(options, Unserved(), "student")
         self._urls, self._banned, self._requests = urls, banned, in_flight
 
@@ -96,12 +96,12 @@ class ServedBackend(Backend):
     def config(self) -> dict[str, Any]:
         """Model, run, update, engine and its version."""
         options = self.settings
-        told = {"model": options.model, "run": options.run, "update": options.update}
-        return told | {"engine": "vllm", "version": VERSION}
+        weights = {"model": options.model, "run": options.run, "update": options.update}
+        return weights | {"engine": "vllm", "version": VERSION}
 
     @property
     def in_flight(self) -> int:
-        """Of all servers together."""
+        """Requests at a time, over all servers."""
         return self._requests * len(self._urls())
 
     def connect(self) -> ServedModel:
@@ -110,25 +110,25 @@ class ServedBackend(Backend):
 
 
 class VllmEngine:
-    """Servers that are kept in step with the trained model."""
+    """Servers that get the weights of the trained model after every update."""
 
     def __init__(self, servers: Servers, probe: "Probe", hand_over: HandOver) -> None:
-        """Keep ``servers`` in step by ``hand_over``; ``probe`` is asked afterwards."""
+        """Send weights to ``servers`` by ``hand_over``, and check them with ``probe``."""
         self._servers, self._probe, self._hand_over = servers, probe, hand_over
         self._synced: int | None = None
         self.difference: float | None = None
-        """Mean over the last probe's tokens, in nats."""
+        """Mean difference over the tokens of the last probe, in nats."""
 
     def sync(self, update: int, model: Any, save: Save) -> None:
-        """Hand over the weights after ``update`` updates, unless the servers have them.
+        """Send the weights to the servers, unless they have them.
 
         Args:
-            update: of the weights.
-            model: that is trained.
+            update: number of updates of the weights.
+            model: the trained model.
             save: saves it to a folder.
 
         Raises:
-            ServerGoneError: a server does not come up.
+            ServerGoneError: a server does not start.
             TrainingError: the servers do not answer like the trainer.
         """
         if self._synced == update:
@@ -139,11 +139,11 @@ class VllmEngine:
 
     @property
     def urls(self) -> list[str]:
-        """Addresses of the servers that run."""
+        """Addresses of the running servers."""
         return self._servers.urls
 
     def close(self) -> None:
-        """End the servers, and remove what they were given."""
+        """End the servers, and remove their copy of the weights."""
         self._servers.close()
         open_storage(self._hand_over.folder).delete("")
 
@@ -151,18 +151,18 @@ class VllmEngine:
 def open_engine(
     config: RlConfig, model: Any, scorer: Scorer, turns: Sequence[Turn], folder: Path, processes: int
 ) -> VllmEngine:
-    """Return the servers of a run, none of which is started yet.
+    """Return the servers of a run; none is started yet.
 
     Args:
-        config: of the run.
-        model: that is trained.
-        scorer: of the run.
-        turns: whose prompts the probe asks about.
-        folder: of the run.
-        processes: that train together.
+        config: config of the run.
+        model: the trained model.
+        scorer: scorer of the run.
+        turns: turns whose prompts the probe uses.
+        folder: folder of the run.
+        processes: number of processes that train together.
 
     Raises:
-        TrainingError: the weights cannot be handed over so.
+        TrainingError: ``hand_over`` does not work with several processes.
     """
     servers = Servers(config.server_command, config.server_devices, folder / SERVER_LOGS)
     probe = Probe(scorer.encoder, turns, half=scorer.half)
@@ -172,15 +172,17 @@ def open_engine(
     if config.hand_over == "restart":
         return VllmEngine(servers, probe, Restart(saved))
     if config.hand_over == "ipc" and processes > 1:
-        raise TrainingError(f"hand-over by ipc: found {processes} processes that train, expected one; give nccl")
+        raise TrainingError(
+            f"hand-over by ipc: found {processes} training processes, expected one; use --hand-over nccl"
+        )
     return VllmEngine(servers, probe, Transfer(saved, model, config.hand_over))
 
 
 class Probe:
-    """The same questions with pictures after every hand-over, put to servers and trainer."""
+    """A check that servers and trainer compute the same log-probabilities, on fixed prompts with pictures."""
 
     def __init__(self, encoder: Encoder, turns: Sequence[Turn], *, half: bool) -> None:
-        """Ask about the prompts of ``turns``; ``half`` says that the trainer computes in bfloat16."""
+        """Use the prompts of ``turns``; ``half`` means that the trainer computes in bfloat16."""
         self._scorer, self._half = Scorer(encoder, half=half), half
         self._prompts = [turn.prompt for turn in turns]
         for turn in turns:
@@ -201,35 +203,35 @@ class Probe:
         ]
 
     def check(self, model: Any, urls: Sequence[str]) -> float:
-        """Return how far servers and trainer differ at most, in nats a token.
+        """Return the largest mean difference between a server and the trainer, in nats per token.
 
         Raises:
-            TrainingError: too far, or a server gives no tokens.
+            TrainingError: it exceeds the tolerance, or a server returns no tokens.
         """
         worst = max(self.difference(model, url) for url in urls)
         if worst > TOLERANCES[self._half]:
             raise TrainingError(
-                f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats a token on the same "
-                f"prompts, expected at most {TOLERANCES[self._half]:g}: it holds other weights, caches of others, or "
-                "computes in another precision; compare --server-command with the precision of the run, hand all "
-                "weights over with --hand-over restart, and go on with --resume"
+                f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats per token on the "
+                f"same prompts, expected at most {TOLERANCES[self._half]:g}: it has other weights, stale caches, or "
+                "computes in another precision; compare --server-command with the precision of the run, use "
+                "--hand-over restart, and resume the run with --resume"
             )
         return worst
 
     def difference(self, model: Any, url: str) -> float:
-        """Return the mean distance of a server's log-probabilities of its own replies from the scorer's, in nats.
+        """Return the mean distance between log-probabilities of a server's replies, its own and the scorer's, in nats.
 
         Raises:
-            TrainingError: the server gives no tokens or no log-probabilities.
+            TrainingError: the server returns no tokens or no log-probabilities.
         """
         rows: list[Row] = []
         theirs: list[float] = []
         served = ServedModel([url], {}, self._scorer.encoder.placeholders, len(self._requests))
         for prompt, answer in zip(self._prompts, served.answer_all(self._requests), strict=True):
             if isinstance(answer, Exception) or not answer.token_ids or answer.logprobs is None:
-                found = answer if isinstance(answer, Exception) else "a reply without token ids or log-probabilities"
+                reason = answer if isinstance(answer, Exception) else "a reply without token ids or log-probabilities"
                 raise TrainingError(
-                    f"{url}: found {found}, expected token ids with their log-probabilities; serve with a current vLLM"
+                    f"{url}: found {reason}, expected token ids with their log-probabilities; serve with a current vLLM"
                 )
             rows.append(Row(prompt, answer.token_ids))
             theirs += answer.logprobs

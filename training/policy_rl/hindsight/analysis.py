@@ -1,16 +1,14 @@
-"""What is found out about the failures of an update: by the Analyzer or the solver, and told to the Teacher."""
+"""The analysis of the failures of an update, by the Analyzer or the solver, and the training samples made from it."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ....datasets.config import solver_type
-from ....datasets.schema import EPISODES, STEPS
-from ....datasets.tables import failed_episodes, rollout_tables
 from ....labeling.base import FailedEpisode
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....messages import EncodedFrame
-from ....rollouts.base import Status, TaskRollouts
+from ....rollouts.base import Episode, Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
 from ...ranks import Ranks
@@ -18,41 +16,68 @@ from ..advantages import Groups
 from ..config import RlConfig
 from ..engines import InProcessBackend, ServedBackend
 from ..levels import Levels
-from ..scoring import Row
-from ..turns import TurnSample, thinking_tokens
-from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
+from ..scoring import Row, TurnSample
+from .contexts import ARMS, Arm, Hindsight, hindsight_of, teacher_prompt
 from .skills import SkillWriter, write_skills
+
+THOUGHT = "</think>"
+"""End of the thoughts in a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The failed episodes of an update, and what is known about them."""
+    """The failed episodes of an update with their analysis."""
 
     episodes: Sequence[FailedEpisode]
     verdicts: Mapping[str, Verdict]
-    """The solver's, by episode; one that it cannot answer has none."""
+    """Answers of the solver, by episode; an episode without an answer is left out."""
     readings: Mapping[str, Reading]
-    """What the arm goes by, by episode; empty where nobody was asked."""
+    """Pivot step, mode and guidance that the arm uses, by episode; empty in arms without an Analyzer."""
     vocabulary: Vocabulary = "certificate"
-    """Whose words for failure modes the readings use."""
+    """Label names of failure modes in ``readings``."""
     skills: Mapping[str, str] = field(default_factory=dict)
-    """What a frozen model wrote about episodes, failed or not; empty in other arms."""
+    """Skills that a frozen model wrote about episodes, failed or not; empty in other arms."""
 
     def figures(self) -> dict[str, float | None]:
-        """Return how often the readings agree with the solver, and how many could not be read."""
+        """Return how often the readings agree with the solver, and the share that could not be read."""
         both = [(self.readings[name], verdict) for name, verdict in self.verdicts.items() if name in self.readings]
 
         def mean(values: Sequence[bool]) -> float | None:
             return sum(values) / len(values) if values else None
 
+        def true_mode(verdict: Verdict) -> str:
+            return target_mode(self.episodes[0].env, verdict.failure_mode, self.vocabulary)
+
         return {
             "analyzer_step_accuracy": mean([read.pivot_step == truth.pivot_step for read, truth in both]),
-            "analyzer_mode_accuracy": mean([read.failure_mode == self._word(truth) for read, truth in both]),
+            "analyzer_mode_accuracy": mean([read.failure_mode == true_mode(truth) for read, truth in both]),
             "analyzer_unreadable": mean([read.problem is not None for read in self.readings.values()]),
         }
 
-    def _word(self, verdict: Verdict) -> str:
-        return target_mode(self.episodes[0].env, verdict.failure_mode, self.vocabulary)
+
+def failed_episode(episode: Episode) -> FailedEpisode:
+    """Return a failed, complete episode, which has at least one step, as the labeller sees it."""
+    steps = episode.steps
+    return FailedEpisode(
+        episode_id=episode.episode_id,
+        env=episode.env,
+        env_version=episode.env_version,
+        env_config=json.loads(episode.env_config),
+        task_id=episode.task_id,
+        instruction=episode.instruction,
+        initial_state=episode.initial_state,
+        horizon=episode.horizon,
+        actions=episode.actions,
+        payloads=[step.payload for step in steps],
+        rewards=episode.rewards,
+        infos=[step.info for step in steps],
+        action_valid=[step.action_valid for step in steps],
+        frame_ids=[*(step.frame_id for step in steps), steps[-1].next_frame_id],
+        observations=[step.observation_text for step in steps],
+        reply_outcomes=[step.reply_outcome for step in steps],
+        finish_reasons=[step.finish_reason for step in steps],
+        submission_outcomes=[step.submission_outcome for step in steps],
+    )
 
 
 def analyze(
@@ -63,111 +88,119 @@ def analyze(
     ranks: Ranks,
     frozen: SkillWriter | None = None,
 ) -> Failures:
-    """Find out about all failures of an update, each process about its share of them.
+    """Analyze all failures of an update; each process asks the model about its share of them.
 
     Args:
-        rollouts: of the update.
-        levels: of the run.
-        config: of the run.
-        backend: of the Analyzer.
+        rollouts: rollouts of the update.
+        levels: levels of the run.
+        config: config of the run.
+        backend: model that answers as the Analyzer.
         ranks: the processes.
-        frozen: the larger model of arms that have one.
+        frozen: larger model of the arms that have one.
     """
-    tables = rollout_tables(rollouts)
-    episodes = failed_episodes(tables[EPISODES], tables[STEPS])
+    profile = levels.env.profile
+    finished = [each for task in rollouts for each in task.episodes if each.status is Status.COMPLETE]
+    episodes = [failed_episode(each) for each in finished if each.failed]
     answers = solver_type(config.env)().certify([episode.case() for episode in episodes])
-    named = zip(episodes, answers, strict=True)
-    verdicts = {episode.episode_id: answer for episode, answer in named if isinstance(answer, Verdict)}
-    arm = arm_of(config.arm)
+    certified = zip(episodes, answers, strict=True)
+    verdicts = {episode.episode_id: answer for episode, answer in certified if isinstance(answer, Verdict)}
+    arm, vocabulary = ARMS[config.arm], config.target_vocabulary
     if arm.analyzer == "nobody":
         return Failures(episodes, verdicts, {})
     if frozen is not None:
-        shown = {key: frame for task in rollouts for key, frame in task.frames.items()}
-        finished = [each for task in rollouts for each in task.episodes if each.status is Status.COMPLETE]
-        mine = ranks.share(finished)
-        skills = write_skills(
-            levels.env.profile, mine, shown, frozen, batch=config.generate, max_tokens=config.analyzer_tokens
-        )
+        frames = {key: frame for task in rollouts for key, frame in task.frames.items()}
+        mine, limit = ranks.share(finished), config.analyzer_tokens
+        skills = write_skills(profile, mine, frames, frozen, batch=config.generate, max_tokens=limit)
         return Failures(episodes, verdicts, {}, skills=ranks.join(skills))
-    words = config.target_vocabulary
     if arm.analyzer == "solver":
-        read = {each.episode_id: _of_verdict(each, verdicts.get(each.episode_id), levels, words) for each in episodes}
-        return Failures(episodes, verdicts, read, words)
-    frames = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
-    cases = [case_of_episode(levels.env.profile, episode, frames, words) for episode in ranks.share(episodes)]
+        readings = {
+            each.episode_id: _reading_of_verdict(each, verdicts.get(each.episode_id), levels, vocabulary)
+            for each in episodes
+        }
+        return Failures(episodes, verdicts, readings, vocabulary)
+    images = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
+    cases = [case_of_episode(profile, episode, images, vocabulary) for episode in ranks.share(episodes)]
     analyzer = Analyzer(backend)
     replies = backend.connect().answer_all([analyzer.request(case) for case in cases])
-    mine = {
+    readings = {
         case.episode_id: fallback("unanswered", str(reply), case.num_steps, case.modes)
         if isinstance(reply, Exception)
         else reading_of(reply, case)
         for case, reply in zip(cases, replies, strict=True)
     }
-    return Failures(episodes, verdicts, ranks.join(mine), words)
+    return Failures(episodes, verdicts, ranks.join(readings), vocabulary)
 
 
-def _of_verdict(episode: FailedEpisode, verdict: Verdict | None, levels: Levels, words: Vocabulary) -> Reading:
+def _reading_of_verdict(
+    episode: FailedEpisode, verdict: Verdict | None, levels: Levels, vocabulary: Vocabulary
+) -> Reading:
     if verdict is None:
-        modes = target_modes(levels.env.profile, words)
+        modes = target_modes(levels.env.profile, vocabulary)
         return fallback("unanswered", "the solver has no answer", episode.num_steps, modes)
-    return Reading(verdict.pivot_step, target_mode(episode.env, verdict.failure_mode, words), "")
+    return Reading(verdict.pivot_step, target_mode(episode.env, verdict.failure_mode, vocabulary), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What an update trains on."""
+class UpdateSamples:
+    """The training samples of an update."""
 
     turns: Sequence[TurnSample]
     pictures: Mapping[str, EncodedFrame]
-    """Every picture that prompts of Student and Teacher show, once."""
-    told: Mapping[str, Hindsight]
-    """What the Teacher was told about each failure."""
+    """Every picture in prompts of Student and Teacher, by frame id."""
+    hindsight: Mapping[str, Hindsight]
+    """Hindsight in the Teacher's prompts, by episode."""
 
     def figures(self) -> dict[str, int]:
-        """Return how many random steps were wanted of episodes that have only one."""
-        return {"no_other_step": sum(each.no_other_step for each in self.told.values())}
+        """Return the number of episodes that needed a random other step and have only one step."""
+        return {"no_other_step": sum(each.no_other_step for each in self.hindsight.values())}
 
 
-def make_batch(
-    rollouts: Sequence[TaskRollouts], groups: Groups, failures: Failures, levels: Levels, config: RlConfig, decode: Any
-) -> Batch:
-    """Return a sample of every turn of every complete episode, with the Teacher's prompt where there is a Teacher.
+def make_samples(
+    rollouts: Sequence[TaskRollouts],
+    groups: Groups,
+    failures: Failures,
+    levels: Levels,
+    config: RlConfig,
+    decode: Callable[[Sequence[int]], str],
+) -> UpdateSamples:
+    """Return a sample of every turn of every complete episode, with the Teacher's prompt where a Teacher scores it.
 
     Args:
-        rollouts: of the update.
+        rollouts: rollouts of the update.
         groups: advantages of the episodes.
-        failures: what was found out.
-        levels: of the run.
-        config: of the run.
-        decode: from the tokens of a reply to its text.
+        failures: analysis of the failures.
+        levels: levels of the run.
+        config: config of the run.
+        decode: converts the tokens of a reply to text.
     """
-    arm, profile = arm_of(config.arm), levels.env.profile
-    pictures: dict[str, EncodedFrame] = {key: each for task in rollouts for key, each in task.frames.items()}
-    encoded = {key: each.image for key, each in pictures.items()}
-    told: dict[str, Hindsight] = {}
+    arm = ARMS[config.arm]
+    pictures = {key: each for task in rollouts for key, each in task.frames.items()}
+    images = {key: each.image for key, each in pictures.items()}
+    hindsight: dict[str, Hindsight] = {}
     for episode in failures.episodes if arm.distils else ():
-        read = failures.readings.get(episode.episode_id)
-        if read is not None:
-            known = hindsight_of(arm, profile, episode.episode_id, episode.frame_ids, read, encoded)
-            told[episode.episode_id] = known
-            if known.panel is not None:
-                pictures[known.panel.frame_id] = known.panel
+        reading = failures.readings.get(episode.episode_id)
+        if reading is not None:
+            context = hindsight_of(arm, levels.env.profile, episode.episode_id, episode.frame_ids, reading, images)
+            hindsight[episode.episode_id] = context
+            if context.panel is not None:
+                pictures[context.panel.frame_id] = context.panel
     for name, skill in failures.skills.items():
         if skill.strip():
-            told[name] = Hindsight(arm.shows, 0, "", skill, None)
+            hindsight[name] = Hindsight(arm.shows, 0, "", skill, None)
     turns: list[TurnSample] = []
     for task in rollouts:
         for episode in task.episodes:
             if episode.status is not Status.COMPLETE:
                 continue
-            known, verdict = told.get(episode.episode_id), failures.verdicts.get(episode.episode_id)
+            context, verdict = hindsight.get(episode.episode_id), failures.verdicts.get(episode.episode_id)
             for step in episode.steps:
                 student = Row(task.prompts[step.prompt_hash], step.response_token_ids or ())
                 if not student.tokens:
                     continue
                 teacher = None
-                if _is_distilled(arm, config, failed=bool(episode.failed), t=step.t, known=known):
-                    teacher = Row(teacher_prompt(student.prompt, levels.prompt, config.env, known), student.tokens)
+                if _is_distilled(arm, config, failed=bool(episode.failed), t=step.t, context=context):
+                    prompt = teacher_prompt(student.prompt, levels.prompt, config.env, context)
+                    teacher = Row(prompt, student.tokens)
                 turns.append(
                     TurnSample(
                         episode.episode_id,
@@ -179,11 +212,30 @@ def make_batch(
                         None if verdict is None else verdict.pivot_step == step.t,
                     )
                 )
-    return Batch(turns, pictures, told)
+    return UpdateSamples(turns, pictures, hindsight)
 
 
-def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, known: Hindsight | None) -> bool:
-    """Whether a turn has a Teacher: that of a failure (in arm sdar of any), with scope pivot the one that lost it."""
+def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: Hindsight | None) -> bool:
+    """Whether a Teacher scores a turn: of failures only (arm sdar: of all), with scope pivot at the pivot step only."""
     if not arm.distils or config.opd == 0 or not (failed or arm.analyzer == "frozen"):
         return False
-    return config.opd_scope == "all" or (known is not None and known.step == t)
+    return config.opd_scope == "all" or (context is not None and context.step == t)
+
+
+def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
+    """Return the number of tokens up to the end of the thoughts; 0 where they are never closed.
+
+    Args:
+        tokens: tokens of a reply.
+        decode: converts tokens to text.
+    """
+    if THOUGHT not in decode(tokens):
+        return 0
+    low, high = 1, len(tokens)
+    while low < high:
+        middle = (low + high) // 2
+        if THOUGHT in decode(tokens[:middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low

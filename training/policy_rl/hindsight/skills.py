@@ -1,7 +1,7 @@
-"""Skills of the arm ``sdar``: a frozen larger model sees all frames of an episode and says in its own words what helps.
+"""Skills of the arm ``sdar``: a frozen larger model sees all frames of an episode and writes advice in its own words.
 
-No pivot is named and no failure asked for: the skill of every finished episode goes to the Teacher, which is that
-model, too, and scores all of its tokens (spec section 8).
+The skill names no pivot, and successes have one, too. It goes to the Teacher, which is the same frozen model and scores
+all tokens of the episode (spec section 8).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from ....rollouts.ids import request_id
 from ...encode import Encoder
 
 VERSION = "1"
-"""Of the wording."""
+"""Version of the prompt's text."""
 SKILL_TEMPERATURE = 0.0
 
 _ASK = (
@@ -41,10 +41,10 @@ def skill_messages(profile: EnvProfile, episode: Episode) -> list[dict[str, Any]
 
 
 class SkillWriter(Protocol):
-    """Whoever answers requests for skills: an engine in this process, or a server."""
+    """An engine in this process, or a server, that writes skills."""
 
     def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Answer in order; a request that cannot be answered gets its error."""
+        """Return an answer to each request in order, or the error of a request that failed."""
         ...
 
 
@@ -57,7 +57,7 @@ def write_skills(
     batch: int,
     max_tokens: int,
 ) -> dict[str, str]:
-    """Return the skill of each episode by its id; empty where the model could not be asked."""
+    """Return the skill of each episode by its id; empty if the request failed."""
     requests = []
     for episode in episodes:
         messages = skill_messages(profile, episode)
@@ -85,10 +85,10 @@ def write_skills(
 
 
 def check_same_tokens(student: Encoder, teacher: Encoder) -> None:
-    """See that a Teacher reads the Student's tokens as the Student does.
+    """Check that Student and Teacher have the same vocabulary of tokens.
 
     Raises:
-        TrainingError: their vocabularies differ.
+        TrainingError: a token has another number, or none, in the Teacher's vocabulary.
     """
     mine, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     different = next((token for token, number in mine.items() if theirs.get(token) != number), None)
