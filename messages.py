@@ -81,6 +81,12 @@ class Call:
         tuple[str, ...] | None,
         Stored("Fields that it was sent without, because the server refuses them. Null in older stores.", later=True),
     ] = ()
+    answer: Annotated[
+        str | None,
+        Stored(
+            "Raw answer of a teacher; null for a policy, whose replies are in `steps`, and in older stores.", later=True
+        ),
+    ] = None
     kept: bool = field(default=False, compare=False)
     """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
 

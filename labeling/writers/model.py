@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ...errors import ConfigError, PolicyError
 from ...identity import derive_seed, digest
 from ...images import frame_id
-from ...messages import Call, EncodedFrame, PromptMessages
+from ...messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.preflight import PreflightModel
 from ...rollouts.ids import request_id
@@ -110,9 +110,9 @@ class ModelWriter(ConcurrentWriter):
             try:
                 answer = await self._model.answer(chat)
             except PolicyError as error:
-                calls.append(_call(chat, error.call))
+                calls.append(_call(chat, error.call, None))
                 return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
-            calls.append(_call(chat, answer.call))
+            calls.append(_call(chat, answer.call, cut_reply(answer.text or answer.refusal or "")))
             found = reader.read(answer)
             if isinstance(found, str):
                 return Guidance(found, None, tuple(calls), prepared.prompt)
@@ -166,5 +166,5 @@ def _shown(text: str) -> str:
     return text[:SHOWN_AGAIN_CHARS].encode("utf-8", "replace").decode("utf-8") or "(empty)"
 
 
-def _call(request: ChatRequest, report: Mapping[str, Any]) -> Call:
-    return Call(request.request_id, request.episode_id, None, ROLE).reported(report)
+def _call(request: ChatRequest, report: Mapping[str, Any], answer: str | None) -> Call:
+    return Call(request.request_id, request.episode_id, None, ROLE, answer=answer).reported(report)

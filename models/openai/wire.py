@@ -9,7 +9,7 @@ import base64
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,15 +70,10 @@ class RequestEncoder:
 
     def body(self, request: ChatRequest, without: frozenset[str] = frozenset()) -> bytes:
         """Return the JSON of a request, leaving out the fields ``without``."""
-        fields = self.fields(request)
-        if "max_tokens" in without:
-            fields["max_completion_tokens"] = request.sampling.max_tokens
-        for name in without:
-            fields.pop(name, None)
-        return b'{"messages":' + self._messages(request) + b"," + json.dumps(fields).encode()[1:]
+        return b'{"messages":' + self._messages(request) + b"," + json.dumps(self.fields(request, without)).encode()[1:]
 
-    def fields(self, request: ChatRequest) -> dict[str, Any]:
-        """Return all fields of a request but its messages."""
+    def fields(self, request: ChatRequest, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return the fields of a request except its messages, leaving out the fields ``without``."""
         sampling = request.sampling
         fields: dict[str, Any] = {
             "model": self._model,
@@ -96,7 +91,9 @@ class RequestEncoder:
             fields["logit_bias"] = {str(token): NEVER for token in request.banned}
         if request.wants_logprobs:
             fields |= {"logprobs": True, "return_token_ids": True}
-        return fields
+        if "max_tokens" in without:
+            fields["max_completion_tokens"] = sampling.max_tokens
+        return {name: value for name, value in fields.items() if name not in without}
 
     def _messages(self, request: ChatRequest) -> bytes:
         encoded = self._kept.get(request.prompt_hash)

@@ -65,6 +65,8 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
     assert set(calls["episode_id"]) == set(labels["episode_id"])
     assert calls["request_id"].is_unique().all()
     assert calls["prompt_tokens"].sum() == 100 * calls.height
+    bodies = [body for body in server.log.bodies if "response_format" in body]
+    assert set(calls["answer"]) <= {coach(body)["text"] for body in bodies}
     prompts = frames.prompts.collect()
     assert set(labels["teacher_prompt_hash"]) <= set(prompts["prompt_hash"])
     assert {"teacher.sokoban", "teacher.frozenlake"} <= set(prompts["template"])

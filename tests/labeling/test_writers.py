@@ -13,7 +13,7 @@ from pivot.labeling.base import Draft, FailedEpisode, Filter, GuidanceRequest, L
 from pivot.labeling.label import TEACHER, label_episodes
 from pivot.labeling.texts import asked_claims
 from pivot.labeling.writers.prompt import MAX_FIELD_CHARS, answer_schema, facts
-from pivot.messages import PromptMessages
+from pivot.messages import PromptMessages, cut_reply
 from pivot.models.base import CUT, ChatAnswer, ChatRequest
 from pivot.records import to_row
 from pivot.solvers.base import Certificate, Verdict
@@ -100,6 +100,7 @@ def test_a_usable_answer_becomes_the_guidance() -> None:
     assert json.loads(made.teacher_config or "") == {**teacher.config, "is_stand_in": False}
     (call,) = made.calls
     assert (call.role, call.prompt_tokens, call.latency, call.t) == ("teacher", 7, 0.5, None)
+    assert call.answer == answer()
 
 
 UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
@@ -153,6 +154,8 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
     assert made.failure_reason == "" and json.loads(made.target or "")["failure_reason"] == ""
     assert len(teacher.model.requests) == len(made.calls) == (1 if problem == "refused" else 2)
     assert len({call.request_id for call in made.calls}) == len(made.calls)
+    raw = cut_reply(planted.text or planted.refusal or "")
+    assert [call.answer for call in made.calls] == [raw] * len(made.calls)
     json.dumps(to_row(made), ensure_ascii=False).encode()  # can be stored
     # Pivot, mode and proof do not depend on the teacher.
     assert (made.pivot_step, made.failure_mode) == (STEP, "deadlock") and made.certificate is not None
