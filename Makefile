@@ -58,6 +58,7 @@ kernels: $(VENV)/.dev
 # The viewer's tests need a browser. If it cannot be installed, they are skipped and the reason is printed.
 browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
+	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
 test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels

@@ -133,6 +133,7 @@ def report(
     failures_only: bool = False,
     limit: int | None = None,
     draw_plans: bool = False,
+    other: str | Address | None = None,
     reporter: Reporter | None = None,
     follow_links: bool = False,
 ) -> Contents:
@@ -145,6 +146,7 @@ def report(
         failures_only: leave out successes and episodes with an error.
         limit: maximum number of episodes per environment, the first ones.
         draw_plans: also render witness plans for environments with slow rendering.
+        other: a second finished store, which the site shows beside the first one.
         reporter: gets the progress.
         follow_links: follow links below the folder of your own store; without it they are refused.
 
@@ -156,4 +158,6 @@ def report(
         ConfigError: an environment is not in the store.
     """
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)
-    return write_report(parse_address(root, follow_links=follow_links), Path(out), selection, reporter or Silent())
+    second = None if other is None else parse_address(other, follow_links=follow_links)
+    store = parse_address(root, follow_links=follow_links)
+    return write_report(store, Path(out), selection, reporter or Silent(), second)

@@ -5,13 +5,16 @@ from typing import Annotated
 
 from ..api import reading as api
 from .console import ProgressBars, out
-from .options import StorePath, option
+from .options import StoreAddress, StorePath, address_option, option
 
 EnvironmentNames = Annotated[
     list[str] | None, option("Only this environment (default: all). May be repeated.", "--environment")
 ]
 FailuresOnly = Annotated[bool, option("Leave out successes and episodes with an error.", "--failures-only")]
 Limit = Annotated[int | None, option("Maximum number of episodes per environment (first N).", "--limit", min=1)]
+Other = Annotated[
+    StoreAddress | None, address_option("A second store to show beside the first one, level by level.", "--with")
+]
 
 
 def report(
@@ -24,6 +27,7 @@ def report(
         bool,
         option("Also render witness plans for environments with slow rendering (navigation).", "--draw-plans"),
     ] = False,
+    other: Other = None,
 ) -> None:
     """Write a store as a site: filters, search, and every failure opened at its pivot.
 
@@ -35,6 +39,8 @@ def report(
     pivot report runs/first --out report
 
     pivot report runs/first --environment sokoban --failures-only --limit 200
+
+    pivot report runs/second --with runs/first
     """
     with ProgressBars() as bars:
         contents = api.report(
@@ -44,6 +50,7 @@ def report(
             failures_only=failures_only,
             limit=limit,
             draw_plans=draw_plans,
+            other=other,
             reporter=bars,
         )
     count, stored = contents.record["count"], contents.record["stored"]

@@ -7,7 +7,7 @@ from ..insight.report.contents import Selection
 from ..insight.report.serve import LiveSite, ViewServer
 from .console import out, show_error
 from .options import StorePath, option
-from .report import EnvironmentNames, FailuresOnly, Limit
+from .report import EnvironmentNames, FailuresOnly, Limit, Other
 
 
 def view(
@@ -17,17 +17,21 @@ def view(
     environment: EnvironmentNames = None,
     failures_only: FailuresOnly = False,
     limit: Limit = None,
+    other: Other = None,
 ) -> None:
     """Look at a store in a browser: the site of pivot report, each page made when it is asked for.
 
     Only this machine can reach it; Ctrl-C ends it. On a machine without a browser forward the port, for example with
     ssh -L 8080:127.0.0.1:8080, and give --port 8080 --no-open.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
     pivot view runs/first
+
+    pivot view runs/second --with runs/first
     """
-    site = LiveSite(root, Selection(tuple(environment or ()), failures_only, limit, draw_plans=True))
+    selection = Selection(tuple(environment or ()), failures_only, limit, draw_plans=True)
+    site = LiveSite(root, selection, other)
     with ViewServer(site, port, show_error) as server:
         count = site.contents.record["count"]
         out.print(f"{count} episodes at {server.address} until Ctrl-C", soft_wrap=True)

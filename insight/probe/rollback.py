@@ -119,9 +119,9 @@ class RollbackPolicy(Policy):
         await self._policy.aclose()
 
 
-def rollback_policy(store: Store) -> RollbackPolicy:
-    """Return the policy of a store, ready to play its failures again."""
-    return RollbackPolicy(store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
+def rollback_policy(store: Store, policy: Policy | None = None) -> RollbackPolicy:
+    """Return the policy of a store, or another one, ready to play the store's failures again."""
+    return RollbackPolicy(policy or store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
 
 
 def finish_row(

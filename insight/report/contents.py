@@ -1,19 +1,25 @@
-"""Which episodes the viewer shows, in which order, and the columns that it lists, filters and searches by.
+"""The list of episodes that the viewer shows, in order, with the columns that it lists, filters and searches by.
 
-An episode's number is its place in that order: its page is ``episodes/<thousand>/<number>.json``. The list is stored
+An episode's number is its index in that order: its page is ``episodes/<thousand>/<number>.json``. The list is stored
 by columns, with a dictionary for words that repeat, so that ten thousand rows are read at once.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from ...datasets.config import Shard
+from ...datasets.export import dataset_file
+from ...datasets.parquet import read_table
 from ...datasets.parts import Members, placed_shards
-from ...datasets.schema import EPISODES, LABELS
+from ...datasets.schema import DATASET_EPISODES, EPISODES, LABELS
+from ...datasets.split import SIDES
+from ...datasets.store import DATASET_FOLDER, Store
 from ...errors import ConfigError
+from ...storage import Address
 from .plain import plain
 
-FORMAT = 1
+FORMAT = 2
 """Raised when pages of an older version could not be read any more."""
 
 CHUNK = 8
@@ -26,32 +32,35 @@ _EPISODE_COLUMNS = [
     *("episode_id", "env", "task_id", "eval_set", "sample_idx", "num_steps", "horizon", "episode_return"),
     *("status", "failed", "stop_reason", "policy", "instruction"),
 ]
-_LABEL_COLUMNS = ["episode_id", "pivot_step", "failure_mode", "accepted", "proved", "failure_reason"]
-_WORDS = ("env", "task", "set", "outcome", "stop", "policy", "instruction", "mode")
-"""Columns that hold places in a dictionary."""
+_LABEL_COLUMNS = [
+    *("episode_id", "pivot_step", "failure_mode", "accepted", "proved", "failure_reason", "certificate", "teacher"),
+    "reject_reasons",
+]
+_WORDS = ("env", "task", "set", "split", "outcome", "stop", "policy", "writer", "reasons", "instruction", "mode")
+"""Columns that hold indices into a dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which episodes are shown."""
+    """The episodes to show."""
 
     environments: tuple[str, ...] = ()
     """Names; empty for all."""
     failures_only: bool = False
     limit: int | None = None
-    """The first so many of each environment; None for all."""
+    """Maximum number of episodes per environment, the first ones; None for all."""
     draw_plans: bool = False
-    """Whether plans are also drawn where a picture takes milliseconds."""
+    """Whether plans are also rendered where a picture takes milliseconds."""
 
 
 @dataclass(slots=True)
 class Contents:
-    """The list of episodes, and where each of them is stored."""
+    """The list of episodes and where each of them is stored."""
 
     record: dict[str, Any]
-    """What the viewer reads."""
+    """The file ``contents.json``."""
     places: list[tuple[int, int]] = field(repr=False)
-    """For each episode the number of its shard among those of all parts, and of its row there."""
+    """For each episode the number of its shard among the shards of all parts, and of its row there."""
 
     def of_shard(self, number: int) -> list[tuple[int, int]]:
         """Return number and row of the episodes of one shard."""
@@ -59,12 +68,12 @@ class Contents:
 
 
 def page_name(number: int) -> str:
-    """Return the path of an episode's page, without what kind of file it is."""
+    """Return the path of an episode's page without its suffix."""
     return f"episodes/{number // 1000}/{number}"
 
 
 def chunk_name(chunk: int) -> str:
-    """Return the path of the script that holds the pages from ``chunk * CHUNK`` on."""
+    """Return the path of the script that holds the pages from ``chunk * CHUNK`` on, without its suffix."""
     return f"pages/{chunk * CHUNK // 1000}/{chunk}"
 
 
@@ -72,12 +81,14 @@ def contents(members: Members, selection: Selection) -> Contents:
     """List the selected episodes of a store with all its parts.
 
     Raises:
-        ConfigError: the store has no such environment; StoreError: a file is missing or torn.
+        ConfigError: the store has no such environment.
+        StoreError: a file is missing or torn.
     """
-    first, held = members[""], {name: None for each in members.values() for name in each.config.environments}
-    missing = [name for name in selection.environments if name not in held]
+    first = members[""]
+    environments = list(dict.fromkeys(name for each in members.values() for name in each.config.environments))
+    missing = [name for name in selection.environments if name not in environments]
     if missing:
-        raise ConfigError(f"{first.root} holds no environment {missing[0]!r}; it holds: {', '.join(held)}")
+        raise ConfigError(f"{first.root} holds no environment {missing[0]!r}; it holds: {', '.join(environments)}")
     rows: list[dict[str, Any]] = []
     places: list[tuple[int, int]] = []
     counts: dict[str, int] = {}
@@ -89,21 +100,42 @@ def contents(members: Members, selection: Selection) -> Contents:
         episodes = store.read(EPISODES, shard, _EPISODE_COLUMNS).to_pylist()
         total += len(episodes)
         labels = {row["episode_id"]: row for row in store.read(LABELS, shard, _LABEL_COLUMNS).to_pylist()}
-        for row, episode in _selected(episodes, selection):
+        splits = _splits(store, shard)
+        for row, episode in enumerate(episodes):
+            if selection.failures_only and not episode["failed"]:
+                continue
             counts[shard.env] = counts.get(shard.env, 0) + 1
             if selection.limit is not None and counts[shard.env] > selection.limit:
                 break
-            rows.append(_row(episode, labels.get(episode["episode_id"])))
+            name = episode["episode_id"]
+            rows.append(_row(episode, labels.get(name), splits.get(name, "")))
             places.append((number, row))
     columns, words = _columns(rows)
-    record = {"format": FORMAT, "run_id": first.stored_run_id, "stored": total, "chunk": CHUNK, "count": len(rows)}
-    return Contents(record | {"words": words, "columns": columns}, places)
+    record = {
+        "format": FORMAT,
+        "name": _folder(first.root),
+        "run_id": first.stored_run_id,
+        "stored": total,
+        "chunk": CHUNK,
+    }
+    return Contents(record | {"other": None, "count": len(rows), "words": words, "columns": columns}, places)
 
 
-def _selected(episodes: Sequence[dict[str, Any]], selection: Selection) -> Iterator[tuple[int, dict[str, Any]]]:
-    for row, episode in enumerate(episodes):
-        if episode["failed"] or not selection.failures_only:
-            yield row, episode
+def _folder(root: Address) -> str:
+    """Return the name of a store's folder."""
+    return (root.resolve() if isinstance(root, Path) else root).name
+
+
+def _splits(store: Store, shard: Shard) -> dict[str, str]:
+    """Return the split of every episode of a shard that is in the dataset: ``train`` or ``validation``."""
+    files = {side: dataset_file(DATASET_FOLDER, DATASET_EPISODES, shard, side) for side in SIDES}
+    listed = store.manifest()
+    return {
+        name: side
+        for side, file in files.items()
+        if file in listed
+        for name in read_table(store.storage, file, DATASET_EPISODES, ["episode_id"])["episode_id"].to_pylist()
+    }
 
 
 def outcome(episode: dict[str, Any]) -> str:
@@ -113,13 +145,14 @@ def outcome(episode: dict[str, Any]) -> str:
     return "failed" if episode["failed"] else "solved"
 
 
-def _row(episode: dict[str, Any], label: dict[str, Any] | None) -> dict[str, Any]:
+def _row(episode: dict[str, Any], label: dict[str, Any] | None, split: str) -> dict[str, Any]:
     label = label or dict.fromkeys(_LABEL_COLUMNS)
     return {
         "id": episode["episode_id"],
         "env": episode["env"],
         "task": episode["task_id"],
-        "set": episode["eval_set"],
+        "set": episode["eval_set"] or "",
+        "split": split,
         "sample": episode["sample_idx"],
         "steps": episode["num_steps"],
         "horizon": episode["horizon"],
@@ -130,13 +163,26 @@ def _row(episode: dict[str, Any], label: dict[str, Any] | None) -> dict[str, Any
         "instruction": episode["instruction"],
         "mode": label["failure_mode"] or "",
         "pivot": label["pivot_step"],
+        "slack": _slack(label["certificate"]),
         "accepted": label["accepted"],
         "proved": label["proved"],
+        "reasons": "\n".join(
+            dict.fromkeys(f"{each['name']}: {each['kind']}" for each in label["reject_reasons"] or ())
+        ),
+        "writer": label["teacher"] or "",
         "guidance": (label["failure_reason"] or "")[:MOST_GUIDANCE],
     }
 
 
-_NAMES = tuple(_row(dict.fromkeys(_EPISODE_COLUMNS) | {"status": ""}, None))
+def _slack(certificate: dict[str, Any] | None) -> float | None:
+    """Return the budget minus the need before the pivot action, as the view ``pivots`` does."""
+    if certificate is None or certificate["unit"] == "score" or certificate["before"] is None:
+        return None
+    slack = plain(certificate["budget_before"] - certificate["before"])
+    return None if slack is None else round(slack, 2)
+
+
+_NAMES = tuple(_row(dict.fromkeys(_EPISODE_COLUMNS) | {"status": ""}, None, ""))
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:

@@ -1,4 +1,4 @@
-"""The store as a whole: what it is, the tables of ``pivot stats``, and the pictures of ``pivot plot``."""
+"""The overview of a store: its settings, the tables of ``pivot stats``, and the pictures of ``pivot plot``."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def overview(root: Address, members: Members) -> tuple[dict[str, Any], dict[str,
 
 
 def _run(store: Store) -> dict[str, Any]:
-    """Describe what made a store, or a part of one."""
+    """Return the settings behind a store, or behind one of its parts."""
     config = store.config
     return {
         "run_id": store.stored_run_id,
@@ -68,7 +68,7 @@ def _run(store: Store) -> dict[str, Any]:
 
 
 def _plot(path: str, picture: bytes) -> dict[str, Any]:
-    """Describe a picture; with its size, so that the page does not jump when it comes."""
+    """Describe a picture with its size, so that the page keeps its layout while the picture loads."""
     name = Path(path).stem
     match = _SIZE.search(picture)
     size = {} if match is None else {match[1].decode(): float(match[2]), match[3].decode(): float(match[4])}

@@ -1,13 +1,14 @@
-"""The pages of a shard's episodes: stored rows, and what makes them readable, as plain data.
+"""The pages of a shard's episodes as plain data.
 
-A page holds what is stored, with the certificate in words, and two things that are worked out again: how much was
-needed before and after every step, and pictures of the plan that still worked at the pivot, where its environment
-draws them at once. What cannot be worked out is left out with a reason; a broken episode is shown as it is stored.
+A page holds the stored rows, the certificate in words, the requests to models, and two recomputed parts: the need
+before and after every step, and pictures of the plan that still worked at the pivot where the environment renders them
+quickly. A part that cannot be recomputed is left out with a reason; a broken episode is shown as it is stored.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...datasets.config import Shard, environment
@@ -21,15 +22,19 @@ from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replays
+from ...messages import EncodedFrame
 from ...solvers.base import DistanceMap, ExactSolver
+from .collages import Collages
 from .contents import FORMAT, outcome
 from .plain import parsed, plain
+from .requests import ShardRequests, Texts, shown_messages
+from .retries import ShardRetries
 
 MOST_LEVEL_TEXT = 20_000
 """Characters of a level text that are shown."""
 
 MOST_PROBLEM = 300
-"""Characters of a reason why something cannot be worked out."""
+"""Characters of a reason why a part is missing."""
 
 _STEP_COLUMNS = [name for name in STEPS.names if name not in ("response_token_ids", "response_logprobs", "snapshot")]
 _JSON_OF_EPISODE = ("env_config", "policy_config")
@@ -38,22 +43,24 @@ _JSON_OF_LABEL = ("solver_config", "teacher_config", "target")
 
 Record = dict[str, Any]
 
+Draw = Callable[[], bytes | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page, and the pictures that were drawn for it, by path."""
+    """One page, and by path the pictures that no frame of the store holds; a picture is composed when it is read."""
 
     record: Record
-    drawn: dict[str, bytes]
+    drawn: dict[str, Draw]
 
 
 class ShardPages:
     """Makes the pages of one shard; close it when they are made."""
 
     def __init__(self, store: Store, shard: Shard, number: int, *, draw_plans: bool = False) -> None:
-        """Read the shard, which is the one of this ``number`` in the plan.
+        """Read the shard, which has this ``number`` in the plan.
 
-        With ``draw_plans`` plans are also drawn where a picture takes milliseconds, but no other program.
+        With ``draw_plans`` plans are also rendered where a picture takes milliseconds, but never by another program.
 
         Raises:
             StoreError: a file is missing, torn, or has other columns.
@@ -65,22 +72,26 @@ class ShardPages:
         frames = store.read(FRAMES, shard, ["frame_id", "format", "image"])
         self._images = frames["image"].combine_chunks()
         self._paths: dict[str, str] = {}
-        for place, (name, kind) in enumerate(
-            zip(frames["frame_id"].to_pylist(), frames["format"].to_pylist(), strict=True)
-        ):
+        self._formats: dict[str, str] = {}
+        names, formats = frames["frame_id"].to_pylist(), frames["format"].to_pylist()
+        for index, (name, kind) in enumerate(zip(names, formats, strict=True)):
             if kind in CODECS:
-                self._paths[name] = f"frames/{number}/{place}.{CODECS[kind].suffix}"
+                self._paths[name] = f"frames/{number}/{index}.{CODECS[kind].suffix}"
+                self._formats[name] = kind
         self._solver = store.run.env(shard.env).solver()
         self._replays = Replays()
         self._level: tuple[str, DistanceMap | str] | None = None
+        self._requests = ShardRequests(store, shard, self._paths)
+        self._retries = ShardRetries(store, shard)
+        self._collages = Collages(store, shard, frames)
 
     def close(self) -> None:
-        """Close the environments that drew."""
+        """Close the environments that rendered plans."""
         self._replays.__exit__()
 
-    def picture(self, place: int) -> bytes | None:
-        """Return the stored picture at a place of the shard's frames."""
-        return self._images[place].as_py() if 0 <= place < len(self._images) else None
+    def picture(self, index: int) -> bytes | None:
+        """Return a stored picture by its index among the shard's frames."""
+        return self._images[index].as_py() if 0 <= index < len(self._images) else None
 
     def page(self, row: int) -> Page:
         """Make the page of the episode in a row of the shard."""
@@ -88,7 +99,8 @@ class ShardPages:
         steps = self._steps.get(episode["episode_id"], [])
         label = self._labels.get(episode["episode_id"])
         failed = _as_failed(episode, steps)
-        witness, drawn = self._witness(row, failed, label, steps)
+        drawn: dict[str, Draw] = {}
+        texts = Texts()
         record: Record = {
             "format": FORMAT,
             "outcome": outcome(episode),
@@ -99,16 +111,19 @@ class ShardPages:
             "steps": [_with_json(step, _JSON_OF_STEP) for step in steps],
             "need": self._need(failed),
             "label": None if label is None else self._label(label, failed),
-            "witness": witness,
+            "witness": self._witness(row, failed, label, drawn),
+            "requests": self._requests.student(episode, steps, texts),
+            "analyzer": None if label is None else self._analyzer(row, label, steps, texts, drawn),
+            "retries": self._retried(row, episode, texts, drawn),
         }
-        return Page(record, drawn)
+        return Page(record | {"texts": texts.all()}, drawn)
 
     def _frame(self, name: str) -> Record:
         return {"id": name, "src": self._paths.get(name)}
 
     def _level_text(self, episode: Record) -> str:
         text = episode["initial_state"]
-        # A level from a stranger that cannot be described is shown as it is.
+        # A level that cannot be described is shown as it is stored.
         with contextlib.suppress(PivotError, ValueError, KeyError, TypeError, RecursionError):
             text = environment(self._env).describe_state(text)
         return text if len(text) <= MOST_LEVEL_TEXT else text[:MOST_LEVEL_TEXT] + " …"
@@ -124,10 +139,10 @@ class ShardPages:
         texts = {"certificate_text": certificate_text(certificate, decimals)}
         return record | texts | {"reference_text": reference_text(certificate)}
 
-    # What is worked out again
+    # Recomputed parts
 
     def _need(self, episode: FailedEpisode) -> Record:
-        """Return what was needed at ``s_0 .. s_T``, or why that is not known."""
+        """Return the need at ``s_0 .. s_T``, or why it is unknown."""
         solver, limit = self._solver, None
         values: Sequence[float | None] | None = None
         problem = None
@@ -144,47 +159,88 @@ class ShardPages:
     ) -> tuple[list[int | None] | None, str | None]:
         if self._level is None or self._level[0] != episode.initial_state:
             try:
-                found: DistanceMap | str = solver.distance_map(episode.initial_state, limit)
+                solved: DistanceMap | str = solver.distance_map(episode.initial_state, limit)
             except (LevelError, CertifyError) as error:
-                found = str(error)
-            self._level = (episode.initial_state, found)
+                solved = str(error)
+            self._level = (episode.initial_state, solved)
         distances = self._level[1]
         if isinstance(distances, str):
             return None, distances
         try:
             return [distances.distance(text) for text in self._replays.of(episode).states(episode)], None
         except (DisagreementError, PivotError) as error:
-            return None, f"the episode cannot be played again: {error}"
+            return None, f"the episode cannot be re-executed: {error}"
 
-    def _witness(
-        self, row: int, episode: FailedEpisode, label: Record | None, steps: Sequence[Record]
-    ) -> tuple[Record | None, dict[str, bytes]]:
-        """Return the plan that still worked at the pivot, with its pictures where they are drawn at once."""
+    def _witness(self, row: int, episode: FailedEpisode, label: Record | None, drawn: dict[str, Draw]) -> Record | None:
+        """Return the plan that still worked at the pivot, with its pictures where they are rendered at once."""
         if label is None or label["pivot_step"] is None or not label["witness"]:
-            return None, {}
+            return None
         pivot, plan = label["pivot_step"], label["witness"]
         record: Record = {"actions": plan, "frames": None, "problem": None}
         try:
             replayer = self._replays.of(episode)
             if not isinstance(self._solver, ExactSolver) and not (self._draw_plans and replayer.draws_here):
-                return record, {}
+                return record
             pictures = replayer.pictures_of_plan(episode, pivot, plan)
         except (DisagreementError, PivotError) as error:
-            return record | {"problem": _short(f"the plan cannot be drawn: {error}")}, {}
-        if pivot >= len(steps) or pictures[0].frame_id != steps[pivot]["frame_id"]:
-            return record | {"problem": "the plan cannot be drawn: the pictures of this level are others now"}, {}
-        frames, drawn = [], {}
-        for place, each in enumerate(pictures):
-            path = self._paths.get(each.frame_id)
-            if path is None and each.format in CODECS:
-                path = f"frames/{self._number}/w{row}-{place}.{CODECS[each.format].suffix}"
-                drawn[path] = each.image
-            frames.append({"id": each.frame_id, "src": path})
-        return record | {"frames": frames}, drawn
+            return record | {"problem": _short(f"the plan cannot be drawn: {error}")}
+        if pivot >= len(episode.actions) or pictures[0].frame_id != episode.frame_ids[pivot]:
+            return record | {"problem": "the plan cannot be drawn: the level now looks different"}
+        return record | {"frames": [self._new_frame(f"w{row}", each, drawn) for each in pictures]}
+
+    def _new_frame(self, name: str, frame: EncodedFrame, drawn: dict[str, Draw]) -> Record:
+        """Return a picture that the store may lack; new ones get a path that begins with ``name``."""
+        path = self._paths.get(frame.frame_id)
+        if path is None and frame.format in CODECS:
+            path = f"frames/{self._number}/{name}-{len(drawn)}.{CODECS[frame.format].suffix}"
+            drawn[path] = partial(bytes, frame.image)
+        return {"id": frame.frame_id, "src": path}
+
+    # Requests
+
+    def _analyzer(
+        self, row: int, label: Record, steps: Sequence[Record], texts: Texts, drawn: dict[str, Draw]
+    ) -> Record:
+        """Return what an Analyzer is shown of a failure and should answer, and the requests to the teacher."""
+        record: Record = {"collage": None, "panel": None, "completion": label["target"]}
+        frames = [*(step["frame_id"] for step in steps), *(step["next_frame_id"] for step in steps[-1:])]
+        suffixes = {self._formats.get(name) for name in frames}
+        if steps and None not in suffixes:
+            suffix = CODECS[self._formats[frames[0]]].suffix
+            for kind in ("collage", "panel") if label["pivot_step"] is not None else ("collage",):
+                record[kind] = f"frames/{self._number}/{kind[0]}{row}-0.{suffix}"
+                drawn[record[kind]] = partial(self._collages.picture, kind, steps, label)
+        teacher = self._requests.prompt(label["teacher_prompt_hash"], texts) if label["teacher_prompt_hash"] else None
+        if teacher is not None:
+            for part in (part for message in teacher["messages"] or () for part in message["parts"] if "src" in part):
+                part["src"] = part["src"] or record["collage"]
+        return record | {
+            "prompt": self._requests.prompt(label["prompt_hash"], texts, record["collage"]),
+            "teacher": teacher,
+            "calls": self._requests.teacher_calls(label["episode_id"]),
+        }
+
+    def _retried(self, row: int, episode: Record, texts: Texts, drawn: dict[str, Draw]) -> list[Record]:
+        """Return the retries of a failure; those of a served policy with their requests."""
+        retries = self._retries.of(episode["episode_id"])
+        if not retries or self._requests.policy is None:
+            return retries
+        turns, problem = self._retries.turns(episode["episode_id"])
+        pictures = dict(self._paths)
+        for retry in retries:
+            requests: list[Record] = []
+            for turn in turns.get(retry["retry_id"], []):
+                for name in turn.images.keys() - pictures.keys():
+                    pictures[name] = self._new_frame(f"r{row}", turn.images[name], drawn)["src"]
+                messages = shown_messages(list(turn.prompt.messages), texts, pictures)
+                fields = self._requests.fields(turn.episode_id, turn.t, turn.prompt.prompt_hash)
+                requests.append({"t": turn.t, "messages": messages, "fields": fields})
+            retry |= {"requests": requests, "problem": _short(problem)}
+        return retries
 
 
 def _short(problem: str | None) -> str | None:
-    """Cut what may quote a whole reply."""
+    """Cut a reason that may quote a whole reply."""
     return problem if problem is None or len(problem) <= MOST_PROBLEM else problem[:MOST_PROBLEM] + " …"
 
 
@@ -193,7 +249,7 @@ def _with_json(row: Record, columns: Sequence[str]) -> Record:
 
 
 def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:
-    """Return any episode as solvers and replays take them, columns that are no JSON as they are."""
+    """Return any episode in the form of solvers and replays; columns that are not JSON stay text."""
     settings = parsed(episode["env_config"])
     return FailedEpisode(
         episode_id=episode["episode_id"],
@@ -212,6 +268,3 @@ def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:
         frame_ids=[step["frame_id"] for step in steps] + [step["next_frame_id"] for step in steps[-1:]],
         observations=[step["observation_text"] for step in steps],
     )
-
-
-__all__ = ["Page", "ShardPages"]

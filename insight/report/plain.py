@@ -5,11 +5,11 @@ import math
 from typing import Any
 
 EXACT_INTEGER = 2**53
-"""Integers beyond it are no numbers of JavaScript; they are given as text."""
+"""Larger integers are not exact in JavaScript; they are written as text."""
 
 
 def plain(value: Any) -> Any:
-    """Return data as JSON has it: a float that is no number as null, a large integer as text, bytes as hex digits.
+    """Return data as JSON: NaN and infinity as null, a large integer as text, bytes as hex digits.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
 
 
 def parsed(text: str | None) -> Any:
-    """Return what a JSON column holds; a text that is no JSON, or is nested without end, as it is."""
+    """Return the content of a JSON column; text that is not JSON, or is nested too deeply, unchanged."""
     if text is None:
         return None
     try:
@@ -38,13 +38,13 @@ def parsed(text: str | None) -> Any:
 
 
 def json_text(record: Any) -> str:
-    """Return a record as one line of JSON in ASCII, so that no character of it means anything to a script."""
+    """Return a record as one line of JSON in ASCII, so that none of its characters has a meaning in a script."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
 def script(name: str, text: str) -> bytes:
-    """Wrap JSON as a script: from disk a page may load scripts, but no data.
+    """Wrap JSON as a script: a page that is opened from disk may load scripts, but no data.
 
-    The JSON is one string of the script, so nothing of it is run and every key is only a key.
+    The JSON is one string literal, so that none of it is executed and every key stays a key.
     """
     return f"Pivot.put({json.dumps(name)},{json.dumps(text)});\n".encode("ascii")

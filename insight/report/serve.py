@@ -1,8 +1,8 @@
-"""``pivot view``: the viewer served to this machine alone, each page made when somebody looks at it.
+"""``pivot view``: the viewer served to this machine alone; each page is made on request.
 
-Only names that the viewer itself asks for are answered, none of them a path of the disk. A request has to name this
-very server as its host, so a page from elsewhere whose name was pointed at this machine is turned away; nothing can
-be changed through it, and every answer says again that no page may load anything from elsewhere.
+The server answers only the names that the viewer requests; none of them is a path on disk. A request must name this
+server as its host, so that a foreign page whose name resolves to this machine is refused. Nothing can be changed
+through it, and every answer repeats the policy that no page may load anything from elsewhere.
 """
 
 import re
@@ -19,15 +19,15 @@ from ...datasets.store import Store
 from ...errors import ConfigError, PivotError
 from ...images import CODECS
 from ...storage import Address
-from .contents import CHUNK, Contents, Selection, chunk_name, contents
+from .contents import CHUNK, Contents, Selection, contents
 from .overview import overview
 from .pages import Page, ShardPages
 from .plain import json_text, script
-from .site import ASSETS, asset
+from .site import ASSETS, OTHER, asset
 
 HOST = "127.0.0.1"
 SHARDS_KEPT = 3
-"""Shards that are kept in memory: where one looks, and what lies beside it."""
+"""Shards that are kept in memory: the one that is looked at and its neighbours."""
 PAGES_KEPT = 3 * CHUNK
 
 TYPES = {
@@ -59,12 +59,15 @@ HEADERS = {
 class LiveSite:
     """Answers names of the static site from the store."""
 
-    def __init__(self, root: Address, selection: Selection) -> None:
-        """List the selected episodes; see :func:`.contents.contents` for errors."""
-        self._root, self._selection = root, selection
+    def __init__(self, root: Address, selection: Selection, other: Address | None = None) -> None:
+        """List the selected episodes, also of a second store; see :func:`.contents.contents` for errors."""
+        self._root = root
         self._members = members_of(Store.open(root))
         self._shards = placed_shards(self._members)
         self.contents: Contents = contents(self._members, selection)
+        self._other = None if other is None else LiveSite(other, selection)
+        if self._other is not None:
+            self.contents.record["other"] = self._other.contents.record["name"]
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
         self._recent: OrderedDict[tuple[int, int], Page] = OrderedDict()
         self._lock = Lock()
@@ -77,23 +80,32 @@ class LiveSite:
         """
         if name in ASSETS:
             return asset(name)
+        if self._other is not None and name.startswith(OTHER):
+            return self._other.page(name.removeprefix(OTHER), OTHER)
+        return self.page(name)
+
+    def page(self, name: str, prefix: str = "") -> bytes | None:
+        """Return a file of this store; ``prefix`` is how the names of its scripts begin."""
         with self._lock:  # an environment is stepped by one thread at a time
             for pattern, answer in self._answers:
                 match = re.fullmatch(pattern, name, re.ASCII)
                 if match:
-                    return answer(*match.groups())
+                    content = answer(*match.groups())
+                    if content is None or not name.endswith(".js"):
+                        return content
+                    return script(prefix + name.removesuffix(".js"), content.decode("ascii"))
         return None
 
     @cached_property
     def _answers(self) -> list[tuple[str, Callable[..., bytes | None]]]:
         suffix = "|".join(re.escape(each.suffix) for each in CODECS.values())
         return [
-            (r"(contents|overview)\.(js|json)", self._whole),
+            (r"(contents|overview)\.(?:js|json)", self._whole),
             (r"plots/([a-z_]{1,40}\.svg)", self._plot),
             (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
             (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
             (rf"frames/(\d{{1,9}})/(\d{{1,9}})\.(?:{suffix})", self._frame),
-            (rf"(frames/(\d{{1,9}})/w(\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
+            (rf"(frames/(\d{{1,9}})/[cprw](\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
         ]
 
     @cached_property
@@ -105,15 +117,14 @@ class LiveSite:
     def _list(self) -> str:
         return json_text(self.contents.record)
 
-    def _whole(self, name: str, suffix: str) -> bytes:
-        text = self._list if name == "contents" else self._overview[0]
-        return text.encode("ascii") if suffix == "json" else script(name, text)
+    def _whole(self, name: str) -> bytes:
+        return (self._list if name == "contents" else self._overview[0]).encode("ascii")
 
     def _plot(self, name: str) -> bytes | None:
         return self._overview[1].get(f"plots/{name}")
 
     def _made(self, shard: int, row: int) -> Page:
-        """Make a page, or take it from those made last: its pictures are asked for one by one."""
+        """Return a page, made now or recently: its pictures are requested one by one."""
         place = shard, row
         if place not in self._recent:
             self._recent[place] = self._pages(shard).page(row)
@@ -134,7 +145,7 @@ class LiveSite:
         numbers = range(first, min(first + CHUNK, len(self.contents.places)))
         if not numbers:
             return None
-        return script(chunk_name(int(number)), f"[{','.join(map(self._text, numbers))}]")
+        return f"[{','.join(map(self._text, numbers))}]".encode("ascii")
 
     def _frame(self, shard: str, place: str) -> bytes | None:
         if int(shard) not in self._shown_shards:
@@ -144,7 +155,8 @@ class LiveSite:
     def _drawn(self, name: str, shard: str, row: str) -> bytes | None:
         if (int(shard), int(row)) not in self._shown:
             return None
-        return self._made(int(shard), int(row)).drawn.get(name)
+        draw = self._made(int(shard), int(row)).drawn.get(name)
+        return None if draw is None else draw()
 
     @cached_property
     def _shown_shards(self) -> set[int]:
@@ -164,7 +176,9 @@ class LiveSite:
         return self._open[number]
 
     def close(self) -> None:
-        """Close what drew."""
+        """Close the environments that rendered pictures."""
+        if self._other is not None:
+            self._other.close()
         while self._open:
             self._open.popitem()[1].close()
 
@@ -178,11 +192,11 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer with a page."""
+        """Send a page."""
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer with its headers."""
+        """Send the headers of a page."""
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
@@ -211,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         return HTTPStatus.OK, _media_types().get(name.rpartition(".")[2], plain), body
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing about requests."""
+        """Print no line per request."""
 
 
 class ViewServer(ThreadingHTTPServer):
@@ -220,10 +234,10 @@ class ViewServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, site: LiveSite, port: int, report: Callable[[str], None]) -> None:
-        """Bind the port, any free one for 0; ``report`` is told what went wrong.
+        """Bind the port, any free one for 0; ``report`` gets the messages of errors.
 
         Raises:
-            ConfigError: the port cannot be had.
+            ConfigError: the port cannot be used.
         """
         try:
             super().__init__((HOST, port), _Handler)
@@ -234,5 +248,5 @@ class ViewServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """Address of the viewer."""
         return f"http://{HOST}:{self.server_port}/"

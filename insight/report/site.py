@@ -1,14 +1,17 @@
 """``pivot report``: the viewer as a folder of files that opens from disk.
 
-It is made beside its place and put there whole, so a report is all of the old or all of the new. Every page is written
-twice: as JSON for programs, and, eight to a file, as the script that a browser may load from disk. Nothing in it tells
-when or where it was made: equal stores give equal files.
+A report is written to a temporary folder and replaces an earlier report at once. Every page is written twice: as JSON
+for programs, and, eight per file, as the script that a browser may load from disk. A report does not depend on its time
+and place: equal stores of the same folder name give equal files.
 """
 
 import shutil
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from ...datasets.parts import Members, members_of, placed_shards
 from ...datasets.progress import Reporter
@@ -21,11 +24,15 @@ from .pages import ShardPages
 from .plain import json_text, script
 
 MARKER = "report.json"
-"""Says that a folder is a report of ours, which the next one may replace."""
+"""File that marks a folder as a report, which the next report may replace."""
+
+OTHER = "other/"
+"""Beginning of the names of a second store's pages."""
 
 STAGE = "report"
+_SCRIPTS = "data filters parts export list chart film requests episode level compare overview app"
 _PARTS = (
-    *("style.css", "pages.css", "data.js", "parts.js", "list.js", "chart.js", "episode.js", "overview.js", "app.js"),
+    *("style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
     *("vendor/preact.js", "vendor/preact-hooks.js", "vendor/htm.js"),
     *("vendor/README.md", "vendor/LICENSE-preact", "vendor/LICENSE-htm"),
 )
@@ -38,16 +45,26 @@ def asset(name: str) -> bytes:
     return (files(__package__ or "") / "assets" / name).read_bytes()
 
 
-def write_report(root: Address, target: Path, selection: Selection, reporter: Reporter) -> Contents:
-    """Write the report of a finished store with all its parts to ``target``; a report that is there is replaced.
+def write_report(
+    root: Address, target: Path, selection: Selection, reporter: Reporter, other: Address | None = None
+) -> Contents:
+    """Write the report of a finished store with all its parts to ``target``, in place of an earlier report.
+
+    Args:
+        root: the store.
+        target: folder of the report.
+        selection: episodes to show.
+        reporter: gets the progress.
+        other: a second store, whose pages are written below ``other/``, to be shown beside the first one.
 
     Raises:
-        StoreError: there is no such store, one of its files is torn, or the report cannot be written.
+        StoreError: a store does not exist, one of its files is torn, or the report cannot be written.
         ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
     """
-    members = members_of(Store.open(root))
     check_target(target)
-    listed = contents(members, selection)
+    shown = [_Shown.open(root, "", selection)]
+    if other is not None:
+        shown.append(_Shown.open(other, OTHER, selection))
     target = target.resolve()
     staged = target.with_name(f".{target.name}.new")
     workplace = LocalStorage(staged)
@@ -56,17 +73,32 @@ def write_report(root: Address, target: Path, selection: Selection, reporter: Re
             if name != ".lock":
                 workplace.delete(name)
         try:
-            _Writer(staged).write_all(root, members, listed, selection, reporter)
-        except BaseException as error:  # also Ctrl-C: what is half done serves nobody
+            _Writer(staged).write_all(shown, selection, reporter)
+        except BaseException as error:  # also Ctrl-C: an incomplete report is of no use
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError):
                 raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
             raise
         workplace.delete(".lock")
         check_target(target)
-        beside = LocalStorage(target.parent)
-        beside.replace_folder(staged.name, target.name, beside.folder_id(staged.name))
-    return listed
+        parent = LocalStorage(target.parent)
+        parent.replace_folder(staged.name, target.name, parent.folder_id(staged.name))
+    return shown[0].listed
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A store with its list of episodes; the names of its pages begin with ``prefix``."""
+
+    root: Address
+    prefix: str
+    members: Members
+    listed: Contents
+
+    @classmethod
+    def open(cls, root: Address, prefix: str, selection: Selection) -> "_Shown":
+        members = members_of(Store.open(root))
+        return cls(root, prefix, members, contents(members, selection))
 
 
 def check_target(target: Path) -> None:
@@ -77,7 +109,7 @@ def check_target(target: Path) -> None:
     """
     storage = LocalStorage(target)
     if storage.entries() and storage.stat(MARKER) is None:
-        raise ConfigError(f"{target} holds files but no {MARKER}, so it is no report and stays; choose another --out")
+        raise ConfigError(f"{target} holds files but no {MARKER}, so it is not a report; choose another --out")
 
 
 class _Writer:
@@ -99,26 +131,27 @@ class _Writer:
         self.put(f"{name}.json", text.encode("ascii"))
         self.put(f"{name}.js", script(name, text))
 
-    def write_all(
-        self, root: Address, members: Members, listed: Contents, selection: Selection, reporter: Reporter
-    ) -> None:
+    def write_all(self, shown: Sequence[_Shown], selection: Selection, reporter: Reporter) -> None:
         for name in ASSETS:
             self.put(name, asset(name))
-        self.page("contents", json_text(listed.record))
-        record, pictures = overview(root, members)
-        self.page("overview", json_text(record))
-        for name, content in pictures.items():
-            self.put(name, content)
-        reporter.start(STAGE, len(listed.places))
-        self._episodes(members, listed, selection.draw_plans, reporter)
+        reporter.start(STAGE, sum(len(each.listed.places) for each in shown))
+        shown[0].listed.record["other"] = shown[1].listed.record["name"] if len(shown) > 1 else None
+        for each in shown:
+            self.page(f"{each.prefix}contents", json_text(each.listed.record))
+            summary, pictures = overview(each.root, each.members)
+            self.page(f"{each.prefix}overview", json_text(summary))
+            for name, content in pictures.items():
+                self.put(f"{each.prefix}{name}", content)
+            self._episodes(each, selection.draw_plans, reporter)
         reporter.finish(STAGE)
-        run_id = members[""].stored_run_id
+        run_id = shown[0].members[""].stored_run_id
         marker = {"report": "pivot", "format": FORMAT, "run_id": run_id, "selection": asdict(selection)}
         self.put(MARKER, (json_text(marker) + "\n").encode("ascii"))
 
-    def _episodes(self, members: Members, listed: Contents, draw_plans: bool, reporter: Reporter) -> None:
+    def _episodes(self, shown: _Shown, draw_plans: bool, reporter: Reporter) -> None:
         chunk: list[str] = []
-        for number, (store, shard) in enumerate(placed_shards(members)):
+        listed, prefix = shown.listed, shown.prefix
+        for number, (store, shard) in enumerate(placed_shards(shown.members)):
             episodes = listed.of_shard(number)
             if not episodes:
                 continue
@@ -127,27 +160,27 @@ class _Writer:
             for index, row in episodes:
                 page = pages.page(row)
                 text = json_text(page.record)
-                self.put(f"{page_name(index)}.json", text.encode("ascii"))
+                self.put(f"{prefix}{page_name(index)}.json", text.encode("ascii"))
                 chunk.append(text)
                 if len(chunk) == CHUNK or index == len(listed.places) - 1:
-                    name = chunk_name(index // CHUNK)
+                    name = f"{prefix}{chunk_name(index // CHUNK)}"
                     self.put(f"{name}.js", script(name, f"[{','.join(chunk)}]"))
                     chunk = []
-                for path, content in page.drawn.items():
-                    self.put(path, content)
-                for frame in page.record["frames"]:
-                    self._frame(pages, frame["src"], written)
-                for frame in (page.record["witness"] or {}).get("frames") or ():
-                    if frame["src"] not in page.drawn:
-                        self._frame(pages, frame["src"], written)
+                pictures = page.drawn | {
+                    path: partial(pages.picture, int(Path(path).stem))
+                    for path in pictures_of(page.record) - page.drawn.keys() - written
+                }
+                for path, content in pictures.items():
+                    encoded = content()
+                    if encoded is not None:
+                        self.put(f"{prefix}{path}", encoded)
+                written |= pictures.keys()
                 reporter.advance(STAGE, 1)
             pages.close()
 
-    def _frame(self, pages: ShardPages, path: str | None, written: set[str]) -> None:
-        """Write a stored picture, once a shard."""
-        if path is None or path in written:
-            return
-        written.add(path)
-        content = pages.picture(int(Path(path).stem))
-        if content is not None:
-            self.put(path, content)
+
+def pictures_of(record: Any) -> set[str]:
+    """Return the paths of all pictures that a page names."""
+    values = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
+    paths = {record["src"]} if isinstance(record, dict) and isinstance(record.get("src"), str) else set[str]()
+    return paths.union(*map(pictures_of, values))

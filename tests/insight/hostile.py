@@ -16,6 +16,8 @@ HOSTILE = (
     "line\u2028separator\u2029paragraph",
     "control \x00 \x07 \x1b[31m \x7f \x9b",
     "bidi \u202eevil\u202c \u2066mirror\u2069 \u200f",
+    "zwj \u200d tag \U000e0041 selector \ufe0f space \u00a0 \u2003 filler \u3164 braille \u2800",
+    "joiner \u034f soft \u00ad",
     "\U0001f600 日本語 é e\u0301 \ufeff",
     "[bold red]markup[/] {{template}} %s",
 )
@@ -34,7 +36,7 @@ def poison(root: Path) -> None:
 
     def episodes(rows: Rows) -> None:
         for row in rows:
-            row |= {"instruction": text, "task_id": row["task_id"] + HOSTILE[0], "eval_set": HOSTILE[1]}
+            row |= {"instruction": text + LONG, "task_id": row["task_id"] + HOSTILE[0], "eval_set": HOSTILE[1]}
             row |= {"policy": HOSTILE[2], "policy_config": "{" + HOSTILE[7], "error": text}
 
     def steps(rows: Rows) -> None:
@@ -44,8 +46,8 @@ def poison(root: Path) -> None:
 
     def labels(rows: Rows) -> None:
         for row in rows:
-            reasons = [{"name": HOSTILE[0], "kind": HOSTILE[1], "detail": text}]
-            row |= {"failure_reason": text, "teacher": HOSTILE[1], "accepted": False, "reject_reasons": reasons}
+            reasons = [{"name": HOSTILE[0], "kind": HOSTILE[1], "detail": text + LONG}]
+            row |= {"failure_reason": text + LONG, "teacher": HOSTILE[1], "accepted": False, "reject_reasons": reasons}
 
     changes = {"episodes": episodes, "steps": steps, "labels": labels}
     for env in ("sokoban", "frozenlake"):

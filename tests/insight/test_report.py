@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import shutil
 import webbrowser
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.progress import Silent
 from pivot.datasets.schema import LABELS, STEPS
@@ -87,9 +89,30 @@ def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
         for frame in [*page["frames"], *((page["witness"] or {}).get("frames") or ())]:
             assert frame_id(decode((site / frame["src"]).read_bytes())) == frame["id"]
             used.add(frame["src"])
+        if page["analyzer"] is not None:
+            used |= {page["analyzer"]["collage"], page["analyzer"]["panel"]}
     data = {name for name in files(site) if name.startswith(("frames/", "plots/"))}
     assert data == used
     assert {name for name in files(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
+
+
+def test_two_stores_share_a_site_and_are_told_apart_by_folder(
+    site: Path, small_store: Path, tiny_store: Path, tmp_path: Path
+) -> None:
+    both, alone = tmp_path / "both", made(tiny_store, tmp_path / "alone")
+    run("report", small_store, "--with", tiny_store, "--out", both)
+    names = {name for name in files(alone) if name not in ASSETS and name != MARKER and not name.endswith(".js")}
+    for name in names:
+        assert (both / "other" / name).read_bytes() == (alone / name).read_bytes()
+    contents = read(both / "contents.json")
+    assert (contents["name"], contents["other"]) == (small_store.name, tiny_store.name)
+    assert contents | {"other": None} == read(site / "contents.json")
+    live = LiveSite(small_store, ALL, tiny_store)
+    for name, content in files(both).items():
+        if name != MARKER:
+            assert live.content(name) == content, name
+    assert live.content("other/other/contents.json") is live.content("other/index.html") is None
+    live.close()
 
 
 def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> None:
@@ -99,12 +122,51 @@ def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> Non
         name: [words[name][each] for each in values] if name in words else values for name, values in columns.items()
     }
     sql = """SELECT e.episode_id, e.env, e.num_steps, round(e.episode_return, 4), l.pivot_step,
-        coalesce(l.failure_mode, ''), l.accepted FROM episodes e LEFT JOIN labels l USING (episode_id)"""
+        coalesce(l.failure_mode, ''), l.accepted, coalesce(l.teacher, ''), p.slack
+        FROM episodes e LEFT JOIN labels l USING (episode_id) LEFT JOIN pivots p USING (episode_id)"""
     stored = {row[0]: row[1:] for row in query(small_store, sql)[1]}
-    names = ("env", "steps", "return", "pivot", "mode", "accepted")
+    names = ("env", "steps", "return", "pivot", "mode", "accepted", "writer", "slack")
     assert {row[0]: row[1:] for row in zip(table["id"], *(table[name] for name in names), strict=True)} == stored
     assert [page["episode"]["episode_id"] for page in pages(site)] == table["id"]
     assert contents["count"] == contents["stored"] == 48
+    sides: dict[str, str] = {}
+    for path in sorted((small_store / "dataset").glob("*_episodes/*.parquet")):
+        names = pq.read_table(path, columns=["episode_id"])["episode_id"].to_pylist()
+        sides |= dict.fromkeys(names, path.name.split("-")[0])
+    assert dict(zip(table["id"], table["split"], strict=True)) == sides
+    assert set(sides.values()) == {"train", "validation"}
+
+
+def test_collage_panel_prompt_and_completion_are_the_datasets(site: Path, small_store: Path) -> None:
+    rows = {
+        row["episode_id"]: row
+        for path in (small_store / "dataset").glob("*/*.parquet")
+        if not path.parent.name.endswith("_episodes")
+        for row in pq.read_table(path).to_pylist()
+    }
+    shown = {page["episode"]["episode_id"]: page for page in pages(site)}
+    assert len(rows) > 20
+    for name, row in rows.items():
+        page = shown[name]
+        analyzer = page["analyzer"]
+        assert (site / analyzer["collage"]).read_bytes() == row["images"][0]["bytes"]
+        assert (site / analyzer["panel"]).read_bytes() == row["panel"]["bytes"]
+        assert analyzer["completion"] == row["completion"][0]["content"][0]["text"]
+        (message,) = analyzer["prompt"]["messages"]
+        parts = [page["texts"][part["text"]] if "text" in part else part["src"] for part in message["parts"]]
+        assert parts == [analyzer["collage"], row["prompt"][0]["content"][1]["text"]]
+
+
+def test_a_rejected_label_has_a_composed_collage(site: Path, small_store: Path, tmp_path: Path) -> None:
+    """The dataset lacks it; the same pictures are composed from the frames."""
+    store = copy_store(small_store, tmp_path / small_store.name)
+    for path in (store / "dataset").glob("*/*.parquet"):
+        path.unlink()
+    rewrite_manifest(store)
+    composed = files(made(store, tmp_path / "site", Selection(limit=4)))
+    pictures = {name: content for name, content in composed.items() if re.search(r"/[cp]\d+-0\.png$", name)}
+    assert len(pictures) > 4
+    assert all(content == (site / name).read_bytes() for name, content in pictures.items())
 
 
 def test_pages_hold_the_rows_of_the_store(site: Path, small_store: Path) -> None:
@@ -179,7 +241,7 @@ def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> Non
 
 
 def test_equal_stores_give_equal_files(site: Path, small_store: Path, tmp_path: Path) -> None:
-    copy = copy_store(small_store, tmp_path / "other name")
+    copy = copy_store(small_store, tmp_path / "elsewhere" / small_store.name)
     assert files(made(copy, tmp_path / "again")) == files(site)
 
 
@@ -192,11 +254,11 @@ def test_hostile_texts_arrive_unchanged_and_mean_nothing_to_a_script(tiny_store:
             assert content.isascii()
             assert all(byte >= 0x20 or byte == 0x0A for byte in content)
     for page in pages(folder):
-        assert page["episode"]["instruction"] == everything()
+        assert page["episode"]["instruction"] == everything() + LONG
         assert page["episode"]["policy_config"] == "{" + HOSTILE[7]
         assert page["steps"][0]["response"] == everything() + LONG
         assert page["steps"][0]["score_parts"] == {"__proto__": {"polluted": True}, "a": None}
-        assert page["label"] is None or page["label"]["reject_reasons"][0]["detail"] == everything()
+        assert page["label"] is None or page["label"]["reject_reasons"][0]["detail"] == everything() + LONG
     chunk = unwrapped(folder / f"{chunk_name(0)}.js")
     assert chunk[0] == pages(folder)[0]
 
@@ -289,7 +351,9 @@ def test_an_interrupted_report_leaves_the_old_one_and_the_next_replaces_it(
 def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years")
-    assert "it is no report and stays" in str(error_of("report", small_store, "--out", tmp_path / "thesis"))
+    assert "it is not a report; choose another --out" in str(
+        error_of("report", small_store, "--out", tmp_path / "thesis")
+    )
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years"
     assert "is a file; name a folder" in str(error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex"))
     (tmp_path / "empty").mkdir()

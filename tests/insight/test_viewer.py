@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -12,98 +12,15 @@ from typing import Any
 
 import pytest
 from pivot.datasets.parts import members_of
-from pivot.datasets.progress import Silent
 from pivot.datasets.store import Store
 from pivot.insight.report import overview as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, contents
 from pivot.insight.report.pages import ShardPages
 from pivot.insight.report.plain import json_text, script
 from pivot.insight.report.serve import LiveSite, ViewServer
-from pivot.insight.report.site import ASSETS, asset, write_report
-from pivot.tests.insight.hostile import HOSTILE, LONG, everything, poison
-from pivot.tests.stores import copy_store
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium; as root on Debian `make test` installs it")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright; make dev installs it")
-
-PLOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A site of a store, and one of a store full of hostile texts."""
-    folder = tmp_path_factory.mktemp("viewer")
-    poisoned = copy_store(tiny_store, folder / "store")
-    poison(poisoned)
-    made = {"plain": small_store, "hostile": poisoned}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
-        for name, store in made.items():
-            write_report(store, folder / name, Selection(), Silent())
-    return {name: folder / name for name in made}
-
-
-class Visit:
-    """A page of a browser that notes what goes wrong in it and lets no request out."""
-
-    def __init__(self, browser: Any, base: str, **options: Any) -> None:
-        self.base = base
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
-        self.problems: list[str] = []
-        self.asked: list[str] = []
-        self.context.route("**/*", self._gate)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        self.page.on("console", self._hear)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("dialog", lambda dialog: (self.problems.append("a dialog"), dialog.dismiss()))
-
-    def _gate(self, route: Any) -> None:
-        if route.request.url.startswith(self.base):
-            route.continue_()
-        else:
-            self.problems.append(f"asked for {route.request.url}")
-            route.abort()
-
-    def _hear(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.problems.append(f"{message.type}: {message.text}")
-
-    def open(self, address: str, ready: str) -> Any:
-        self.page.goto("about:blank")
-        self.page.goto(f"{self.base}index.html{address}")
-        self.page.wait_for_selector(ready)
-        return self.page
-
-    def shows(self, selector: str, text: str) -> None:
-        """Wait until the element reads as told: a page follows its keys in its own time."""
-        playwright.expect(self.page.locator(selector).first).to_have_text(text, use_inner_text=True)
-
-    def counts(self, selector: str, number: int) -> None:
-        """Wait until so many elements fit the selector."""
-        playwright.expect(self.page.locator(selector)).to_have_count(number)
-
-    def address(self, part: str, *, absent: bool = False) -> None:
-        """Wait until the page's address holds the part, or no longer does."""
-        self.page.wait_for_function("([part, absent]) => location.hash.includes(part) !== absent", arg=[part, absent])
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.problems == []
-        assert all(url.startswith((self.base, "about:")) for url in self.asked), self.asked
+from pivot.insight.report.site import ASSETS, asset
+from pivot.tests.insight.browsing import EPISODE, PLOT, Visit, a_failure, listed, violations
+from pivot.tests.insight.hostile import HOSTILE, LONG, everything
 
 
 @pytest.fixture
@@ -111,28 +28,6 @@ def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
     visit = Visit(browser, f"file://{sites['plain']}/")
     yield visit
     visit.close()
-
-
-def listed(site: Path) -> dict[str, list[Any]]:
-    record = json.loads((site / "contents.json").read_text())
-    words = record["words"]
-    return {
-        name: [words[name][each] for each in column] if name in words else column
-        for name, column in record["columns"].items()
-    }
-
-
-def a_failure(columns: dict[str, list[Any]]) -> int:
-    """Number of the first failure whose pivot is not its first step and whose next episode failed, too."""
-    pivots = columns["pivot"]
-    return next(
-        i
-        for i in range(len(pivots) - 1)
-        if pivots[i] and pivots[i + 1] is not None and pivots[i] + 1 < columns["steps"][i]
-    )
-
-
-EPISODE = "main.episode[data-ready]"
 
 
 def test_an_episode_opens_at_its_pivot_and_keys_lead_on(visit: Visit, sites: dict[str, Path]) -> None:
@@ -216,35 +111,37 @@ def test_filters_live_in_the_address(visit: Visit, sites: dict[str, Path]) -> No
     page.go_back()
 
 
+IGNORABLE = {0x34F, 0x3164, 0xFE0F, 0x2800}
+"""Characters of the hostile texts that no category shows to be invisible."""
+
+
+def spelled(text: str) -> str:
+    """The text with every character spelled out that would be invisible or reorder others."""
+    return "".join(
+        (f"\\u{{{ord(each):x}}}" if ord(each) > 0xFFFF else f"\\u{ord(each):04x}")
+        if each not in "\n\t "
+        and (unicodedata.category(each) in ("Cc", "Cf", "Co", "Zl", "Zp", "Zs") or ord(each) in IGNORABLE)
+        else each
+        for each in text
+    )
+
+
+def text_of(page: Any, selector: str) -> str:
+    return page.locator(selector).first.evaluate("element => element.textContent")
+
+
 def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
     visit = Visit(browser, f"file://{sites['hostile']}/")
     columns = listed(sites["hostile"])
     number = next(i for i, pivot in enumerate(columns["pivot"]) if pivot is not None)
     page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
-    reply = page.locator('[aria-label="Reply"]')
     page.click('[aria-label="Reply"] .more')
-    spelled = everything()
-    for code in (
-        *range(9),
-        *range(0x0E, 0x20),
-        0x7F,
-        0x9B,
-        0x2028,
-        0x2029,
-        0x202E,
-        0x202C,
-        0x2066,
-        0x2069,
-        0x200F,
-        0xFEFF,
-    ):
-        spelled = spelled.replace(chr(code), f"\\u{code:04x}")
-    told = reply.locator("pre").evaluate("element => element.textContent")
-    assert told == spelled + LONG
+    assert text_of(page, '[aria-label="Reply"] pre') == spelled(everything() + LONG)
     for selector in ("blockquote", ".reasons"):
-        assert spelled in page.locator(selector).evaluate("element => element.textContent")
+        page.locator(f"{selector} .more").first.click()
+        assert spelled(everything() + LONG) in text_of(page, f"{selector} pre")
     made = page.evaluate(
-        "[...document.querySelectorAll('#app script, #app img:not(.frame), #app b b, #app svg svg, iframe')].length"
+        "document.querySelectorAll('#app :is(script, img:not(.frame, .sent img), b b, svg svg), iframe').length"
     )
     visit.open(f"#/episodes?q={'script'}", ".row")
     assert HOSTILE[0] in page.locator(".row .said").first.evaluate("element => element.textContent")
@@ -252,6 +149,9 @@ def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
     visit.open("#/episode/%3Cimg%20src=x%20onerror=alert(1)%3E", "h1:has-text('No such episode')")
     visit.open("#/episode/%E0%A4%A", "h1:has-text('No such episode')")
     visit.open("#/<script>alert(1)</script>?env=<b>&q=%", ".list")
+    for name in ("__proto__", "constructor", "toString"):
+        visit.open(f"#/{name}?sort={name}&env={name}&run={name}&by={name}", ".list")
+        visit.open(f"#/level/{name}", "h1:has-text('No such level')")
     assert (made, page.evaluate("[typeof window.pwned, ({}).polluted]")) == (0, ["undefined", None])
     with pytest.raises(Exception, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>markup</b>'")
@@ -260,37 +160,49 @@ def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Any, sites: dict[str, Path], scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    columns = listed(sites["plain"])
-    visit = Visit(browser, f"file://{sites['plain']}/", color_scheme=scheme, bypass_csp=True)
-    number = a_failure(columns)
-    for address, ready in (
-        ("#/episodes", ".row"),
-        (f"#/episode/{columns['id'][number]}", EPISODE),
-        ("#/overview", ".tables"),
-    ):
+def test_axe_finds_nothing(browser: Any, sites: dict[str, Path], scheme: str) -> None:
+    columns = listed(sites["both"])
+    visit = Visit(browser, f"file://{sites['both']}/", color_scheme=scheme, bypass_csp=True)
+    name = columns["id"][a_failure(columns)]
+    for address, ready in (*addresses(name), *HOSTILE_PAGES):
         page = visit.open(address, ready)
-        if scheme == "dark" and ready == EPISODE:
-            page.keyboard.press("?")
-            visit.counts("dialog[open]", 1)
-        found = axe.run(page, options={"preload": False}).response["violations"]
-        serious = [
-            (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], address
+        if ready == EPISODE:
+            while page.locator("details:not([open])").count():
+                page.locator("details:not([open]) > summary").first.click()
+        assert violations(page) == [], address
+    page = visit.open("#/episodes", ".row")
+    for key, dialog in (("?", "#help-title"), ("", "#export-title")):
+        if key:
+            page.keyboard.press(key)
+        else:
+            page.click(".export")
+        page.wait_for_selector(f"dialog[open] {dialog}")
+        assert violations(page) == [], dialog
+        page.keyboard.press("Escape")
     visit.close()
 
 
-def test_nothing_overflows_on_a_narrow_screen_and_the_theme_is_kept(browser: Any, sites: dict[str, Path]) -> None:
-    columns = listed(sites["plain"])
-    visit = Visit(browser, f"file://{sites['plain']}/", viewport={"width": 360, "height": 740})
-    for address, ready in (
-        ("#/episodes", ".row"),
-        (f"#/episode/{columns['id'][a_failure(columns)]}", EPISODE),
+def addresses(name: str) -> list[tuple[str, str]]:
+    """Every kind of page of the site of two runs, and what shows that it is there."""
+    return [
+        ("#/episodes?sort=-return&outcome=failed", ".row"),
+        ("#/episodes?q=nothing+such", ".nothing"),
+        (f"#/episode/{name}", EPISODE),
+        (f"#/level/{name}", ".level-grid"),
+        ("#/compare", ".pairing .square"),
         ("#/overview", ".tables"),
-    ):
-        page = visit.open(address, ready)
+    ]
+
+
+HOSTILE_PAGES = [("#/episodes?run=other", ".row"), ("#/overview?run=other", ".tables")]
+
+
+def test_nothing_overflows_on_a_narrow_screen_and_the_theme_is_kept(browser: Any, sites: dict[str, Path]) -> None:
+    columns = listed(sites["both"])
+    visit = Visit(browser, f"file://{sites['both']}/", viewport={"width": 360, "height": 740})
+    page = visit.page
+    for address, ready in addresses(columns["id"][a_failure(columns)]):
+        visit.open(address, ready)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.keyboard.press("t")

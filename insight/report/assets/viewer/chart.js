@@ -51,10 +51,10 @@
     const every = Math.max(1, Math.ceil(last / Math.max(Math.floor(width / 34), 1)));
     const across = [...Array(last + 1).keys()].filter((t) => t % every === 0);
     const amount = (t) => (values?.[t] === null ? "out of reach" : numberText(values?.[t], 1));
-    const told = values && `At step ${at}, ${amount(at)} ${unit} needed with ${horizon - at} turns left`
+    const summary = values && `At step ${at}, ${amount(at)} ${unit} needed with ${horizon - at} turns left`
       + (at < steps ? `; after it ${amount(at + 1)} with ${horizon - at - 1}.` : ".");
     return html`<figure class="chart" ref=${box}>
-      <svg width=${width} height=${HEIGHT} role="img" aria-label=${told || "Turns left at each state"}>
+      <svg width=${width} height=${HEIGHT} role="img" aria-label=${summary || "Turns left at each state"}>
         ${pivot !== null && html`<rect class="pivot-band" x=${x(pivot)} width=${x(pivot + 1) - x(pivot)} y=${TOP} height=${HEIGHT - TOP - BOTTOM} />
           <text class="pivot-name" x=${(x(pivot) + x(pivot + 1)) / 2} y=${TOP - 3} text-anchor="middle">t*</text>`}
         <${Axes} width=${width} x=${x} y=${y} across=${across} up=${ticks(most)} label="state (before step t; turns taken)" />
@@ -83,9 +83,9 @@
     const y = (score) => TOP + (1 - score) * (HEIGHT - TOP - BOTTOM);
     const pivot = page.label?.pivot_step ?? null;
     const wide = Math.min(64, (x(1) - x(0)) * 0.6);
-    const told = scores.map((score, t) => `submission ${t}: ${score === null ? "none" : numberText(score)}`).join("; ");
+    const summary = scores.map((score, t) => `submission ${t}: ${score === null ? "none" : numberText(score)}`).join("; ");
     return html`<figure class="chart" ref=${box}>
-      <svg width=${width} height=${HEIGHT} role="img" aria-label=${`Scores. ${told}`}>
+      <svg width=${width} height=${HEIGHT} role="img" aria-label=${`Scores. ${summary}`}>
         <${Axes} width=${width} x=${(t) => (x(t) + x(t + 1)) / 2} y=${y} across=${[...scores.keys()]} up=${[0, 0.25, 0.5, 0.75, 1]} label="submission" />
         ${at < scores.length && html`<rect class="cursor" x=${x(at)} width=${x(at + 1) - x(at)} y=${TOP} height=${HEIGHT - TOP - BOTTOM} />`}
         ${scores.map((score, t) => score !== null && html`

@@ -1,17 +1,17 @@
-// What the pages read: scripts that hold JSON (a page opened from disk may load nothing else), the list of episodes by
-// columns, and the filters, which live in the part of the address after the #.
+// Loading of data files (scripts that hold JSON, because a page opened from disk may load nothing else), runs with their
+// lists of episodes, and addresses.
 "use strict";
 
 window.Pivot = (() => {
   const PAGES_KEPT = 40;
-  const AT_ONCE = 8;
+  const LOADED_AT_ONCE = 8;
   const loads = new Map();
   const arrivals = new Map();
 
   // Only our own data files can become scripts, whatever a store holds.
   const policy = window.trustedTypes && window.trustedTypes.createPolicy("pivot", {
     createScriptURL(path) {
-      if (!/^(contents|overview|pages\/\d+\/\d+)\.js$/.test(path)) throw new TypeError(`no data file: ${path}`);
+      if (!/^(other\/)?(contents|overview|pages\/\d+\/\d+)\.js$/.test(path)) throw new TypeError(`no data file: ${path}`);
       return path;
     },
   });
@@ -46,60 +46,101 @@ window.Pivot = (() => {
     return loading;
   }
 
-  // The list of episodes
-
-  let words = {};
-  let columns = {};
-  let size = 0;
-  let runId = "";
-  let chunk = 1;
-  let numbers = new Map();
-  let haystacks = [];
-  const deep = { texts: [], loaded: 0, running: false };
-
-  function take(contents) {
-    ({ words, columns, count: size, chunk, run_id: runId } = contents);
-    numbers = new Map(columns.id.map((id, number) => [id, number]));
-    haystacks = new Array(size);
-  }
-
-  const value = (name, number) => (words[name] ? words[name][columns[name][number]] : columns[name][number]);
-
-  function label(number) {
-    const accepted = columns.accepted[number];
-    return accepted === null ? "none" : accepted ? "accepted" : "rejected";
-  }
-
-  function haystack(number) {
-    haystacks[number] ??= ["id", "env", "task", "set", "outcome", "stop", "mode", "policy", "instruction", "guidance"]
-      .map((name) => value(name, number)).join("\n").toLowerCase();
-    return haystacks[number];
-  }
-
-  const chunkName = (place) => `pages/${Math.floor((place * chunk) / 1000)}/${place}`;
-
-  async function page(number) {
-    const place = Math.floor(number / chunk);
-    return (await load(chunkName(place)))[number - place * chunk];
-  }
-
-  const jsonOf = (number) => `episodes/${Math.floor(number / 1000)}/${number}.json`;
-
-  // What the search in replies reads: loaded once, when it is first asked for.
-  async function readReplies(progress) {
-    if (deep.running || deep.loaded === size) return;
-    deep.running = true;
-    const places = Math.ceil(size / chunk);
-    try {
-      for (let place = Math.floor(deep.loaded / chunk); place < places; place += AT_ONCE) {
-        const some = [...Array(Math.min(AT_ONCE, places - place)).keys()].map((i) => load(chunkName(place + i)));
-        for (const pages of await Promise.all(some)) for (const each of pages) deep.texts.push(textOf(each));
-        deep.loaded = deep.texts.length;
-        if (place % (8 * AT_ONCE) === 0) progress();
+  // Puts the prefix of a run before the paths of all its pictures, once.
+  function place(record, prefix) {
+    if (!prefix || !record || typeof record !== "object" || record.placed) return record;
+    const walk = (value) => {
+      if (!value || typeof value !== "object") return;
+      for (const [name, each] of Object.entries(value)) {
+        if (PICTURES.has(name) && typeof each === "string") value[name] = prefix + each;
+        else walk(each);
       }
-    } finally {
-      deep.running = false;
-      progress();
+    };
+    ["frames", "witness", "requests", "analyzer", "retries", "plots"].forEach((name) => walk(record[name]));
+    record.placed = true;
+    return record;
+  }
+  const PICTURES = new Set(["src", "collage", "panel"]);
+
+  // A store: its list of episodes by columns, and its pages.
+  class Run {
+    constructor(key, prefix, contents) {
+      ({ words: this.words, columns: this.columns, count: this.size, chunk: this.chunk } = contents);
+      Object.assign(this, { key, prefix, name: contents.name, runId: contents.run_id, filtered: { key: null } });
+      this.numbers = new Map(this.columns.id.map((id, number) => [id, number]));
+      this.haystacks = new Array(this.size);
+      this.replies = { texts: [], loaded: 0, running: false };
+    }
+
+    value(name, number) {
+      const each = this.columns[name][number];
+      return Object.hasOwn(this.words, name) ? this.words[name][each] : each;
+    }
+
+    label(number) {
+      const accepted = this.columns.accepted[number];
+      return accepted === null ? "none" : accepted ? "accepted" : "rejected";
+    }
+
+    haystack(number) {
+      this.haystacks[number] ??= [
+        "id", "env", "task", "set", "split", "outcome", "stop", "mode", "policy", "writer", "reasons", "instruction", "guidance",
+      ].map((name) => this.value(name, number)).join("\n").toLowerCase();
+      return this.haystacks[number];
+    }
+
+    chunkName(index) {
+      return `${this.prefix}pages/${Math.floor((index * this.chunk) / 1000)}/${index}`;
+    }
+
+    async page(number) {
+      const index = Math.floor(number / this.chunk);
+      return place((await load(this.chunkName(index)))[number - index * this.chunk], this.prefix);
+    }
+
+    async overview() {
+      return place(await load(`${this.prefix}overview`), this.prefix);
+    }
+
+    jsonOf(number) {
+      return `${this.prefix}episodes/${Math.floor(number / 1000)}/${number}.json`;
+    }
+
+    path(number) {
+      return `episode/${encodeURIComponent(this.columns.id[number])}`;
+    }
+
+    // Numbers of the rollouts of the same level, in order; they are stored one after the other.
+    siblings(number) {
+      const same = (i) => ["env", "task", "set"].every((name) => this.columns[name][i] === this.columns[name][number]);
+      let first = number;
+      while (first > 0 && same(first - 1)) first -= 1;
+      const numbers = [];
+      for (let i = first; i < this.size && same(i); i += 1) numbers.push(i);
+      return numbers;
+    }
+
+    level(number) {
+      return ["env", "task", "set"].map((name) => this.value(name, number)).join("\n");
+    }
+
+    // Loads the texts for the search in replies, once.
+    async readReplies(progress) {
+      const { replies } = this;
+      if (replies.running || replies.loaded === this.size) return;
+      replies.running = true;
+      const count = Math.ceil(this.size / this.chunk);
+      try {
+        for (let first = Math.floor(replies.loaded / this.chunk); first < count; first += LOADED_AT_ONCE) {
+          const names = [...Array(Math.min(LOADED_AT_ONCE, count - first)).keys()].map((i) => this.chunkName(first + i));
+          for (const pages of await Promise.all(names.map(load))) for (const page of pages) replies.texts.push(textOf(page));
+          replies.loaded = replies.texts.length;
+          if (first % (8 * LOADED_AT_ONCE) === 0) progress();
+        }
+      } finally {
+        replies.running = false;
+        progress();
+      }
     }
   }
 
@@ -110,70 +151,23 @@ window.Pivot = (() => {
     return texts.filter(Boolean).join("\n").toLowerCase();
   }
 
-  // Filters
+  const runs = new Map();
+  let otherLoading = null;
 
-  const FACETS = [
-    { name: "env", title: "Environment", of: (n) => value("env", n) },
-    { name: "outcome", title: "Outcome", of: (n) => value("outcome", n) },
-    { name: "mode", title: "Failure mode", of: (n) => value("mode", n) },
-    { name: "label", title: "Label", of: label },
-    { name: "pivot", title: "Pivot step", of: (n) => (columns.pivot[n] === null ? "" : String(columns.pivot[n])) },
-  ];
-  const SORTS = {
-    "": ["as stored", null],
-    pivot: ["earliest pivot", (n) => columns.pivot[n] ?? Infinity],
-    late: ["latest pivot", (n) => -(columns.pivot[n] ?? -Infinity)],
-    return: ["lowest return", (n) => columns.return[n]],
-    best: ["highest return", (n) => -columns.return[n]],
-    steps: ["most steps", (n) => -columns.steps[n]],
-  };
-
-  const chosen = (params, name) => new Set((params.get(name) ?? "").split(",").filter(Boolean));
-
-  function searched(params) {
-    const terms = (params.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-    const inReplies = params.get("replies") === "1";
-    if (!terms.length) return () => true;
-    return (number) => terms.every((term) => haystack(number).includes(term)
-      || (inReplies && deep.texts[number]?.includes(term)));
+  async function open() {
+    const contents = await load("contents");
+    runs.set("", new Run("", "", contents));
+    return contents.other ?? null;
   }
 
-  let last = { key: null };
-
-  // Numbers of the episodes that pass, in order, and for every facet how many its values would leave.
-  function filtered(params) {
-    const names = [...FACETS.map((facet) => facet.name), "q", "replies", "sort"];
-    const key = [...names.map((name) => params.get(name) ?? ""), params.get("replies") ? deep.texts.length : 0].join("\n");
-    if (key === last.key) return last;
-    const picks = FACETS.map((facet) => chosen(params, facet.name));
-    const passes = searched(params);
-    const counts = FACETS.map(() => new Map());
-    const rows = [];
-    const add = (i, each) => counts[i].set(each, (counts[i].get(each) ?? 0) + 1);
-    for (let number = 0; number < size; number += 1) {
-      if (!passes(number)) continue;
-      let misses = 0;
-      let missed = 0;
-      for (let i = 0; i < FACETS.length; i += 1) {
-        if (picks[i].size > 0 && !picks[i].has(FACETS[i].of(number))) {
-          misses += 1;
-          missed = i;
-        }
-      }
-      if (misses === 0) {
-        rows.push(number);
-        for (let i = 0; i < FACETS.length; i += 1) add(i, FACETS[i].of(number));
-      } else if (misses === 1) {
-        add(missed, FACETS[missed].of(number));
-      }
-    }
-    const order = SORTS[params.get("sort") ?? ""]?.[1];
-    if (order) {
-      const keys = new Map(rows.map((number) => [number, order(number)]));
-      rows.sort((a, b) => keys.get(a) - keys.get(b) || a - b);
-    }
-    last = { key, rows, counts };
-    return last;
+  // Loads the second store; a report of one store has none.
+  function openOther() {
+    otherLoading ??= load("other/contents").then((contents) => {
+      const run = new Run("other", "other/", contents);
+      runs.set("other", run);
+      return run;
+    });
+    return otherLoading;
   }
 
   // Addresses
@@ -204,12 +198,5 @@ window.Pivot = (() => {
     window.dispatchEvent(new Event("pivot:route"));
   }
 
-  return {
-    put, load, take, page, jsonOf, value, label, filtered, chosen, readReplies, route, address, go, FACETS, SORTS, deep,
-    get columns() { return columns; },
-    get size() { return size; },
-    get runId() { return runId; },
-    number: (id) => numbers.get(id),
-    episode: (number) => `episode/${encodeURIComponent(columns.id[number])}`,
-  };
+  return { put, load, open, openOther, runs, route, address, go, keys: new Map() };
 })();

@@ -1,9 +1,9 @@
-// One episode, opened at its pivot: what happened, and beside it what would still have worked.
+// One episode, opened at its pivot: what happened, what would still have worked, and every request behind it.
 "use strict";
 
 (() => {
-  const { html, Text, Block, Facts, Badge, Outcome, LabelBadge, Frame, useLoaded, asText, numberText } = Pivot;
-  const { useState, useEffect, useLayoutEffect, useRef } = preactHooks;
+  const { html, Text, Long, Block, Facts, Badge, Outcome, LabelBadge, Frame, Details, Film, pivotOf, useLoaded, numberText } = Pivot;
+  const { useState, useEffect, useLayoutEffect } = preactHooks;
   const BEAT = 900;
 
   // The last place that can be looked at: that of the last action, or of the last one of the plan if that is later.
@@ -12,49 +12,7 @@
     return Math.max(page.steps.length, plan, 1) - 1;
   }
 
-  const pivotOf = (page) => page.label?.pivot_step ?? null;
   const opening = (page) => pivotOf(page) ?? 0;
-
-  function Tile({ frame, t, step = t, caption, kind, current, onStep, alt, name }) {
-    return html`<li class=${`tile ${kind} ${current ? "current" : ""}`} style=${{ gridColumn: t + 1 }}>
-      <button onClick=${() => onStep(step)} aria-current=${current ? "step" : null} aria-label=${alt}>
-        <span class="at">${name ?? step}</span>
-        ${frame !== undefined && html`<${Frame} frame=${frame} alt="" size="84" />`}
-        <span class="did"><${Text}>${caption}<//></span>
-      </button></li>`;
-  }
-
-  function Film({ page, at, onStep }) {
-    const strip = useRef(null);
-    const pivot = pivotOf(page);
-    const { steps, witness, frames } = page;
-    useEffect(() => {
-      const element = strip.current?.querySelector(".current");
-      if (!element) return;
-      const film = strip.current;
-      const middle = element.offsetLeft - (film.clientWidth - element.offsetWidth) / 2;
-      film.scrollTo({ left: middle });
-    }, [page, at]);
-    if (!steps.length) return html`<p class="none">The episode has no step.</p>`;
-    const drawings = page.tiles === "outcomes";
-    const goal = witness && pivot + witness.actions.length + 1;
-    const kind = (t) => (t === pivot ? "pivot" : pivot !== null && t > pivot ? "after" : "");
-    return html`<div class="film" ref=${strip} tabindex="0" role="region" aria-label="All steps">
-      <ol>
-        ${drawings && html`<li class="tile end" style=${{ gridColumn: 1 }}><span class="at">target</span><${Frame} frame=${frames[0]} alt="The target" size="84" /></li>`}
-        ${steps.map((step, t) => html`<${Tile} key=${t} frame=${frames[drawings ? t + 1 : t]} t=${drawings ? t + 1 : t} step=${t} caption=${step.action} kind=${kind(t)} current=${t === at}
-          onStep=${onStep} name=${t === pivot ? `${t} pivot` : t} alt=${`Step ${t}: ${step.action}${t === pivot ? ", the pivot" : ""}`} />`)}
-        ${!drawings && html`<li class="tile end" style=${{ gridColumn: steps.length + 1 }}><span class="at">end</span>
-          <${Frame} frame=${frames.at(-1)} alt="After the last step" size="84" /><span class="did">return ${numberText(page.episode.episode_return)}</span></li>`}
-      </ol>
-      ${witness && html`<ol class="plan" aria-label="The plan that still worked">
-        ${witness.actions.map((action, i) => html`<${Tile} key=${i} t=${pivot + i} kind=${witness.frames ? "plan" : "plan bare"} caption=${action} current=${pivot + i === at} onStep=${onStep}
-          frame=${witness.frames?.[i]} alt=${`Plan, step ${pivot + i}: ${action}`} />`)}
-        <li class="tile plan end" style=${{ gridColumn: goal }}><span class="at">goal</span>
-          ${witness.frames && html`<${Frame} frame=${witness.frames.at(-1)} alt="After the plan" size="84" />`}<span class="did">reached</span></li>
-      </ol>`}
-    </div>`;
-  }
 
   function Pair({ title, kind, before, after, action, note, names }) {
     return html`<section class=${`pair ${kind}`} aria-label=${title}>
@@ -121,7 +79,8 @@
         ${step.submission_outcome && step.submission_outcome !== "ok" && html`<${Badge} kind="bad"><${Text}>${step.submission_outcome}<//><//>`}</p>
       <h3>Reply</h3>
       <${Block} text=${step.response} label="Reply" empty="The reply is empty." />
-      ${step.observation_text && html`<h3>Told beside the picture</h3><${Block} text=${step.observation_text} label="Observation" />`}
+      <${Pivot.Sent} page=${page} request=${page.requests[at]} summary="Request of this step" />
+      ${step.observation_text && html`<h3>Text beside the picture</h3><${Block} text=${step.observation_text} label="Observation" />`}
       <${Facts} rows=${[...info.filter(([name]) => name !== "remaining_turns"), ["arguments", typeof step.payload === "string" ? null : step.payload], ["score parts", step.score_parts]]} />
     </section>`;
   }
@@ -132,14 +91,16 @@
       return html`<section class="card"><h2>No label</h2><p class="none">${page.outcome === "solved" ? "The episode reached its goal." : "Only complete failures are labelled."}</p>
         ${page.episode.error && html`<${Block} text=${page.episode.error} label="Error" />`}</section>`;
     }
-    const reasons = label.reject_reasons;
+    const reasons = label.reject_reasons ?? [];
     return html`<section class="card verdict"><h2>Certificate</h2>
-      ${label.certificate_text ? html`<p class="lead"><${Text}>${label.certificate_text}<//></p>` : html`<p class="none">The solver gave no verdict.</p>`}
-      ${label.reference_text && html`<p class="reference">By the better reference: <${Text}>${label.reference_text}<//></p>`}
+      ${label.certificate_text ? html`<p class="lead"><${Long} text=${label.certificate_text} label="Certificate" /></p>` : html`<p class="none">The solver gave no verdict.</p>`}
+      ${label.reference_text && html`<p class="reference">By the better reference: <${Long} text=${label.reference_text} label="Reference" /></p>`}
       ${reasons.length > 0 && html`<h3>Rejected by</h3><ul class="reasons">${reasons.map((reason) => html`
-        <li><b><${Text}>${reason.name}<//></b> <span class="soft"><${Text}>${reason.kind}<//></span><br /><${Text}>${reason.detail}<//></li>`)}</ul>`}
+        <li><b><${Text}>${reason.name}<//></b> <span class="soft"><${Text}>${reason.kind}<//></span><br /><${Long} text=${reason.detail} label="Reason" /></li>`)}</ul>`}
       <h3>Guidance</h3>
-      ${label.failure_reason ? html`<blockquote><${Text}>${label.failure_reason}<//></blockquote>` : html`<p class="none">none</p>`}
+      ${label.failure_reason ? html`<blockquote><${Long} text=${label.failure_reason} label="Guidance" /></blockquote>` : html`<p class="none">none</p>`}
+      ${label.guidance_prose && html`<h3>The model's own words <${Badge} kind="bad">unverified, written by the model<//></h3>
+        <blockquote class="prose"><${Long} text=${label.guidance_prose} label="Unverified text" /></blockquote>`}
       <${Facts} rows=${[
         ["safe actions at t*", label.feasible_actions?.join(", ")],
         ["plan at t*", label.witness?.join(" ")],
@@ -147,36 +108,33 @@
         ["no action was fatal", label.fallback ? "yes: the last step, by convention" : null],
         ["out of reach from the start", label.infeasible_at_start ? "yes" : null],
       ]} />
-      <details><summary>all numbers of the certificate</summary>
-        <${Facts} rows=${Object.entries(label.certificate ?? {}).map(([name, value]) => [name.replaceAll("_", " "), value])} /></details>
+      <${Details} summary="all numbers of the certificate">${() => html`
+        <${Facts} rows=${Object.entries(label.certificate ?? {}).map(([name, value]) => [name.replaceAll("_", " "), value])} />`}<//>
     </section>`;
   }
 
-  function Siblings({ number, params }) {
-    const { columns, value, label } = Pivot;
-    const same = [];
-    const alike = (i) => columns.task[i] === columns.task[number] && columns.set[i] === columns.set[number];
-    for (let i = number; i >= 0 && alike(i); i -= 1) same.unshift(i);
-    for (let i = number + 1; i < Pivot.size && alike(i); i += 1) same.push(i);
-    return html`<h3>Rollouts of this level</h3><ul class="siblings">${same.map((i) => html`
-      <li><a href=${Pivot.address(Pivot.episode(i), params, { step: null })} aria-current=${i === number ? "page" : null}
-        class=${`${value("outcome", i)} ${label(i)}`}><b>${columns.sample[i]}</b> <${Text}>${value("mode", i) || value("outcome", i)}<//>
-        ${columns.pivot[i] !== null && html`<span> t* ${columns.pivot[i]}</span>`}</a></li>`)}</ul>`;
+  function Siblings({ run, number, params }) {
+    return html`<h3>Rollouts of this level</h3><ul class="siblings">${run.siblings(number).map((i) => html`
+      <li><a href=${Pivot.address(run.path(i), params, { step: null })} aria-current=${i === number ? "page" : null}
+        class=${`${run.value("outcome", i)} ${run.label(i)}`}><b>${run.columns.sample[i]}</b> <${Text}>${run.value("mode", i) || run.value("outcome", i)}<//>
+        ${run.columns.pivot[i] !== null && html`<span> t* ${run.columns.pivot[i]}</span>`}</a></li>`)}</ul>
+      <p class="grid-link"><a href=${Pivot.address(`level/${encodeURIComponent(run.columns.id[number])}`, params, { step: null })}>side by side as a grid</a></p>`;
   }
 
-  function Provenance({ page, number, params }) {
+  function Provenance({ run, page, number, params }) {
     const { episode, label, steps } = page;
     const at = steps[Math.min(opening(page), steps.length - 1)];
     const where = pivotOf(page) === null ? "first" : "t*";
     return html`<section class="card"><h2>Level</h2>
-        <p><${Text}>${episode.instruction}<//></p>
+        <p><${Long} text=${episode.instruction} label="Instruction" /></p>
         <${Block} text=${page.level} label="Level" />
-        <${Siblings} number=${number} params=${params} />
+        <${Siblings} run=${run} number=${number} params=${params} />
       </section>
       <section class="card"><h2>Provenance</h2>
         <${Facts} rows=${[
           ["episode", episode.episode_id], ["run", episode.run_id], ["level", episode.task_id], ["seed", episode.seed],
-          ["group", episode.group_id], ["rollout", episode.sample_idx], ["split", episode.eval_set], ["ended by", episode.stop_reason],
+          ["group", episode.group_id], ["rollout", episode.sample_idx], ["split", run.value("split", number) || "in none"],
+          ["task set", episode.eval_set], ["ended by", episode.stop_reason],
           ["policy", episode.policy], ["policy settings", episode.policy_config],
           ["environment", `${episode.env} ${episode.env_version}, ${episode.backend}`], ["environment settings", episode.env_config],
           ["solver", label && `${label.solver} ${label.solver_version}`], ["solver settings", label?.solver_config],
@@ -187,51 +145,52 @@
       </section>`;
   }
 
-  function Head({ page, number, params, at, last, go, playing, setPlaying }) {
+  function Head({ run, page, number, params, at, last, go, playing, setPlaying }) {
     const { episode, label } = page;
-    const { rows } = Pivot.filtered(params);
+    const { rows } = Pivot.filtered(run, params);
     const place = rows.indexOf(number);
     const pivot = pivotOf(page);
     return html`<header class="head">
       <div class="title"><h1><span class="env"><${Text}>${episode.env}<//></span> <${Outcome} outcome=${page.outcome} mode=${label?.failure_mode} />
         ${pivot !== null && html` <span class="at">at step ${pivot}</span>`}</h1>
         <p class="soft">return ${numberText(episode.episode_return)} in ${episode.num_steps} of ${episode.horizon} turns · <${Text}>${episode.policy}<//>
-          ${" "}<${LabelBadge} label=${Pivot.label(number)} proved=${Pivot.columns.proved[number]} /></p></div>
+          ${" "}<${LabelBadge} label=${run.label(number)} proved=${run.columns.proved[number]} /></p></div>
       <nav class="moves" aria-label="Episodes and steps">
-        <span class="group"><button onClick=${() => go.episode(-1)} disabled=${place <= 0} title="previous episode (k)">‹</button>
+        <span class="group"><button onClick=${() => go.episode(-1)} disabled=${place <= 0} title="previous episode (k)" aria-label="previous episode">‹</button>
           <span class="place">${place < 0 ? "–" : (place + 1).toLocaleString("en")} of ${rows.length.toLocaleString("en")}</span>
-          <button onClick=${() => go.episode(1)} disabled=${place < 0 || place >= rows.length - 1} title="next episode (j)">›</button></span>
-        <span class="group"><button onClick=${() => go.step(at - 1)} disabled=${at <= 0} title="step back (←)">←</button>
+          <button onClick=${() => go.episode(1)} disabled=${place < 0 || place >= rows.length - 1} title="next episode (j)" aria-label="next episode">›</button></span>
+        <span class="group"><button onClick=${() => go.step(at - 1)} disabled=${at <= 0} title="step back (←)" aria-label="step back">←</button>
           <span class="place">step ${at}</span>
-          <button onClick=${() => go.step(at + 1)} disabled=${at >= last} title="step on (→)">→</button>
+          <button onClick=${() => go.step(at + 1)} disabled=${at >= last} title="step on (→)" aria-label="step on">→</button>
           ${pivot !== null && html`<button class="to-pivot" onClick=${() => go.step(pivot)} disabled=${at === pivot} title="to the pivot (p)">pivot</button>`}
           <button onClick=${() => setPlaying(!playing)} aria-pressed=${playing} title="play (space)">${playing ? "pause" : "play"}</button></span>
-        <a class="json" href=${Pivot.jsonOf(number)} title="this page as JSON">JSON</a>
+        <a class="json" href=${run.jsonOf(number)} title="this page as JSON">JSON</a>
       </nav></header>`;
   }
 
-  function Episode({ id, params }) {
-    const number = Pivot.number(id);
+  function Episode({ run, id, params }) {
+    const number = run.numbers.get(id);
     if (number === undefined) {
       return html`<main class="episode"><h1>No such episode</h1><p class="none">This report holds no episode <code><${Text}>${id}<//></code>.
         ${" "}<a href=${Pivot.address("episodes", params, { step: null })}>All episodes</a></p></main>`;
     }
-    return html`<${Opened} number=${number} params=${params} />`;
+    return html`<${Opened} run=${run} number=${number} params=${params} />`;
   }
 
-  function Opened({ number, params }) {
-    const state = useLoaded(number, () => Pivot.page(number));
+  function Opened({ run, number, params }) {
+    const key = `${run.key} ${number}`;
+    const state = useLoaded(key, () => run.page(number));
     const [playing, setPlaying] = useState(false);
-    const page = state.key === number ? state.value : null;
+    const page = state.key === key ? state.value : null;
     const given = params.get("step");
     const last = page ? lastStep(page) : 0;
     const at = page ? Math.min(Math.max(given === null || !/^\d+$/.test(given) ? opening(page) : Number(given), 0), last) : 0;
     const go = {
-      step: (t) => t >= 0 && t <= last && Pivot.go(Pivot.address(Pivot.episode(number), params, { step: t }), true),
+      step: (t) => t >= 0 && t <= last && Pivot.go(Pivot.address(run.path(number), params, { step: t }), true),
       episode(by) {
-        const { rows } = Pivot.filtered(params);
+        const { rows } = Pivot.filtered(run, params);
         const next = rows[rows.indexOf(number) + by];
-        if (next !== undefined) Pivot.go(Pivot.address(Pivot.episode(next), params, { step: null }), true);
+        if (next !== undefined) Pivot.go(Pivot.address(run.path(next), params, { step: null }), true);
       },
     };
     const play = () => {
@@ -239,12 +198,12 @@
       setPlaying(!playing);
     };
     useLayoutEffect(() => {
-      Pivot.lastSeen = number;
+      run.lastSeen = number;
       setPlaying(false);
-      const { rows } = Pivot.filtered(params);
+      const { rows } = Pivot.filtered(run, params);
       const next = rows[rows.indexOf(number) + 1];
-      if (next !== undefined) Pivot.page(next).catch(() => {});
-    }, [number]);
+      if (next !== undefined) run.page(next).catch(() => {});
+    }, [key]);
     useEffect(() => {
       if (!playing) return undefined;
       if (at >= last) {
@@ -254,26 +213,30 @@
       const timer = setTimeout(() => go.step(at + 1), BEAT);
       return () => clearTimeout(timer);
     }, [playing, at]);
-    Pivot.keys = {
-      j: () => go.episode(1), k: () => go.episode(-1), ArrowRight: () => go.step(at + 1), ArrowLeft: () => go.step(at - 1),
-      p: () => page && pivotOf(page) !== null && go.step(pivotOf(page)), " ": play,
-      Escape: () => Pivot.go(Pivot.address("episodes", params, { step: null })),
-    };
-    if (state.error && state.key === number) return html`<main class="episode"><h1>Episode</h1><p class="none">${state.error}</p></main>`;
+    Pivot.keys = new Map([
+      ["j", () => go.episode(1)], ["k", () => go.episode(-1)], ["ArrowRight", () => go.step(at + 1)], ["ArrowLeft", () => go.step(at - 1)],
+      ["p", () => page && pivotOf(page) !== null && go.step(pivotOf(page))], [" ", play],
+      ["g", () => Pivot.go(Pivot.address(`level/${encodeURIComponent(run.columns.id[number])}`, params, { step: null }))],
+      ["Escape", () => Pivot.go(Pivot.address("episodes", params, { step: null }))],
+    ]);
+    if (state.error && state.key === key) return html`<main class="episode"><h1>Episode</h1><p class="none">${state.error}</p></main>`;
     if (!page) return html`<main class="episode"><p class="wait">Loading …</p></main>`;
     const onStep = (t) => go.step(t);
     const chart = html`<section class="card"><h2>${page.need.unit === "score" ? "Score" : "Need against budget"}</h2><${Pivot.Chart} page=${page} at=${at} onStep=${onStep} /></section>`;
     const tall = Boolean(page.witness?.frames);
     return html`<main class=${`episode env-${page.episode.env}`} data-ready=${number}>
-      <${Head} page=${page} number=${number} params=${params} at=${at} last=${last} go=${go} playing=${playing} setPlaying=${play} />
+      <${Head} run=${run} page=${page} number=${number} params=${params} at=${at} last=${last} go=${go} playing=${playing} setPlaying=${play} />
       <${Film} page=${page} at=${at} onStep=${onStep} />
       <div class="columns">
         <div class="stage"><${Happened} page=${page} at=${at} /><${Possible} page=${page} at=${at} />${!tall && chart}</div>
         <div class="side"><${Verdict} page=${page} />${tall && chart}<${Step} page=${page} at=${at} /></div>
       </div>
-      <div class="columns even"><${Provenance} page=${page} number=${number} params=${params} /></div>
+      <${Pivot.Analyzer} page=${page} />
+      <${Pivot.Retries} page=${page} />
+      <div class="columns even"><${Provenance} run=${run} page=${page} number=${number} params=${params} /></div>
+      <${Pivot.Calls} page=${page} onStep=${onStep} />
     </main>`;
   }
 
-  Object.assign(Pivot, { Episode, asText });
+  Pivot.Episode = Episode;
 })();

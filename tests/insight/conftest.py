@@ -1,0 +1,40 @@
+"""Fixtures of the viewer's tests: a browser and sites."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.datasets.progress import Silent
+from pivot.insight.report import overview as overviews
+from pivot.insight.report.contents import Selection
+from pivot.insight.report.site import write_report
+from pivot.tests.insight.browsing import CHROMIUM, FLAGS, PLOT
+from pivot.tests.insight.hostile import poison
+from pivot.tests.stores import copy_store
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium; as root on Debian `make test` installs it")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright; make dev installs it")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A site of a store, one of a store full of hostile texts, and one of both stores."""
+    folder = tmp_path_factory.mktemp("viewer")
+    poisoned = copy_store(tiny_store, folder / "store")
+    poison(poisoned)
+    made = {"plain": small_store, "hostile": poisoned}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
+        for name, store in made.items():
+            write_report(store, folder / name, Selection(), Silent())
+        write_report(small_store, folder / "both", Selection(), Silent(), poisoned)
+    return {name: folder / name for name in (*made, "both")}

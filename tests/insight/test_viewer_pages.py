@@ -1,0 +1,296 @@
+"""Pages of the viewer for runs and requests: facets, sorting, export, levels, two runs, prompts, retries."""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
+from pivot.tests.insight.test_sent import pages, probed
+
+__all__ = ["probed"]
+
+
+@pytest.fixture
+def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
+    visit = Visit(browser, f"file://{sites['both']}/")
+    yield visit
+    visit.close()
+
+
+def ids(page: Any) -> list[str]:
+    """The addresses of the first rows."""
+    return [each.get_attribute("href").split("/")[-1].split("?")[0] for each in page.locator(".row > a").all()]
+
+
+def test_facets_filter_by_split_policy_writer_reason_slack_and_proof(visit: Visit, sites: dict[str, Path]) -> None:
+    columns = listed(sites["both"])
+    page = visit.open("#/episodes", ".row")
+    for facet, column in (("split", "split"), ("policy", "policy"), ("writer", "writer"), ("slack", "slack")):
+        value = next(each for each in columns[column] if each not in (None, ""))
+        shown = f"{value:g}" if isinstance(value, float) else value
+        page.locator(f".of-{facet} label", has_text=str(shown)).first.click()
+        visit.shows(".total", f"{columns[column].count(value)} of 48 episodes")
+        page.click(".clear")
+    proved = sum(each is True for each in columns["proved"])
+    page.click('.of-proof label:has-text("proved")')
+    visit.shows(".total", f"{proved} of 48 episodes")
+    # The other run's labels are all rejected, for a reason with commas, percent signs and markup in its name.
+    page = visit.open("#/episodes?run=other", ".row")
+    other = listed(sites["hostile"])
+    page.locator(".of-reason label").first.click()
+    visit.shows(".total", f"{sum(bool(each) for each in other['reasons'])} of {len(other['id'])} episodes")
+    assert page.locator(".of-reason input:checked").count() == 1
+
+
+@pytest.mark.parametrize(("name", "column"), [("return", "return"), ("pivot", "pivot"), ("task", "task"), ("id", "id")])
+def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path], name: str, column: str) -> None:
+    columns = listed(sites["both"])
+    order = sorted(
+        range(48), key=lambda i: ((value := columns[column][i]) is None, value if value is not None else 0, i)
+    )
+    page = visit.open(f"#/episodes?sort={name}", ".row")
+    shown = ids(page)
+    assert shown == [columns["id"][i] for i in order[: len(shown)]]
+    values = {columns["id"][i]: columns[column][i] for i in range(48)}
+    page = visit.open(f"#/episodes?sort=-{name}", ".row")
+    down = [values[each] for each in ids(page)]
+    present = [each for each in down if each is not None]
+    assert present == sorted(present, reverse=True)
+    assert down[: len(present)] == present  # what has no value comes last
+
+
+def test_a_click_on_a_heading_sorts_up_then_down_then_as_stored(visit: Visit) -> None:
+    page = visit.open("#/episodes", ".row")
+    for expected in ("sort=return", "sort=-return"):
+        page.click(".heads .return")
+        visit.address(expected)
+    page.click(".heads .return")
+    visit.address("sort", absent=True)
+    assert page.locator(".sort option").count() == 22
+
+
+def test_the_selection_is_exported_as_csv_and_json(visit: Visit, sites: dict[str, Path]) -> None:
+    columns = listed(sites["both"])
+    failed = [
+        i for i, outcome in enumerate(columns["outcome"]) if outcome == "failed" and columns["env"][i] == "sokoban"
+    ]
+    page = visit.open("#/episodes?outcome=failed&env=sokoban", ".row")
+    page.click(".export")
+    page.click('dialog[open] label:has-text("guidance")')
+    texts: dict[str, str] = {}
+    for kind in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.click(f'dialog[open] button:text-is("{kind}")')
+        texts[kind] = Path(download.value.path()).read_text(encoding="utf-8")
+    records = json.loads(texts["JSON"])
+    assert [each["id"] for each in records] == [columns["id"][i] for i in failed]
+    assert [each["pivot"] for each in records] == [columns["pivot"][i] for i in failed]
+    rows = list(csv.DictReader(io.StringIO(texts["CSV"])))
+    assert [row["guidance"] for row in rows] == [columns["guidance"][i] for i in failed]
+    assert list(rows[0]) == ["id", "env", "task", "sample", "outcome", "mode", "pivot", "return", "label", "guidance"]
+    # Strangers' texts must not become formulas of a spreadsheet.
+    assert page.evaluate("['=1+1', '@x', -1].map(Pivot.csvCell)") == ["'=1+1", "'@x", "-1"]
+
+
+def test_the_rollouts_of_a_level_are_a_grid_in_both_runs(visit: Visit, sites: dict[str, Path]) -> None:
+    columns = listed(sites["both"])
+    number = a_failure(columns)
+    page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
+    page.click(".grid-link a")
+    page.wait_for_selector('.level-grid[data-ready="first"]')
+    rollouts = [i for i in range(48) if columns["task"][i] == columns["task"][number]]
+    grid = page.locator('.level-grid[data-ready="first"]')
+    assert grid.locator("tbody tr").count() == len(rollouts) == 8
+    assert grid.locator(".cell.pivot").count() == sum(columns["pivot"][i] is not None for i in rollouts)
+    assert grid.locator(".cell .frame").count() == sum(columns["steps"][i] + 1 for i in rollouts)
+    for image in grid.locator("img").all()[:12]:
+        assert image.evaluate("image => image.decode().then(() => image.naturalWidth > 0)")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(EPISODE)
+
+
+def test_two_runs_stand_side_by_side(visit: Visit, sites: dict[str, Path]) -> None:
+    mine, theirs = listed(sites["plain"]), listed(sites["hostile"])
+    page = visit.open("#/compare", ".pairing .square")
+    solved = [mine["outcome"][i] == "solved" for i in range(48) if mine["env"][i] == "sokoban"]
+    row = page.locator(".rates tbody tr").filter(has_text="sokoban").filter(has_text="solved").first.inner_text()
+    assert f"{100 * sum(solved) / len(solved):g}"[:4] in row
+    levels = {*zip(mine["env"], mine["task"], strict=True), *zip(theirs["env"], theirs["task"], strict=True)}
+    assert page.locator(".levels .row").count() == len(levels)
+    page.locator(".pairing .square").first.click()
+    page.wait_for_selector(EPISODE)
+    page.keyboard.press("c")
+    page.wait_for_selector(".pairing .square")
+    page.locator(".levels .row .level").first.click()
+    page.wait_for_selector(".level-grid")
+    visit.open("#/episodes?run=other", ".row")
+    visit.shows(".total", f"{len(theirs['id'])} of {len(theirs['id'])} episodes")
+    page.locator(".row > a").first.click()
+    page.wait_for_selector(EPISODE)
+    assert all(source.startswith("other/frames/") for source in sources(page, "img.frame"))
+
+
+def sources(page: Any, selector: str) -> list[str]:
+    return page.evaluate(
+        "selector => [...document.querySelectorAll(selector)].map((image) => image.getAttribute('src'))", selector
+    )
+
+
+def test_header_and_title_name_the_folder_of_the_store(visit: Visit, sites: dict[str, Path]) -> None:
+    name = json.loads((sites["both"] / "contents.json").read_text())["name"]
+    page = visit.open("#/overview", ".tables")
+    page.wait_for_function("name => document.title === `Overview · ${name}`", arg=name)
+    visit.shows('.runs [aria-current="true"]', name)
+
+
+FACTS = "[...document.querySelectorAll('.facts > div')].map((row) => [...row.children].map((each) => each.textContent))"
+
+
+def test_the_split_of_an_episode_is_that_of_the_dataset(visit: Visit, sites: dict[str, Path]) -> None:
+    columns = listed(sites["both"])
+    for number in (0, a_failure(columns)):
+        page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
+        facts = dict(page.evaluate(FACTS))
+        assert (facts["split"], facts["task set"]) == (columns["split"][number], columns["set"][number])
+
+
+def test_long_texts_do_not_stretch_a_page(browser: Any, sites: dict[str, Path]) -> None:
+    visit = Visit(browser, f"file://{sites['hostile']}/")
+    columns = listed(sites["hostile"])
+    number = next(i for i, pivot in enumerate(columns["pivot"]) if pivot is not None)
+    page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
+    assert page.evaluate("document.documentElement.scrollHeight") < 6000
+    while page.locator(".more").count():
+        page.locator(".more").first.click()
+    assert page.evaluate("document.documentElement.scrollHeight") < 8000
+    visit.close()
+
+
+def test_a_list_that_is_left_while_it_scrolls_breaks_nothing(visit: Visit) -> None:
+    page = visit.open("#/episodes", ".row")
+    for _ in range(20):
+        page.evaluate("""() => {
+            const rows = document.querySelector('.rows');
+            rows.scrollTop = 600;
+            Pivot.go('#/overview');
+            rows.dispatchEvent(new Event('scroll'));
+        }""")
+        page.wait_for_selector(".tables")
+        page.evaluate("Pivot.go('#/episodes')")
+        page.wait_for_selector(".row")
+
+
+def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, probed: tuple[Path, list[Any]]) -> None:
+    site, bodies = probed
+    record = next(page for page in pages(site) if page["retries"] and page["label"]["accepted"])
+    visit = Visit(browser, f"file://{site}/")
+    page = visit.open(f"#/episode/{record['episode']['episode_id']}", EPISODE)
+    assert page.locator(".retry").count() == len(record["retries"])
+    while page.locator("details:not([open])").count():
+        page.locator("details:not([open]) > summary").first.click()
+    shown = page.evaluate("[...document.querySelectorAll('main .block pre')].map((each) => each.textContent)")
+    pivot = record["label"]["pivot_step"]
+    needed = [
+        record["texts"][part["text"]]
+        for message in record["requests"][pivot]["messages"]
+        for part in message["parts"]
+        if "text" in part
+    ]
+    needed += [part for retry in record["retries"] for part in retry["responses"] or ()]
+    needed += [
+        record["requests"][pivot]["fields"],
+        record["analyzer"]["completion"],
+        record["analyzer"]["calls"][0]["answer"],
+    ]
+    needed += [
+        record["texts"][part["text"]] for part in record["analyzer"]["prompt"]["messages"][0]["parts"] if "text" in part
+    ]
+    assert set(needed) <= set(shown)
+    assert json.loads(record["requests"][pivot]["fields"])["seed"] in {body["seed"] for body in bodies}
+    assert {record["analyzer"]["collage"], record["analyzer"]["panel"]} <= set(sources(page, ".analyzer img"))
+    tokens = page.locator(".calls tfoot td.number").all_inner_texts()
+    calls = [*(request["call"] for request in record["requests"]), *record["analyzer"]["calls"]]
+    assert tokens[:3] == [str(len(calls)), str(100 * len(calls)), str(20 * len(calls))]
+    visit.close()
+
+
+ADDRESSES = (
+    "#/episodes",
+    "#/overview",
+    "#/compare",
+    "#/__proto__",
+    "#/level/x",
+    "#/episode/%E0%A4%A",
+    "#/?sort=__proto__",
+    "#/episodes?run=other&q=a",
+)
+KEYS = (
+    "j",
+    "k",
+    "Enter",
+    "ArrowRight",
+    "ArrowLeft",
+    "p",
+    "g",
+    "c",
+    "o",
+    "t",
+    "Escape",
+    "?",
+    "/",
+    "Space",
+    "ArrowDown",
+    "Tab",
+)
+TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, .chart .hit"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path], seed: int) -> None:
+    """250 steps each: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
+    draw = random.Random(seed)
+    visit = Visit(browser, f"file://{sites['both']}/", accept_downloads=True)
+    page = visit.open("#/episodes", ".row")
+    page.on("popup", lambda popup: popup.close())
+    for _ in range(250):
+        kind = draw.random()
+        if "index.html" not in page.url:
+            visit.open(draw.choice(ADDRESSES), "main")
+        if kind < 0.6:
+            page.evaluate(CLICK, [TARGETS, draw.random(), draw.random()])
+        elif kind < 0.85:
+            page.keyboard.press(draw.choice(KEYS))
+        elif kind < 0.93:
+            page.evaluate("address => { location.hash = address }", draw.choice(ADDRESSES))
+        else:
+            with suppress(Exception):  # there may be nowhere to go back to
+                page.go_back(timeout=2000) if draw.random() < 0.5 else page.go_forward(timeout=500)
+    page.wait_for_timeout(300)
+    visit.close()
+
+
+CLICK = """([targets, which, how]) => {
+    const open = document.querySelector('dialog[open]') ?? document;
+    const usable = (each) => !each.disabled && !each.closest('a[href$=".png"]');
+    const all = [...open.querySelectorAll(targets)].filter(usable);
+    const element = all[Math.floor(which * all.length)];
+    if (!element) return;
+    if (element.matches('.rows, .film, .scroll')) {
+        element.scrollTop = how * element.scrollHeight;
+        element.scrollLeft = how * element.scrollWidth;
+    } else if (element.matches('select')) {
+        element.selectedIndex = Math.floor(how * element.options.length);
+        element.dispatchEvent(new Event('change', { bubbles: true }));
+    } else if (element.matches('input[type=search]')) {
+        element.value = ['dead', '</think>', '', '\\\\u202e %', 'zzz'][Math.floor(how * 5)];
+        element.dispatchEvent(new Event('input', { bubbles: true }));
+    } else {
+        element.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true }));
+    }
+}"""
