@@ -84,7 +84,7 @@ class Child:
     def status(self, patience: float = 0.0) -> int | None:
         """Return how the process ended, negative for a signal, after a wait for it; None while it runs."""
         try:
-            return self._process.wait(patience)
+            return self._process.wait(patience) if patience else self._process.poll()
         except subprocess.TimeoutExpired:
             return None
 
