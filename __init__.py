@@ -13,9 +13,9 @@ Everything that the command line does is a function here, and the command line c
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
-``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands.
-Names are imported when they are first used, so ``import pivot`` takes milliseconds.
+``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``, ``report``, ``train_sft``,
+``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like
+their commands. Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api.reading import probe, query, report, stats, verify
+    from .api.reading import export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, migrate, relabel
     from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
@@ -70,6 +70,7 @@ __all__ = [
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
+    "export",
     "load_store",
     "migrate",
     "probe",
@@ -110,6 +111,7 @@ _HOMES = {
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
     "compact": "api.stores",
+    "export": "api.reading",
     "load_store": "datasets.parts",
     "migrate": "api.stores",
     "probe": "api.reading",

@@ -313,6 +313,11 @@ class Contract:
             if answer is not None or name == "__init__":
                 setattr(cls, name, _wrapped(name, defined, answer))
 
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Return why the class breaks its contract, or None; called once, when the class is loaded."""
+        return constructor_misfit(cls)
+
 
 def _terms(kind: type) -> list[Terms]:
     """Return the terms of a class and its bases, the nearest first."""

@@ -54,7 +54,10 @@ from .solvers.base import (
 )
 
 if TYPE_CHECKING:
+    from .datasets.exporters.base import Exporter, LabelledEpisode, LabelledShard
+    from .datasets.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
+    from .storage import FileRecord, Stat, Storage, Url
 
 __all__ = [
     "NO_FRAME",
@@ -68,6 +71,7 @@ __all__ = [
     "ChatModel",
     "ChatRequest",
     "Claim",
+    "Column",
     "ConcurrentWriter",
     "ConfigError",
     "DistanceMap",
@@ -79,9 +83,11 @@ __all__ = [
     "EnvConfig",
     "EnvProfile",
     "ExactSolver",
+    "Exporter",
     "Facts",
     "FactsFilter",
     "FailedEpisode",
+    "FileRecord",
     "Filter",
     "Frame",
     "GenerationError",
@@ -89,6 +95,8 @@ __all__ = [
     "GuidanceRequest",
     "GuidanceWriter",
     "HistoryEntry",
+    "LabelledEpisode",
+    "LabelledShard",
     "LevelError",
     "ModelOptions",
     "Objection",
@@ -112,11 +120,15 @@ __all__ = [
     "Solver",
     "SolverSettings",
     "Source",
+    "Stat",
+    "Storage",
     "StudentPrompt",
+    "TableSchema",
     "Task",
     "Truth",
     "Turn",
     "Unsolved",
+    "Url",
     "Verdict",
     "WorkerPool",
     "derive_seed",
@@ -125,10 +137,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the contract of engines when it is first used: it brings the whole pipeline."""
-    if name not in ("Engine", "EngineSettings", "WorkerPool"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .flows.engines import base  # noqa: PLC0415 - see above
+_HOMES = {
+    **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
+    **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.exporters.base"),
+    **dict.fromkeys(("Column", "TableSchema"), "datasets.schema"),
+    **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "storage"),
+}
+"""Modules of names that are imported when they are first used."""
 
-    return getattr(base, name)
+
+def __getattr__(name: str) -> Any:
+    """Import the contracts of engines, exporters and storages when they are first used: they bring whole rooms."""
+    from importlib import import_module  # noqa: PLC0415 - only needed here
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __package__), name)

@@ -18,11 +18,11 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .contracts import Contract, Terms, attribute_misfit, constructor_misfit, note_origin, shown
+from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
 
 WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -69,7 +69,7 @@ class Plugin(Contract):
             return "it declares no config_type; give it a subclass of pivot.plugin.Settings, or that class itself"
         if not (isinstance(declared, type) and issubclass(declared, Settings)):
             return f"its config_type is {shown(declared)}, expected a subclass of pivot.plugin.Settings"
-        return constructor_misfit(cls)
+        return super().misfit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Group:
     """What one of them is called."""
     contract: str
     """Where its abstract class is, below the package; imported when the first member is loaded."""
+    objects: bool = False
+    """Whether members are objects of that class, not subclasses of it."""
 
     def expected(self) -> type:
         """Import the contract."""
@@ -94,11 +96,13 @@ GROUPS = {
     "models": Group("model", "models.base:Backend"),
     "policies": Group("policy", "rollouts.base:Policy"),
     "players": Group("player", "rollouts.scripted.player:Player"),
-    "prompts": Group("prompt", "rollouts.base:StudentPrompt"),
-    "domains": Group("domain", "labeling.domains.base:Domain"),
+    "prompts": Group("prompt", "rollouts.base:StudentPrompt", objects=True),
+    "domains": Group("domain", "labeling.domains.base:Domain", objects=True),
     "writers": Group("writer", "labeling.base:GuidanceWriter"),
     "filters": Group("filter", "labeling.base:Filter"),
     "engines": Group("engine", "flows.engines.base:Engine"),
+    "exporters": Group("export format", "datasets.exporters.base:Exporter"),
+    "storages": Group("storage", "storage.base:Storage"),
 }
 
 
@@ -217,18 +221,19 @@ def load(group: str, name: str) -> Any:
         raise PluginError(
             f"{origin} failed to import: {type(error).__name__}: {error}; fix or uninstall that package"
         ) from error
-    if problem := _misfit(GROUPS[group].expected(), name, part):
+    if problem := _misfit(GROUPS[group], name, part):
         raise PluginError(f"{origin} does not fit the group pivot.{group}: {problem}; fix or uninstall that package")
     note_origin(part, name, origin)
     return part
 
 
-def _misfit(contract: type, name: str, part: Any) -> str | None:
-    """Say what keeps ``part`` from being used as the plugin ``name``, or None."""
+def _misfit(group: Group, name: str, part: Any) -> str | None:
+    """Return why ``part`` cannot be used as the plugin ``name``, or None."""
+    contract = group.expected()
     where = f"pivot.{contract.__module__.partition('.')[2]}.{contract.__name__}"
     if not WORD.fullmatch(name):
         return f"its name is {name!r}, expected lower-case letters, digits and underscores, 40 at most"
-    if not issubclass(contract, Plugin):
+    if group.objects:
         fits = isinstance(part, contract)
         return attribute_misfit(part) if fits else f"it is {shown(part)}, expected an instance of {where}"
     if not (isinstance(part, type) and issubclass(part, contract)):
@@ -236,7 +241,8 @@ def _misfit(contract: type, name: str, part: Any) -> str | None:
     missing = sorted(each for each in dir(part) if getattr(getattr(part, each, None), "__isabstractmethod__", False))
     if missing:
         return f"it does not define {', '.join(missing)} of {where}"
-    return attribute_misfit(part) or part.misfit()
+    kind = cast(type[Contract], part)
+    return attribute_misfit(kind) or kind.misfit()
 
 
 # Settings

@@ -1,4 +1,4 @@
-"""Functions that read stores: verify, probe, stats, query, report."""
+"""Functions that read stores: verify, probe, export, stats, query, report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
+from ..flows.export import Export, export_as
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
@@ -84,6 +85,30 @@ def probe(
     environments = list(checked_store(store, settings).config.environments)
     with pool_of(running, environments, store) as pool:
         return probe_store(store, settings, reporter_of(running), pool.stream)
+
+
+@public
+def export(root: str | Address, out: str | Address, *, format: str = "dataset", **running: Unpack[Running]) -> Export:
+    """Write a finished store in the format of a trainer; the store stays as it is.
+
+    Args:
+        root: the finished store.
+        out: folder of the export; new, empty, or with an export of the same format, which is replaced.
+        format: registered name of the format (group ``pivot.exporters``).
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+
+    Returns:
+        The files, and their number of rows.
+
+    Raises:
+        PluginError: there is no such format, or it cannot be used.
+        StoreError: the store is missing, unfinished or being written.
+        ConfigError: the folder holds something else.
+    """
+    source, target = address_of(root, running), address_of(out, running)
+    environments = list(Store.open(source).config.environments)
+    with pool_of(running, environments, target) as pool:
+        return export_as(format, source, target, pool, reporter_of(running))
 
 
 @public

@@ -20,6 +20,7 @@ from .deploy import deploy
 from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
+from .export import export
 from .links import with_links
 from .options import unwrapped
 from .peek import peek
@@ -51,7 +52,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(with_links(build))
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, push):
+for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, export, push):
     app.command()(with_links(command))
 for command in (settings, doctor, cache, deploy):
     app.command()(command)

@@ -7,6 +7,7 @@ it. Only PIVOT's own plugins are in it.
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -15,8 +16,15 @@ from ..datasets.config import EnvRun, PartConfig, RunConfig
 from ..models.service import default_cache
 from ..training.analyzer_sft.config import SftConfig
 from ..training.policy_rl.config import RlConfig
+from . import app
+from .evaluate import evaluation
+from .from_config import Form
+from .model_flags import RoleName, flags_of
 from .settings_help import settings_rows
+from .train import train
 from .variables import VARIABLES
+
+_ROLES: tuple[RoleName, ...] = ("policy", "teacher")
 
 _HEAD = """# Configuration
 
@@ -51,15 +59,60 @@ def page() -> str:
     for group in ("models", "policies", "writers"):
         for name in _ours(group):
             parts += _part(f"{plugins.GROUPS[group].member} {name}", _settings(group, name))
-    parts += ["How a model is reached, `service` of a part; it decides no byte:\n"]
+    parts += ["How a model is reached, `service` of a part; it does not affect the data:\n"]
     for name in _ours("models"):
         parts += _part(f"model {name}", plugins.load("models", name).service_type)
     parts += ["## Training\n", "### Stage I\n", "`pivot train sft`, and the keys of a recipe.\n", _table(SftConfig)]
     parts += ["### Stage II\n", "`pivot train rl`.\n", _table(RlConfig)]
+    parts += _commands()
     parts += ["## Environment variables\n", "`pivot settings variables`\n"]
     named = [[f"`{name.replace(', ', '`, `')}`", default, text] for name, default, text in VARIABLES]
     parts += [_markdown(["name", "default", "meaning"], named)]
     return "\n".join(parts)
+
+
+_KEYS = {
+    "run__envs": "environments",
+    "run__tasks": "environments.ENV.tasks",
+    "run__drawn": "environments.ENV.drawn",
+    **dict.fromkeys(("run__settings", "run__targets", "run__scorer", "run__backend"), "environments.ENV.settings"),
+    "run__task_file": "environments.ENV.settings",
+    "run__solvers": "solvers.ENV.KEY",
+    "relabel__solvers": "solvers.ENV.KEY",
+    **{f"{role}__name": f"{role}.name" for role in ("policy", "teacher")},
+    **{f"{role}__own": f"{role}.options.KEY" for role in ("policy", "teacher")},
+    **{f"{role}__service_own": f"{role}.service.KEY" for role in ("policy", "teacher")},
+    **{f"{role}__no_cache": f"{role}.service.cache" for role in ("policy", "teacher")},
+    **{f"analyzer__{each.key}": f"{each.part}.{each.key}" for each in flags_of("analyzer")},
+    "analyzer__no_cache": "service.cache",
+    **{f"{role}__{each.key}": f"{role}.{each.part}.{each.key}" for role in _ROLES for each in flags_of(role)},
+}
+"""Keys in a file of the options that are no field of a form, by parameter."""
+
+
+def _commands() -> Iterable[str]:
+    """Yield, for every command with ``--config FILE``, its options with their keys in the file."""
+    yield "## Options and keys of each command\n"
+    yield "What an option sets can also be set by its key in `--config FILE`. The option wins.\n"
+    groups = {"": app, "train ": train, "evaluate ": evaluation}
+    for prefix, group in groups.items():
+        for command in group.registered_commands:
+            if command.callback is not None and (forms := getattr(command.callback, "forms", None)):
+                name = command.name or command.callback.__name__.replace("_", "-")
+                yield f"### pivot {prefix}{name}\n"
+                yield _markdown(["option", "key", "meaning"], (row for form in forms for row in _options(form)))
+
+
+def _options(form: Form[Any]) -> Iterable[Sequence[str]]:
+    """Yield option, key and meaning of every parameter of a form; former names are left out."""
+    fields = {f"{form.name}__{name}": name for name in form.keys}
+    keys = fields | _KEYS | {"__".join((form.name, *leaf.keys)): ".".join(leaf.keys) for leaf, _ in form.leaves()}
+    for each in form.parameters():
+        about = get_args(each.annotation)[1]
+        if not about.hidden:
+            names = (about.default, *(about.param_decls or ())) if isinstance(about.default, str) else (about.metavar,)
+            written = " ".join(f"`{text}`" for text in names)
+            yield [written, f"`{keys[each.name.partition('__is')[0]]}`", _of_anyone(about.help or "")]
 
 
 def _part(title: str, kind: type[BaseModel]) -> Iterable[str]:

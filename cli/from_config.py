@@ -392,6 +392,7 @@ def from_config(
         parameters.append(parameter(FILE, several, about))
         run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.forms = forms  # pyright: ignore[reportAttributeAccessIssue] - the reference of settings lists them
         return run
 
     return decorate

@@ -20,10 +20,10 @@ from ..labeling.analyzer import shown_log
 from ..messages import bare_messages
 from ..solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
-from .schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, TableSchema
 from .split import SIDES, TRAIN, VALIDATION, moved_level, side_by_hash, split_by_episode
 from .store import Store
-from .tables import Rows, steps_by_episode
+from .tables import Rows
 
 
 def trainable(label: dict[str, Any], config: RunConfig) -> bool:
@@ -146,31 +146,8 @@ class FrameReader:
         return {"bytes": codec(self._formats[frame_id]).encode(pixels), "path": None}
 
 
-def dataset_tables(store: Store, shard: Shard, sides: dict[str, str]) -> dict[tuple[TableSchema, str], pa.Table]:
-    """Build one shard's part of both dataset configs, for both sides of the split."""
-    frames = FrameReader(store.read(FRAMES, shard))
-    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
-    labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
-    prompts, modes = analyzer_prompts(store, shard), store.run.failure_modes
-    records: dict[str, Rows] = {side: [] for side in SIDES}
-    whole: dict[str, Rows] = {side: [] for side in SIDES}
-    for episode in store.read(EPISODES, shard).to_pylist():
-        if episode["status"] != "complete":
-            continue
-        side = sides[episode["episode_id"]]
-        mine = steps[episode["episode_id"]]
-        whole[side].append(episode_row(episode, mine, frames))
-        label = labels.get(episode["episode_id"])
-        if label is not None and trainable(label, store.config):
-            records[side].append(record_row(episode, mine, label, prompts[label["prompt_hash"]], frames, modes))
-    tables = {(DATASET, side): DATASET.table(rows, features=True, labels=modes) for side, rows in records.items()}
-    return tables | {
-        (DATASET_EPISODES, side): DATASET_EPISODES.table(rows, features=True) for side, rows in whole.items()
-    }
-
-
 def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> str:
-    """Relative path of one shard's part of a dataset config on one side of the split."""
+    """Return the path of one shard's part of a dataset config on one side of the split, below ``folder``."""
     config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
     return f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
 

@@ -51,7 +51,7 @@ class Copying:
             ConfigError: the target is the source, or within it.
         """
         source, root = self.source.storage, self.source.root
-        _refuse_to_mix(root, self.target)
+        refuse_to_mix(root, self.target)
         origin = {"command": self.command, "manifest": source.record(MANIFEST).sha256}
         origin["config"] = digest(self.config.model_dump(mode="json"))
         if source.stat(PARTS) is not None:
@@ -130,8 +130,12 @@ def check_source(root: Address) -> None:
     refuse_unfinished_relabel(root)
 
 
-def _refuse_to_mix(source: Address, target: Address) -> None:
-    """Refuse to write into the store that is read."""
+def refuse_to_mix(source: Address, target: Address) -> None:
+    """Refuse to write into the store that is read.
+
+    Raises:
+        ConfigError: the target is the source, or below it.
+    """
     one, other = (str(each.resolve()) if isinstance(each, Path) else str(each) for each in (source, target))
     if f"{other}/".startswith(f"{one}/"):
         raise ConfigError(f"{target} is {'' if one == other else 'in '}the store that is read; choose another --out")

@@ -4,6 +4,7 @@
 test that injects faults reaches every operation.
 """
 
+from .. import plugins
 from .address import Address, FollowedPath, Url, allow_links, parse_address
 from .base import FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
@@ -24,9 +25,9 @@ __all__ = [
 
 
 def open_storage(root: Address) -> Storage:
-    """Return the storage of the objects below ``root``; nothing is read or written yet."""
-    if isinstance(root, Url):
-        from .objects import ObjectStorage  # noqa: PLC0415 - of an extra of the package
+    """Return the storage of the objects below ``root``; nothing is read or written yet.
 
-        return ObjectStorage(root)
-    return LocalStorage(root)
+    Raises:
+        PluginError: the storage of this scheme cannot be used.
+    """
+    return plugins.load("storages", root.scheme)(root) if isinstance(root, Url) else LocalStorage(root)

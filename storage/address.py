@@ -8,10 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path, PosixPath
 
+from .. import plugins
 from ..errors import ConfigError
-
-SCHEMES = {"s3": "Amazon S3 or a server that speaks it", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-"""Kinds of object stores by the scheme of their addresses."""
 
 EXPECTED = "expected a folder, or an address such as s3://bucket/folder, gs://bucket/folder or az://container/folder"
 
@@ -42,7 +40,7 @@ class Url:
 
     @property
     def scheme(self) -> str:
-        """Kind of object store: one of ``SCHEMES``."""
+        """Name of the storage (group ``pivot.storages``), such as ``s3``."""
         return self.text.partition("://")[0]
 
 
@@ -74,10 +72,13 @@ def parse_address(text: str | Address, *, follow_links: bool = False) -> Address
     if not isinstance(text, str):
         return FollowedPath(text) if follow_links and isinstance(text, Path) else text
     scheme, colon, rest = text.partition(":")
-    if not colon or not (scheme in SCHEMES or rest.startswith("//")):
+    schemes = plugins.names("storages") if colon else []
+    if not colon or not (scheme in schemes or rest.startswith("//")):
         return FollowedPath(text) if follow_links or text in _allowed else Path(text)
-    if scheme not in SCHEMES:
-        raise ConfigError(f"{text} cannot hold a store (unknown scheme {scheme}://); {EXPECTED}")
+    if scheme not in schemes:
+        raise ConfigError(
+            f"{text} cannot hold a store (unknown scheme {scheme}://, registered: {', '.join(schemes)}); {EXPECTED}"
+        )
     match = re.fullmatch(r"//([^/?#\s]+)((?:/[^/?#]+)*)/*", rest)
     if match is None or any(part in (".", "..") for part in match[2].split("/")):
         raise ConfigError(f"{text} is not an address of an object store; {EXPECTED}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from ..contracts import Answer, Contract, Terms
 from ..errors import ReadOnlyError, StoreError
 from .address import Address
 
@@ -59,8 +60,25 @@ class Stat:
     """Differs after every write: modification time of a local file in nanoseconds, ETag of an object."""
 
 
-class Storage(ABC):
-    """Objects under one root. A failed operation raises StoreError, which names the object and what to do next."""
+class Storage(Contract, ABC):
+    """Objects under one root. A failed operation raises StoreError, which names the object and what to do next.
+
+    A plugin (group ``pivot.storages``) is registered under the scheme of its addresses and takes a :class:`Url`.
+    """
+
+    terms: ClassVar[Terms] = Terms(
+        arguments=1,
+        answers={
+            "address": Answer(str),
+            "exists": Answer(bool),
+            "entries": Answer(list[str]),
+            "stat": Answer(Stat | None),
+            "record": Answer(FileRecord),
+            "write": Answer(FileRecord),
+            "folder_id": Answer(str),
+            "writer": Answer(str | None),
+        },
+    )
 
     remote: ClassVar[bool] = False
     """Whether every operation is a request to a server, which never keeps half of an object."""

@@ -24,7 +24,8 @@ from ...rollouts.loop import roll_out_tasks
 from ...storage import Address
 from ...storage.receipts import Receipt
 from ..config import RunConfig, Shard
-from ..export import ShardSplit, dataset_file, dataset_tables, shard_sides
+from ..export import ShardSplit, dataset_file, shard_sides
+from ..exporters.dataset import dataset_tables
 from ..inputs import (
     ROLLOUT,
     export_inputs,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from ..export import ShardSplit, dataset_file, dataset_tables, shard_sides
+from ..export import ShardSplit, dataset_file, shard_sides
+from ..exporters.dataset import dataset_tables
 from ..inputs import EXPORT, export_inputs, export_stage
 from ..schema import DATASET
 from ..store import DATASET_FOLDER

@@ -18,6 +18,7 @@ from pivot.cli.build import RUN_FORM, WORKERS
 from pivot.cli.compact import COMPACT, MIGRATE
 from pivot.cli.evaluate import ANALYZER, BASELINES
 from pivot.cli.evaluate_policy import POLICY
+from pivot.cli.export import EXPORT
 from pivot.cli.from_config import Flag, Form, leaves, without_none
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
@@ -34,7 +35,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 TRAINING = (SFT, RL, ANALYZER, BASELINES, POLICY)
-FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, MIGRATE, *TRAINING)
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, MIGRATE, EXPORT, *TRAINING)
 
 # Any valid value of a field
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
 from pivot.datasets.config import solver_type
-from pivot.datasets.export import FrameReader, dataset_tables
+from pivot.datasets.export import FrameReader
+from pivot.datasets.exporters.dataset import dataset_tables
 from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.labels import stored_verdict
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
