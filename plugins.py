@@ -1,8 +1,8 @@
-"""Plugins: everything exchangeable is found by name through entry points, and checked at the door.
+"""Plugins: found by name through entry points, and checked when they are loaded.
 
-PIVOT's own parts are registered exactly like a third party's (``pyproject.toml``), so adding one is a new file and one
-line. Each group has a contract, an abstract class; what does not fit it is refused when it is loaded, in one message
-that names group, package and mend. An error inside a plugin's own constructor is that plugin's bug and stays a
+PIVOT's own parts are registered like a third party's (``pyproject.toml``), so adding one is a new file and one line.
+Each group has a contract, an abstract class; a member that does not fit it is refused when it is loaded, in one message
+that names group, package and fix. An error inside a plugin's own constructor is that plugin's bug and stays a
 traceback.
 """
 
@@ -26,7 +26,7 @@ from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
 
 WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
-"""Names and failure modes: what a folder, a column value and a prompt can hold."""
+"""Pattern of names and failure modes, which folders, columns and prompts contain."""
 
 
 class Settings(BaseModel):
@@ -40,7 +40,7 @@ class Plugin(Contract):
 
     terms: ClassVar[Terms] = Terms(arguments=1)
     config_type: ClassVar[type[Settings]]
-    """Its settings: flags, ``--set``, ``--help`` and messages come from here; every plugin declares one."""
+    """Type of its settings, from which flags, ``--set``, ``--help`` and messages come; every plugin declares one."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Methods of the contract by their old name; a plugin that still defines one works, with a DeprecationWarning."""
@@ -77,9 +77,9 @@ class Group:
     """One kind of plugin."""
 
     member: str
-    """What one of them is called."""
+    """Name of a member in messages."""
     contract: str
-    """Where its abstract class is, below the package; imported when the first member is loaded."""
+    """Module and name of its abstract class; imported when the first member is loaded."""
     objects: bool = False
     """Whether members are objects of that class, not subclasses of it."""
 
@@ -314,8 +314,8 @@ def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
     field = (where + name).rstrip(".: ")
     context = problem.get("ctx", {})
     if problem["type"] == "extra_forbidden":
-        known = f"known: {', '.join(kind.model_fields) or 'none'}"
-        return f"{where}unknown setting {name}; {known}" if where.endswith(": ") else f"unknown {field}; {known}"
+        fields = f"known: {', '.join(kind.model_fields) or 'none'}"
+        return f"{where}unknown setting {name}; {fields}" if where.endswith(": ") else f"unknown {field}; {fields}"
     if problem["type"] == "value_error":  # a validator's own words
         return f"{field}: {context['error']}"
     value = "nothing" if problem["type"] == "missing" else repr(problem["input"])

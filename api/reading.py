@@ -101,7 +101,7 @@ def export(root: str | Address, out: str | Address, *, format: str = "dataset", 
         The files, and their number of rows.
 
     Raises:
-        PluginError: there is no such format, or it cannot be used.
+        PluginError: the format is unknown or cannot be used.
         StoreError: the store is missing, unfinished or being written.
         ConfigError: the folder holds something else.
     """

@@ -1,8 +1,8 @@
-"""Append to a store: more levels, other policies or environments, as a part of its own beside what is there.
+"""Append to a store: more levels, other policies or environments, as a separate part.
 
-A part is reserved under the lock of the store, built like any store under a lock of its own, and taken up under the
-first lock again. Several parts may be in the making at once; readers see one when it is whole. After a kill the same
-command goes on with the same part.
+A part is reserved under the lock of the store, built like any store under a lock of its own, and listed under the first
+lock again. Several parts may be built at the same time; readers see a part when it is complete. After a kill the same
+command resumes the same part.
 """
 
 from collections.abc import Sequence
@@ -40,23 +40,23 @@ class Reservation:
     root: Address
     config: RunConfig
     left_out: dict[str, int]
-    """Levels that the store holds already, by environment."""
+    """Number of levels that the store has already, by environment."""
 
 
 def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
-    """Give a config a part of the store at ``root``; None when the store holds all of it already.
+    """Reserve a part of the store at ``root`` for a config; return None if the store has all its levels already.
 
-    Levels that a part holds with the same policy, settings and seed are left out: no episode is in a store twice. A
-    part that was begun with this config and never finished is gone on with.
+    Levels that a part has with the same policy, settings and seed are left out, so no episode is in a store twice. An
+    unfinished part of this config is reused.
 
     Raises:
-        StoreError: there is no finished store, it is being written, or the config does not fit the other parts.
+        StoreError: the store is missing, unfinished or being written, or the config does not fit the other parts.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     storage = open_storage(root)
     Store.open(root)
-    with storage.lock() as held:
-        store = Store.open(held)
+    with storage.lock() as leased:
+        store = Store.open(leased)
         begun = begun_parts(store)
         number = max([0, *listed_parts(storage), *begun]) + 1
         members = members_of(store)
@@ -64,15 +64,15 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
         run = Run(config)
         _check_class_names(store, run)
         rest = {name: _new_levels(env, run, members, config.seed) for name, env in run.envs.items()}
-        left_out = {name: run.env(name).tasks - len(places) for name, places in rest.items()}
+        left_out = {name: run.env(name).tasks - len(levels) for name, levels in rest.items()}
         environments = {
             name: EnvRun(
-                tasks=len(places),
+                tasks=len(levels),
                 settings=config.environments[name].settings,
-                drawn=places if left_out[name] else config.environments[name].drawn,
+                drawn=levels if left_out[name] else config.environments[name].drawn,
             )
-            for name, places in rest.items()
-            if places
+            for name, levels in rest.items()
+            if levels
         }
         if not environments:
             return None
@@ -92,9 +92,9 @@ def _is_same(one: RunConfig, other: RunConfig) -> bool:
 def _check_shared(store: Store, config: RunConfig) -> None:
     different = [name for name in SHARED if getattr(config, name) != getattr(store.config, name)]
     if different:
-        said = ", ".join(f"{name} is {getattr(store.config, name)!r}" for name in different)
+        stored = ", ".join(f"{name} is {getattr(store.config, name)!r}" for name in different)
         raise StoreError(
-            f"{store.root} holds a dataset whose {said}; a part that differs there would not be read as one dataset "
+            f"{store.root} holds a dataset whose {stored}; a part that differs there would not be read as one dataset "
             "with it: give the same, or another --out"
         )
 
@@ -109,30 +109,31 @@ def _check_class_names(store: Store, run: Run) -> None:
 
 
 def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[int, ...]:
-    """Return the places of the levels in the plan of an environment that no part holds."""
-    tasks, places = env.plan(seed), run.config.environments[env.name].drawn
-    held, moved = _held_groups(members, env.name), _moved_levels(members, env.name)
+    """Return the indices, in the plan of an environment, of the levels that no part has."""
+    tasks, drawn = env.plan(seed), run.config.environments[env.name].drawn
+    groups, moved = _groups(members, env.name), _moved_levels(members, env.name)
     policy = run.policy()
     policy_config = policy.config_for(env.name)
 
     def is_new(task: Task) -> bool:
         name = group_id(env.type.profile, env.config, task, policy_name=policy.name, policy_config=policy_config)
-        return name not in held and env.type.canonical_state(task.initial_state) not in moved
+        return name not in groups and env.type.canonical_state(task.initial_state) not in moved
 
-    return tuple(place for place, task in zip(places or range(len(tasks)), tasks, strict=True) if is_new(task))
+    return tuple(index for index, task in zip(drawn or range(len(tasks)), tasks, strict=True) if is_new(task))
 
 
-def _held_groups(members: Members, env: str) -> set[str]:
-    held: set[str] = set()
+def _groups(members: Members, env: str) -> set[str]:
+    """Return the group ids of all parts in one environment."""
+    groups: set[str] = set()
     for member in members.values():
         for shard in member.config.shards():
             if shard.env == env:
-                held.update(member.read(EPISODES, shard, ["group_id"])["group_id"].unique().to_pylist())
-    return held
+                groups.update(member.read(EPISODES, shard, ["group_id"])["group_id"].unique().to_pylist())
+    return groups
 
 
 def _moved_levels(members: Members, env: str) -> set[str]:
-    """The level that the first part holds on the other side than its hash says: no part may hold it on that one."""
+    """Return the level that the first part has moved to the other split: no later part may have it in its own."""
     first = members[""]
     shards = [shard for shard in first.config.shards() if shard.env == env]
     moved = moved_level_of(first, shards) if shards and first.config.split == "task" else None
@@ -140,25 +141,25 @@ def _moved_levels(members: Members, env: str) -> set[str]:
 
 
 def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
-    """Let readers of a store see finished parts, and those that they see already as they are now.
+    """List finished parts for readers, and update the records of the parts that are listed already.
 
     Raises:
-        StoreError: the store is being written, a part is not finished or was relabelled into something that is no part
-            of one dataset, or two parts hold the same levels, because they were in the making at once.
+        StoreError: the store is being written, a part is unfinished or was relabelled so that it no longer fits the
+            other parts, or two parts that were built at the same time have the same levels.
     """
     storage = open_storage(root)
-    with storage.lock() as held:
-        store = Store.open(held)
+    with storage.lock() as leased:
+        store = Store.open(leased)
         parts = listed_parts(storage)
         for number in sorted({*parts, *numbers}):
-            if different := unlike(Store.open(held / part_folder(number)), store):
+            if different := unlike(Store.open(leased / part_folder(number)), store):
                 raise StoreError(
                     f"{root / part_folder(number)} cannot be read as one dataset with the others: "
                     f"{'; '.join(different)}; label all parts alike with: pivot relabel {root}"
                 )
         for number in numbers:
             if number not in parts:
-                _refuse_doubles(store, Store.open(held / part_folder(number)))
+                _refuse_doubles(store, Store.open(leased / part_folder(number)))
         for number in {*parts, *numbers}:
             parts[number] = storage.record(f"{part_folder(number)}/{MANIFEST}")
         write_parts(storage, parts)
@@ -169,7 +170,7 @@ def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
 def _refuse_doubles(store: Store, part: Store) -> None:
     members = members_of(store)
     for env in part.config.environments:
-        doubles = _held_groups({"": part}, env) & _held_groups(members, env)
+        doubles = _groups({"": part}, env) & _groups(members, env)
         if doubles:
             raise StoreError(
                 f"{part.root} holds {len(doubles)} groups of {env} that another part has taken up meanwhile; remove "

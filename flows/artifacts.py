@@ -1,7 +1,7 @@
-"""What an operator sees of a flow run on Prefect's pages: tables, a picture, links, and how far a long stage is.
+"""Artifacts of a flow run on Prefect's pages: tables, a picture, links, and the progress of long stages.
 
-Artifacts of one deployment share their keys, so that a page lists those of all its runs. They are a courtesy: whatever
-goes wrong with one is a line in the log, never the end of a run.
+Artifacts of one deployment share their keys, so a page lists the artifacts of all its runs. An artifact that cannot be
+written is a warning in the log; it never ends a run.
 """
 
 import base64
@@ -29,9 +29,9 @@ from .metrics import plain_name
 from .pipeline import BuildResult
 
 WIDTH = 960
-"""Pixels of a picture; a page shows no more, and the server's database keeps every one."""
+"""Width of a picture in pixels; pages show no more, and the server's database keeps every picture."""
 COLOURS = 64
-"""Of a picture with few of them; a photograph becomes a JPEG."""
+"""Colours of an indexed picture; photographs become JPEGs."""
 
 Log = Logger | LoggerAdapter[Any]
 Row = dict[str, Any]
@@ -41,7 +41,7 @@ class Artifacts:
     """Puts artifacts on the pages of one flow run."""
 
     def __init__(self, log: Log, run: str | None, name: str) -> None:
-        """Put them on the pages of flow run ``run``, none at all for None; ``name`` ends their keys."""
+        """Put them on the pages of flow run ``run``, or nowhere for None; their keys end with ``name``."""
         self._log, self._run = log, run
         self._end = plain_name(name)
 
@@ -58,7 +58,7 @@ class Artifacts:
         self._put(what, "markdown", f"[{text}]({address})", description)
 
     def progress(self, what: str, percent: float, description: str, shown: UUID | None) -> UUID | None:
-        """Show how far a stage is, on the bar that is ``shown`` already or on a new one; return which."""
+        """Show the progress of a stage on the bar ``shown``, or on a new one if it is None; return the bar."""
         if shown is None:
             return self._put(what, "progress", percent, description)
         with self.unharmed(what), get_client(sync_client=True) as client:
@@ -67,7 +67,7 @@ class Artifacts:
 
     @contextlib.contextmanager
     def unharmed(self, what: str) -> Iterator[None]:
-        """Let what goes wrong with an artifact be a line of the log."""
+        """Log errors of an artifact instead of raising them."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and the run goes on
@@ -86,7 +86,7 @@ class Artifacts:
 
 
 def show_store(artifacts: Artifacts, result: BuildResult) -> None:
-    """Show what a build or a relabelling left: counts, modes, rejects, one labelled failure, and where the data is."""
+    """Show the outcome of a build or relabel: counts, modes, rejects, one labelled failure, and a link to the data."""
     root = result.root
     counts = [{"environment": name, **each} for name, each in result.environments.items()]
     artifacts.table("counts", counts, f"Store at {root}")
@@ -115,7 +115,7 @@ def file_address(place: Address) -> str:
 
 
 def data_uri(picture: NDArray[np.uint8]) -> str:
-    """Return a picture, shape (height, width, 3), as an address that holds it: some ten kilobytes."""
+    """Return a picture, shape (height, width, 3), as a data URI of about ten kilobytes."""
     image = Image.fromarray(picture)
     image.thumbnail((WIDTH, 4 * WIDTH), Image.Resampling.LANCZOS)
     drawn, photographed = io.BytesIO(), io.BytesIO()

@@ -1,7 +1,7 @@
-"""A store once more in shards of another size: nothing is rolled out, certified or asked again.
+"""Copy a store into shards of another size, without rollouts, certification or model requests.
 
-Many small shards come of small builds, and of stores that grew; each is a handful of files to list, open and hash. The
-new store has the bytes of a build with shards of its size.
+Small builds and stores that grew have many small shards, and each shard is several files to list, open and hash. The
+new store has the bytes of a build with its shard size.
 """
 
 from collections.abc import Callable
@@ -44,14 +44,14 @@ def compact_store(
         root: the finished store, which stays as it is.
         target: the new one; empty, or begun by the same call.
         execute: runs the shards.
-        reporter: is told how far the work has come.
+        reporter: gets the progress.
         tasks_per_shard: levels a shard; by default as many as a new build of its size would choose.
         follow: whether folders of models that ``run.json`` names are read for their revision.
 
     Raises:
         StoreError: a file is missing or damaged, another version wrote the store, ``target`` holds something else, or
             a run writes one of the two.
-        ConfigError: the size is the one that the store has, or ``target`` lies in it.
+        ConfigError: the store has that shard size already, or ``target`` is inside the store.
     """
     check_source(root)
     _refuse_needless(Store.open(root), tasks_per_shard)
@@ -77,27 +77,27 @@ def compact_store(
 
 
 def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunConfig:
-    """Return the config of a store with shards of another size, by default of that which a new build would choose.
+    """Return the config of a store with another shard size, by default the size that a new build would choose.
 
     Raises:
-        ConfigError: it is what a training run played. StoreError: another version wrote it.
+        ConfigError: the store holds the rollouts of a training run. StoreError: another version wrote it.
     """
-    held = source.config
+    config = source.config
     refuse_other_formats(source.storage.read_json(RUN), source.root)
-    if held.policy.name == TRAINED:
-        raise ConfigError(f"{source.root} is what a training run played: each of its shards is an update, and stays so")
+    if config.policy.name == TRAINED:
+        raise ConfigError(f"{source.root} holds the rollouts of a training run: each shard is one update and stays so")
     if tasks_per_shard is None:
         usual = RunConfig.model_fields["tasks_per_shard"].default
-        fitting = held.model_copy(update={"tasks_per_shard": usual}).with_fitting_shards()
+        fitting = config.model_copy(update={"tasks_per_shard": usual}).with_fitting_shards()
         tasks_per_shard = fitting.tasks_per_shard
-    return make_config(held.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard}, STORED)
+    return make_config(config.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard}, STORED)
 
 
 def _refuse_local_models(store: Store) -> None:
-    """Refuse a store whose ``run.json`` names a folder of this machine: a stranger's would be read.
+    """Refuse a store whose ``run.json`` names a local model folder, because compacting reads that folder.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: it names one.
     """
     for member in members_of(store).values():
         if folders := member.run.local_models():
@@ -108,10 +108,10 @@ def _refuse_local_models(store: Store) -> None:
 
 
 def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:
-    """Refuse a store all of whose parts have shards of that size.
+    """Refuse a store whose parts all have that shard size.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: they do.
     """
     members = members_of(store).values()
     sizes = [compacted_config(member, tasks_per_shard).tasks_per_shard for member in members]
@@ -131,7 +131,7 @@ class CompactRollouts(Stage):
 
     @property
     def name(self) -> str:
-        """Name of the stage in receipts: those of a rollout."""
+        """Name of the stage in receipts: that of a rollout."""
         return ROLLOUT
 
     def inputs(self) -> str:

@@ -1,8 +1,8 @@
-"""Make a new store from a finished one, which stays as it is: what `pivot compact` and `pivot migrate` share.
+"""Make a new store from a finished one, which is not changed: the common part of `pivot compact` and `pivot migrate`.
 
-The new store leaves receipts like a build, so the same command again goes on where it was stopped; it is whole when its
-manifest is there. What it was begun from stands in it, so that no other command goes on with it, and not from another
-store or an earlier state of this one.
+The new store has receipts like a build, so the same command resumes after an interruption; it is complete when its
+manifest is written. It records its origin, so that no other command resumes it, and only from the same state of the
+same source.
 """
 
 from collections.abc import Callable
@@ -26,14 +26,14 @@ from .pipeline import BuildResult, complete_result, export_store, seal_store
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """What is made from what."""
+    """A copy of a store: its source, its target and its config."""
 
     command: str
-    """Which command does it, such as ``compact``."""
+    """Name of the command, such as ``compact``."""
     source: Store
     target: Address
     config: RunConfig
-    """Of the new store."""
+    """Config of the new store."""
 
     def make(
         self,
@@ -42,9 +42,9 @@ class Copying:
         reporter: Reporter,
         parts: Callable[[Store], None],
     ) -> BuildResult:
-        """Make the new store, or go on with it.
+        """Make the new store, or resume it.
 
-        ``shards`` writes rollouts and labels of all shards, ``parts`` the later parts, before the first one is whole.
+        ``shards`` writes the rollouts and labels of all shards; ``parts`` writes the later parts, before the manifest.
 
         Raises:
             StoreError: the target holds something else, a run writes it, or the source changed meanwhile.
@@ -57,8 +57,8 @@ class Copying:
         if source.stat(PARTS) is not None:
             origin["parts"] = source.record(PARTS).sha256
         self._refuse_foreign(origin)
-        with open_storage(self.target).lock() as held:
-            store = Store(held, self.config)
+        with open_storage(self.target).lock() as leased:
+            store = Store(leased, self.config)
             done = None if store.storage.stat(MANIFEST) is None else complete_result(store)
             if done is not None:
                 return done
@@ -74,7 +74,7 @@ class Copying:
             return seal_store(store, results)
 
     def _refuse_foreign(self, origin: dict[str, str]) -> None:
-        """Refuse a target that this command has not begun, from this store as it is now, or that changed since."""
+        """Refuse a target unless it is empty or was begun by this command from the same state of the same store."""
         storage = open_storage(self.target)
         there = [name for name in storage.entries() if not name.startswith(".")]
         begun = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else None
@@ -97,9 +97,9 @@ class Copying:
 def copy_parts(
     root: Address, target: Address, copy: Callable[[Address, Address, Callable[[Store], None]], BuildResult]
 ) -> BuildResult:
-    """Copy a store with all its later parts; ``copy`` makes one of one, and calls what it is given before it is whole.
+    """Copy a store with all its later parts; ``copy`` copies one part and calls its last argument before the manifest.
 
-    Returns what came of the first part.
+    Returns the result of the first part.
 
     Raises:
         StoreError: see :meth:`Copying.make`; or the list of parts cannot be read.
@@ -120,7 +120,7 @@ def copy_parts(
 
 
 def check_source(root: Address) -> None:
-    """Refuse a store whose files are between two versions, as all of them are going to be copied.
+    """Refuse a store whose files may change or be between two versions while they are copied.
 
     Raises:
         StoreError: a run holds its lock, or a relabel was interrupted; or it holds a link or a special file.

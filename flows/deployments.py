@@ -1,7 +1,7 @@
 """The pipeline as Prefect flows: one definition, run in process by ``pivot build`` or by a worker on a schedule.
 
 ``prefect.yaml`` deploys them. Their parameters are the typed models of the rest of PIVOT, so Prefect's pages show forms
-for them (:mod:`.forms`), and what is filled in is checked before a run begins.
+for them (:mod:`.forms`), and Prefect checks the values before a run begins.
 """
 
 import atexit
@@ -50,15 +50,14 @@ _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 _pool: ContextVar[WorkerPool | None] = ContextVar("pool", default=None)
-"""Set by a caller in the same process that has made the pre-flight check and whose workers start while Prefect does; a
-scheduled run makes its own."""
+"""Set by a caller in the same process that has made the pre-flight check and starts its workers while Prefect starts;
+a scheduled run opens its own pool."""
 
 
 def _end_quietly() -> None:
-    """Let nobody write on the screen while the interpreter takes modules apart.
+    """Close standard error at exit, so that native libraries print no complaints about objects that are in use.
 
-    Prefect's threads live to the end, and native libraries then complain of objects that are still in use. Registered
-    before anything else of a flow's process, so that it is the last that runs at exit.
+    Prefect's threads live until the interpreter ends. Registered first in a flow's process, so it runs last at exit.
     """
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -68,31 +67,31 @@ atexit.register(_end_quietly)
 
 
 DATE = "{date}"
-"""In the folder of a build: the day that it was scheduled for."""
+"""Placeholder in the folder of a build: the day that the run was scheduled for."""
 ON_FAILURE = "PIVOT_ON_FAILURE"
-"""Environment variable of a worker: a program that is started when a run of a deployment has failed for good, with the
-run's name and what went wrong."""
+"""Environment variable of a worker: a program that is started with the run's name and the error when a run of a
+deployment has failed after all retries."""
 HALF_A_DAY = 12 * 3600.0
 """Seconds after which a run counts as hanging."""
 
 
-def tell_failure(flow: Any, flow_run: Any, state: Any) -> None:
+def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
     """Start the operator's program for a run of a deployment that failed or crashed."""
     del flow
     program = os.environ.get(ON_FAILURE)
-    if program and flow_run.deployment_id is not None:  # whoever types `pivot build` sees the error
+    if program and flow_run.deployment_id is not None:  # a person who runs `pivot build` sees the error
         name = flow_run.name
         with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-            name = client.read_flow_run(flow_run.id).name  # a worker knows the run as it was before it had begun
+            name = client.read_flow_run(flow_run.id).name  # the worker's copy has the name before the run began
         subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
 
 
 def _dated(out: str, seed: int) -> tuple[Address, int]:
-    """Return folder and seed of a build: other ones for every scheduled day where the folder says so.
+    """Return the folder and seed of a build; both depend on the scheduled day if the folder contains ``{date}``.
 
-    A retry, or another run that is scheduled for the same day, goes on with the same store.
+    A retry, or another run that is scheduled for the same day, resumes the same store.
     """
-    if DATE not in out or _pool.get() is not None:  # a folder that was typed is meant as it stands
+    if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
         return parse_address(out), seed
     day: datetime = flow_run.scheduled_start_time
     date = day.date().isoformat()
@@ -109,10 +108,10 @@ _DEPLOYED: dict[str, Any] = {
     "retries": 2,
     "retry_delay_seconds": 60,
     "timeout_seconds": HALF_A_DAY,
-    "on_failure": [tell_failure],
-    "on_crashed": [tell_failure],
+    "on_failure": [report_failure],
+    "on_crashed": [report_failure],
 }
-"""Of every flow: it is tried again when it fails, is given up when it hangs, and tells its operator."""
+"""Options of every flow: two retries, a time limit, and a report to the operator."""
 
 
 _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
@@ -132,14 +131,14 @@ def build_dataset(
     """Roll out, label and export one dataset.
 
     Args:
-        config: What is built, as in `run.json`.
+        config: The run config, as in `run.json`.
         out: Folder of the store, or an address such as `s3://bucket/folder`. `{date}` in it becomes the day that the
             run was scheduled for, and the seed is then derived from that day, too.
-        workers: Worker processes; 0 for one a core.
-        refresh: Throw away what the folder holds and make it anew.
-        verify: Prove the store again when it is finished.
-        report: Write a site to look at, into the folder `OUT-report`.
-        engine: Who runs the shards: `local`, `ray`, `dask`, or another one that is installed.
+        workers: Worker processes; 0 for one per core.
+        refresh: Remove the contents of the folder and build again.
+        verify: Verify the store when it is finished.
+        report: Write a site into the folder `OUT-report`.
+        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
 
     Raises:
@@ -149,7 +148,7 @@ def build_dataset(
     root, seed = _dated(out, config.seed)
     if report and isinstance(root, Url):
         raise ConfigError(
-            f"report: found the store {root}, expected a folder that the site can lie beside; leave it off"
+            f"report: found the store {root}, expected a local folder next to which the site is written; leave it off"
         )
     config = config.model_copy(update={"seed": seed})
     with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
@@ -175,26 +174,27 @@ def relabel_dataset(
     refresh: bool = False,
     workers: NonNegativeInt = 0,
 ) -> dict[str, Any]:
-    """Label a finished store again with all its parts, without new rollouts, as its next label version.
+    """Label a finished store and all its parts again, without new rollouts, as the next label version.
 
     Args:
         root: Folder of the store.
-        changes: What differs from now on.
-        keep_old: Keep the replaced labels beside the new ones.
-        refresh: Ask the teacher for all guidance anew, whatever store and call cache hold.
-        workers: Worker processes; 0 for one a core.
+        changes: Fields of the run config that change.
+        keep_old: Keep the replaced labels.
+        refresh: Request all guidance again, even if the store or the call cache has it.
+        workers: Worker processes; 0 for one per core.
 
     Raises:
         PivotError: as :func:`.relabel_parts`.
     """
     store = parse_address(root)
-    asked = changes.model_dump(mode="json", exclude_none=True)
+    fields = changes.model_dump(mode="json", exclude_none=True)
 
     def made(old: RunConfig) -> dict[str, Any]:
-        if "solvers" not in asked:
-            return asked
-        # A form sends those of all environments.
-        return asked | {"solvers": {name: each for name, each in asked["solvers"].items() if name in old.environments}}
+        if "solvers" not in fields:
+            return fields
+        # A form sends the solver settings of all environments.
+        solvers = {name: each for name, each in fields["solvers"].items() if name in old.environments}
+        return fields | {"solvers": solvers}
 
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
@@ -210,12 +210,12 @@ def relabel_dataset(
 
 @flow(name="probe-dataset", flow_run_name="probe {root}", **_DEPLOYED)
 def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
-    """Play the failures of a finished store again from the pivot and from the steps beside it.
+    """Replay the failures of a finished store from the pivot and from the steps next to it.
 
     Args:
         root: Folder of the store; its own policy plays.
-        settings: Arms, retries of a failure, discount.
-        workers: Worker processes; 0 for one a core.
+        settings: Arms, retries per failure, discount.
+        workers: Worker processes; 0 for one per core.
 
     Raises:
         PivotError: as :func:`.probe_store`.
@@ -234,15 +234,15 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
 
 @flow(name="review-stores", flow_run_name="review {folder}", **_DEPLOYED)
 def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
-    """Prove the newest stores below a folder again, and show the statistics of each.
+    """Verify the newest stores below a folder, and show the statistics of each.
 
     Args:
-        folder: Where stores lie, directly or a folder deeper.
-        newest: How many of each environment's folder, the last ones by name.
-        workers: Worker processes; 0 for one a core.
+        folder: Folder of stores, or of folders of stores.
+        newest: Number of stores in each folder, the last ones by name.
+        workers: Worker processes; 0 for one per core.
 
     Raises:
-        StoreError: there is no store, or verification found problems.
+        StoreError: no store is there, or verification found problems.
     """
     with watched(folder) as watch:
         return review_stores(parse_address(folder), newest, watch, workers or available_cores())
@@ -250,7 +250,7 @@ def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt 
 
 @contextmanager
 def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
-    """Watch a flow run on this config, and give it workers."""
+    """Open the reports and the workers of a flow run on this config."""
     environments, ready = list(config.environments), _pool.get()
     with (
         watched("-".join(environments), _reporter.get()) as watch,
@@ -291,10 +291,10 @@ def _plain(result: BuildResult) -> dict[str, Any]:
 def run_in_process(
     config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
-    """Run the flow here and now on ``pool``, showing progress through ``reporter``; a failure is not tried again.
+    """Run the flow in this process on ``pool``, with progress to ``reporter`` and without retries.
 
     Raises:
-        ConfigError: Prefect's server refuses what it is told, mostly because it cannot write it down.
+        ConfigError: Prefect's server refuses a request, mostly because it cannot write its database.
         PivotError: as :func:`.build_store`.
     """
     tokens = _reporter.set(reporter), _pool.set(pool)
@@ -302,11 +302,11 @@ def run_in_process(
     try:
         raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
     except PrefectHTTPStatusError as error:
-        said = f"{error.response.status_code} to {error.request.url.path}"
+        answer = f"{error.response.status_code} to {error.request.url.path}"
         home = os.environ.get("PREFECT_HOME", "~/.prefect")
         raise ConfigError(
-            f"the flow engine (Prefect) answers {said}; see that PREFECT_HOME={home} can be written and has room, and "
-            "run the same command again"
+            f"the flow engine (Prefect) answers {answer}; see that PREFECT_HOME={home} can be written and has room, "
+            "and run the same command again"
         ) from error
     finally:
         _reporter.reset(tokens[0])

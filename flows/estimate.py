@@ -1,4 +1,4 @@
-"""How much disk a build will take, measured rather than guessed: one small task is rolled out and weighed."""
+"""Estimate the disk space of a build from a few tasks that are rolled out and measured."""
 
 from ..collage import collage, episode_tiles
 from ..datasets.run import Run

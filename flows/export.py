@@ -40,7 +40,7 @@ def export_as(name: str, root: Address, target: Address, pool: WorkerPool, repor
         reporter: gets the progress, in episodes.
 
     Raises:
-        PluginError: there is no such format, or its answer does not fit the contract.
+        PluginError: the format is unknown, or its answer does not fit the contract.
         StoreError: the store is missing, unfinished or being written, or a file cannot be read or written.
         ConfigError: the target holds something else, or is in the store.
     """

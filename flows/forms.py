@@ -1,9 +1,9 @@
-"""What a person may fill in: the parameters of flows as JSON schemas that Prefect's pages turn into forms.
+"""JSON schemas of the parameters of flows, which Prefect's pages turn into forms.
 
-The one config model stays the type of a parameter. Where it holds what a plugin declares (settings of an environment,
-options of a policy), its own schema can only say "an object"; :class:`PluginFields` puts the plugin's typed fields
-there, so that a form has a field for every setting, with its text, its default and its range. A form sends all that it
-shows, also of environments that nobody asked for: those are taken out, and the config model validates the rest as ever.
+The config model is the type of a parameter. For settings that plugins declare (of an environment, of a policy) its own
+schema only says "an object"; :class:`PluginFields` inserts the plugin's typed fields, so that a form has a field for
+every setting, with its help, default and range. A form sends every field it shows, also of environments that were not
+chosen: these are removed, and the config model validates the rest.
 """
 
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ from ..labeling.vocabulary import Vocabulary
 
 
 class PluginFields:
-    """An annotation that completes the schema of a config: every plugin that is installed brings its typed settings."""
+    """An annotation that inserts the typed settings of every installed plugin into the schema of a config."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the schema of the annotated model, completed."""
@@ -35,7 +35,7 @@ class PluginFields:
 
 
 class LabelChanges(BaseModel):
-    """What of a run config differs from now on, each as described there; what is left out stays."""
+    """Fields of a run config that change, as described there; fields that are None stay."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,10 +48,10 @@ class LabelChanges(BaseModel):
     log: LogDetail | None = None
 
 
-def _without_what_is_unused(sent: Any) -> Any:
-    """Take out of a form's answer the environments without levels, and solvers that are not asked or left as they are.
+def _without_unused(sent: Any) -> Any:
+    """Remove environments without levels from a form's answer, and solver settings that are unused or unchanged.
 
-    Anything else than a form's answer is for the model to refuse.
+    A value of another shape is returned as it is; the model refuses it.
     """
     if not isinstance(sent, dict) or not isinstance(sent.get("environments"), dict):
         return sent
@@ -64,7 +64,7 @@ def _without_what_is_unused(sent: Any) -> Any:
     return sent | {"environments": runs}
 
 
-ConfigForm = Annotated[RunConfig, BeforeValidator(_without_what_is_unused), PluginFields()]
+ConfigForm = Annotated[RunConfig, BeforeValidator(_without_unused), PluginFields()]
 """A run config, with a form for it."""
 LabelChangesForm = Annotated[LabelChanges, PluginFields()]
 """Changes of labels, with a form for them."""
@@ -75,7 +75,7 @@ def _about(field: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _environments(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-    """Give every environment a field of its own: how many levels, and its settings."""
+    """Return a field for each environment: its number of levels, and its settings."""
     run = handler.resolve_ref_schema(field["additionalProperties"])["properties"]
     levels = {"type": "integer", "minimum": 0, "maximum": run["tasks"]["maximum"], "default": 0, "title": "tasks"}
     tasks = levels | {"description": "Levels; 0 leaves the environment out."}
@@ -115,26 +115,26 @@ def _solvers(field: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchem
 
 
 def _nothing(field: JsonSchemaValue) -> list[JsonSchemaValue]:
-    """Return the choice to leave a field out, where there is one."""
+    """Return the choice to leave a field out, if it has one."""
     return [each for each in field.get("anyOf", ()) if each.get("type") == "null"]
 
 
 def _object(fields: dict[str, Any], *required: str) -> JsonSchemaValue:
-    """Return an object that has no other fields."""
+    """Return the schema of an object without other fields."""
     return {"type": "object", "properties": fields, "required": list(required), "additionalProperties": False}
 
 
 def _whole(kind: type[BaseModel], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-    """Return the schema of a plugin's settings; what others share with it is referred to."""
+    """Return the schema of a plugin's settings; shared definitions are references."""
     return dict(handler.resolve_ref_schema(handler(kind.__pydantic_core_schema__)))
 
 
 def _settings(group: str) -> dict[str, type[BaseModel]]:
-    """Return the settings of every plugin of a group that can be loaded; `pivot doctor` tells of the others."""
+    """Return the settings of every plugin of a group that can be loaded; `pivot doctor` reports the others."""
     kinds: dict[str, type[BaseModel]] = {}
     for name in plugins.names(group):
         try:
             kinds[name] = plugins.load(group, name).config_type
         except PluginError:
-            kinds.pop(name, None)  # a broken package of somebody's takes no form with it
+            kinds.pop(name, None)  # a broken package must not break the form
     return kinds

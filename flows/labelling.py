@@ -1,12 +1,11 @@
 """The label stage of a writer that waits for a model: all shards in one event loop of this process.
 
-As with rollouts, one loop keeps all of the model's slots full, and ``max_concurrency`` holds for the whole run.
-Solvers, pictures, provers and filters work beside it, in the workers of the run: a shard is certified shortly before
-the loop has room for its requests, and judged and written when the last of them is answered. Receipts are those of a
-pool.
+As with rollouts, one loop keeps all slots of the model full, and ``max_concurrency`` holds for the whole run. Solvers,
+pictures, provers and filters run in the workers: a shard is certified shortly before the loop has room for its
+requests, and judged and written after its last answer. Receipts are the same as in a pool.
 
-When the run has to stop, shards that hold answers are written as they are, with their other labels as ``unanswered``:
-the next run asks for these alone.
+When the run has to stop, shards with answers are written, and their other labels are ``unanswered``: the next run
+requests only these.
 """
 
 import asyncio
@@ -31,33 +30,33 @@ from .engines.local import WorkerPool, worker_deaths
 
 Result = TypeVar("Result")
 
-AHEAD_BYTES = 256_000_000
-"""Most pictures that wait for a place; collages of renders are a megabyte each."""
+PREFETCH_BYTES = 256_000_000
+"""Largest total size of pictures that wait for a request; collages of renders are a megabyte each."""
 
 
 class Prefetch:
     """Certifies shards in workers while others are still rolled out, so that the model never waits for them."""
 
     def __init__(self, store: Store, pool: WorkerPool) -> None:
-        """Certify on ``pool``, if the writer is one that asks about all shards in one loop."""
+        """Certify on ``pool``, if the writer requests guidance of all shards in one loop."""
         self._store, self._pool = store, pool
-        self._is_of_use = isinstance(store.run.writer(), ConcurrentWriter)
+        self._is_useful = isinstance(store.run.writer(), ConcurrentWriter)
         self._stored: deque[Shard] = deque()
         self.jobs: dict[Shard, Future[LabelJob | ShardResult]] = {}
 
     def begin(self, shard: Shard) -> None:
-        """Certify a shard whose rollouts are stored, as soon as a worker is free, while there is room for pictures."""
-        if not self._is_of_use:
+        """Certify a shard with stored rollouts when a worker is free and there is room for its pictures."""
+        if not self._is_useful:
             return
         self._stored.append(shard)
         free = self._pool.workers - sum(not job.done() for job in self.jobs.values())
-        while self._stored and free > 0 and self._bytes() < AHEAD_BYTES:
+        while self._stored and free > 0 and self._bytes() < PREFETCH_BYTES:
             first = self._stored.popleft()
             self.jobs[first] = self._pool.beside(label_job, self._store, first)
             free -= 1
 
     def _bytes(self) -> int:
-        """Return how large the pictures are that wait already."""
+        """Return the total size of the pictures that wait."""
         done = [job.result() for job in self.jobs.values() if job.done() and job.exception() is None]
         jobs = [job for job in done if isinstance(job, LabelJob)]
         return sum(each.picture.byte_size for job in jobs for each in job.prepared.values())
@@ -70,12 +69,12 @@ def label_served(
     prefetch: Prefetch | None = None,
     like: int | None = None,
 ) -> list[ShardResult]:
-    """Label all shards, in any order; ``reporter`` hears of every shard.
+    """Label all shards, in any order, and report every shard.
 
-    Guidance of label version ``like`` is kept where it still answers.
+    Guidance of label version ``like`` is kept if its request has not changed.
 
     Raises:
-        ServerGoneError: the model answers nobody any more; what is answered is stored, the next run goes on.
+        ServerGoneError: the model no longer answers; finished answers are stored, and the next run resumes.
         StoreError: rollouts cannot be read, labels not written, or a worker died.
         ConfigError, PluginError: the model cannot be used with these settings.
     """
@@ -89,7 +88,7 @@ def label_served(
         reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
 
     begun = prefetch.jobs if prefetch else {}
-    shards.sort(key=lambda shard: shard not in begun)  # those that are certified first
+    shards.sort(key=lambda shard: shard not in begun)  # certified shards first
     run_without_gc_pauses(_Labelling(store, pool, receive, begun, like).run(shards))
     reporter.finish(LABEL)
     return results
@@ -111,15 +110,15 @@ class _Labelling:
         self._writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAttributeAccessIssue]
         self._waiting: deque[tuple[LabelJob, int, PreparedRequest]] = deque()
         self._waiting_bytes = 0
-        self._left: dict[Shard, int] = {}  # how many requests of an open job have no answer yet
+        self._left: dict[Shard, int] = {}  # unanswered requests of an open job
         self._open: dict[Shard, LabelJob] = {}
-        self._since: dict[Shard, float] = {}  # when its first request could be sent
+        self._since: dict[Shard, float] = {}  # time of its first request
         self._supervisor = Supervisor()
         self._asking, self._certifying = self._supervisor.group(), self._supervisor.group()
         self._storing = self._supervisor.group()
 
     async def run(self, shards: list[Shard]) -> None:
-        """Label the shards as the model can take them, until all are written."""
+        """Label the shards as fast as the model answers, until all are written."""
         try:
             queue = deque(shards)
             await self._supervisor.run(lambda: self._begin(queue))
@@ -138,7 +137,7 @@ class _Labelling:
     @property
     def _wants_more(self) -> bool:
         """Whether another shard should be certified, so that no answer waits for the next request."""
-        return len(self._waiting) <= self._writer.in_flight and self._waiting_bytes < AHEAD_BYTES
+        return len(self._waiting) <= self._writer.in_flight and self._waiting_bytes < PREFETCH_BYTES
 
     def _next(self) -> tuple[LabelJob, int, PreparedRequest]:
         item = self._waiting.popleft()
@@ -146,26 +145,26 @@ class _Labelling:
         return item
 
     async def _certify(self, shard: Shard) -> None:
-        # Taken out, so that pictures do not outlive their requests.
+        # Removed, so that pictures do not outlive their requests.
         begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._store, shard, self._like)
         job = await self._ended(begun)
         if isinstance(job, ShardResult):
             self._receive(job)
             return
         self._open[shard], self._left[shard], self._since[shard] = job, len(job.prepared), perf_counter()
-        for place, prepared in job.prepared.items():
-            self._waiting.append((job, place, prepared))
+        for index, prepared in job.prepared.items():
+            self._waiting.append((job, index, prepared))
             self._waiting_bytes += prepared.picture.byte_size
         if not job.prepared:
-            self._hand_on(shard)
+            self._write_next(shard)
 
-    async def _ask(self, job: LabelJob, place: int, prepared: PreparedRequest) -> None:
-        job.guidance[place] = await self._writer.answer(prepared)
+    async def _ask(self, job: LabelJob, index: int, prepared: PreparedRequest) -> None:
+        job.guidance[index] = await self._writer.answer(prepared)
         self._left[job.shard] -= 1
         if self._left[job.shard] == 0:
-            self._hand_on(job.shard)
+            self._write_next(job.shard)
 
-    def _hand_on(self, shard: Shard) -> None:
+    def _write_next(self, shard: Shard) -> None:
         self._storing.start(self._write(self._open.pop(shard)))
 
     async def _write(self, job: LabelJob) -> None:
@@ -178,14 +177,14 @@ class _Labelling:
             return await asyncio.wrap_future(work)
 
     async def _abandon(self, error: BaseException) -> None:
-        """Ask nobody any more; write what is worth keeping."""
+        """Send no more requests; write the shards that have answers."""
         await self._supervisor.stop(self._asking, self._certifying)
         if not isinstance(error, (*ENDS_THE_RUN, asyncio.CancelledError)):
-            return  # the disk or the program is the trouble
+            return  # an error of the disk or the program
         reason = str(error) if isinstance(error, ServerGoneError) else "the run was stopped"
         for job in self._open.values():
-            if any(place in job.guidance for place in job.prepared):
-                for place, prepared in job.prepared.items():
+            if any(index in job.guidance for index in job.prepared):
+                for index, prepared in job.prepared.items():
                     unasked = Guidance("", Objection(UNANSWERED, reason), prompt=prepared.prompt)
-                    job.guidance.setdefault(place, unasked)
+                    job.guidance.setdefault(index, unasked)
                 store_labels(self._store, replace(job, prepared={}))

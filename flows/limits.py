@@ -1,8 +1,8 @@
-"""How hard all flow runs together may drive a model server: a global concurrency limit of Prefect.
+"""A limit on the requests that all flow runs together send to a model server: a global concurrency limit of Prefect.
 
-Its slots are requests in flight. A flow run that asks a server takes as many as it may have in flight
-(``service.max_concurrency`` of policy or teacher), waits until they are free, and gives them back at its end; those of
-a run that was killed are free again when their lease is over. Without a limit on the server nothing is taken.
+Its slots are concurrent requests. A flow run that uses a server takes ``service.max_concurrency`` slots (of policy or
+teacher), waits until they are free, and releases them at its end; slots of a killed run are free again when their lease
+expires. If the limit does not exist on the server, no slots are taken.
 """
 
 import contextlib
@@ -20,43 +20,43 @@ from ..models.service import Service
 from .artifacts import Log
 
 MODEL_SERVER = "pivot-model-server"
-"""The limit for every server that has none of its own, which is called after the address: ``NAME:HOST:PORT``."""
+"""Name of the limit for servers without their own, which is named ``NAME:HOST:PORT``."""
 LEASE = 60.0
-"""Seconds that the slots of a killed run stay taken; the shortest that Prefect knows."""
+"""Seconds until the slots of a killed run are free; the shortest lease that Prefect allows."""
 
 
 def slots_of(run: Run, *roles: Role) -> dict[str, int]:
-    """Return how many requests a run may have in flight at each server that it asks, by host and port."""
+    """Return the largest number of concurrent requests of a run for each of its servers, by host and port."""
     slots: dict[str, int] = {}
     for service in run.services(*roles):
         if isinstance(service, Service):
-            place = urlsplit(service.base_url).netloc
-            slots[place] = max(slots.get(place, 0), service.max_concurrency)
+            server = urlsplit(service.base_url).netloc
+            slots[server] = max(slots.get(server, 0), service.max_concurrency)
     return slots
 
 
 @contextlib.contextmanager
 def model_slots(run: Run, log: Log, *roles: Role) -> Iterator[None]:
-    """Hold slots of the limits on the servers that the models of a run in these roles are behind.
+    """Acquire slots of the limits on the servers of a run's models in these roles.
 
     Raises:
-        ConfigError: the run may have more requests in flight than a limit has slots, so it would wait for ever.
+        ConfigError: the run may send more concurrent requests than a limit has slots, so it would wait for ever.
     """
     taken: dict[str, int] = {}
-    for place, slots in slots_of(run, *roles).items():
-        limit = _limit(f"{MODEL_SERVER}:{place}") or _limit(MODEL_SERVER)
+    for server, slots in slots_of(run, *roles).items():
+        limit = _limit(f"{MODEL_SERVER}:{server}") or _limit(MODEL_SERVER)
         if limit is not None:
             name, most = limit
             if slots > most:
                 raise ConfigError(
-                    f"max_concurrency is {slots} for the model server {place}, expected at most the {most} slots of "
+                    f"max_concurrency is {slots} for the model server {server}, expected at most the {most} slots of "
                     f"the limit {name}; set service.max_concurrency, or `prefect gcl update {name} --limit {slots}`"
                 )
             taken[name] = min(most, taken.get(name, 0) + slots)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as acquired:
         for name, slots in sorted(taken.items()):  # in one order everywhere, so that no two runs wait for each other
             log.info("waiting for %d slots of the limit %s", slots, name)
-            held.enter_context(
+            acquired.enter_context(
                 concurrency(name, slots, lease_duration=LEASE, strict=True, raise_on_lease_renewal_failure=False)
             )
             log.info("holding %d slots of the limit %s", slots, name)

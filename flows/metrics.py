@@ -1,8 +1,7 @@
-"""What a flow run did, as a text file that Prometheus' node_exporter picks up.
+"""Metrics of a flow run, as a text file for Prometheus' node_exporter.
 
-One file a deployment, replaced whole, in the folder that ``PIVOT_METRICS_DIR`` names: give node_exporter the same one
-as ``--collector.textfile.directory``. Every value is a gauge of the last run: a file has no memory from which a counter
-could go on.
+One file per deployment, replaced as a whole, in the folder ``PIVOT_METRICS_DIR``: give node_exporter the same folder as
+``--collector.textfile.directory``. Every value is a gauge of the last run, because a file keeps no counters.
 """
 
 import os
@@ -14,35 +13,35 @@ from pathlib import Path
 from ..storage import write_file
 
 FOLDER = "PIVOT_METRICS_DIR"
-"""Environment variable of a worker: where the files go; without it there are none."""
+"""Environment variable of a worker: the folder of the files; without it none are written."""
 
 
 @dataclass(slots=True)
 class StageTotals:
-    """What the shards of a stage took in all."""
+    """Sums over the shards of a stage."""
 
     made: int = 0
     reused: int = 0
-    """Shards that an earlier run had left."""
+    """Shards of an earlier run."""
     seconds: float = 0.0
-    """Of work, added up over the shards: many of them are worked on at the same time."""
+    """Work on all shards; shards run at the same time, so this is more than the duration."""
     size: int = 0
-    """Bytes of what the stage left, reused shards included."""
+    """Bytes of the files of the stage, reused shards included."""
 
 
 @dataclass(slots=True)
 class RunMetrics:
-    """What is told of a flow run."""
+    """Metrics of a flow run."""
 
     deployment: str
     started: float
     """Seconds since 1970."""
     finished: float | None = None
     succeeded: bool = False
-    """Only of a run that is finished."""
+    """False while the run is not finished."""
     stages: dict[str, StageTotals] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By environment and name of ``pipeline.COUNTS``."""
+    """Counts by environment and name of ``pipeline.COUNTS``."""
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""
@@ -60,7 +59,7 @@ class RunMetrics:
             gauge("run_finished_timestamp_seconds", "When the last run ended.", [({}, self.finished)])
             gauge("run_succeeded", "Whether the last run ended without an error.", [({}, int(self.succeeded))])
         gauge("stage_shards_made", "Shards that the last run made.", [(at, each.made) for at, each in stages])
-        gauge("stage_shards_reused", "Shards that were there.", [(at, each.reused) for at, each in stages])
+        gauge("stage_shards_reused", "Shards of an earlier run.", [(at, each.reused) for at, each in stages])
         gauge("stage_seconds", "Work on all shards of a stage, added up.", [(at, each.seconds) for at, each in stages])
         gauge("stage_bytes", "Files of all shards of a stage.", [(at, each.size) for at, each in stages])
         counted = [
@@ -72,7 +71,7 @@ class RunMetrics:
         return "\n".join(lines) + "\n"
 
     def write(self) -> None:
-        """Replace the file of this deployment, where the operator wants one.
+        """Replace the file of this deployment, if the operator set the folder.
 
         Raises:
             StoreError: it cannot be written.
@@ -83,7 +82,7 @@ class RunMetrics:
 
 
 def plain_name(name: str) -> str:
-    """Return a name as keys of artifacts and names of files have it: small letters, digits and dashes."""
+    """Return a name in lower-case letters, digits and dashes, for keys of artifacts and names of files."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

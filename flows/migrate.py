@@ -1,7 +1,7 @@
-"""A store of an older version made one of this version, from what it holds: no model is asked.
+"""Migrate a store of an older version to this version from its own rows, without model requests.
 
-Episodes are derived again around their stored replies, labels certified again with the stored guidance where its
-teacher would be shown the same. A shard whose replay does something else than what is stored is refused by name.
+Episodes are replayed with their stored replies. Labels are certified again, with the stored guidance if the teacher's
+request has not changed. A shard whose replay differs from its rows is refused by name.
 """
 
 import json
@@ -40,7 +40,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What came of a store."""
+    """The outcome of a migration."""
 
     result: BuildResult
     left_out: list[str] = field(default_factory=list)
@@ -48,17 +48,17 @@ class Migration:
 
 
 def migrate_store(root: Address, target: Address, execute: Execute, reporter: Reporter) -> Migration:
-    """Make a store of this version of a finished one that an older version wrote, which stays as it is.
+    """Write a finished store of an older version as a new store of this version; the old one is not changed.
 
     Args:
         root: the finished store.
         target: the new one; empty, or begun by the same call.
         execute: runs the shards.
-        reporter: is told how far the work has come.
+        reporter: gets the progress.
 
     Raises:
-        StoreError: what is stored is not what its replay gives, a file is missing or damaged, ``target`` holds
-            something else, or a run writes one of the two.
+        StoreError: a replay differs from the stored rows, a file is missing or damaged, ``target`` holds something
+            else, or a run writes one of the two.
         ConfigError, PluginError, GenerationError: its config cannot be carried out here.
     """
     left_out: list[str] = []
@@ -88,10 +88,10 @@ def migrate_store(root: Address, target: Address, execute: Execute, reporter: Re
 
 
 def _refuse(source: Store, made: list[ShardResult]) -> None:
-    """Refuse a store some of whose shards did not come out as they are stored.
+    """Refuse a store if the replay of a shard differs from its rows.
 
     Raises:
-        StoreError: it is one; the message names the shards.
+        StoreError: one differs; the message names the shards.
     """
     refused = [(result.shard.stem, result.facts[REFUSED]) for result in made if REFUSED in result.facts]
     if refused:
@@ -105,11 +105,11 @@ def _refuse(source: Store, made: list[ShardResult]) -> None:
 
 
 def open_older(root: Address) -> tuple[Store, list[str]]:
-    """Open a finished store of any version; return also what of its config this version does not know.
+    """Open a finished store of any version; return also the settings that this version does not know.
 
     Raises:
-        StoreError: there is none, or a newer version wrote it. ConfigError, PluginError: its config cannot be used here
-            in any way.
+        StoreError: the store is missing, or a newer version wrote it. ConfigError, PluginError: its config cannot be
+            used here.
     """
     storage = open_storage(root)
     if storage.stat(RUN) is not None:
@@ -128,7 +128,7 @@ def open_older(root: Address) -> tuple[Store, list[str]]:
 
 
 def _levels(run: Run, reporter: Reporter) -> Mapping[Shard, list[Task] | None]:
-    """Plan the levels of every shard; None where they come from a place that need not be there any more."""
+    """Plan the levels of every shard; None if they come from files outside the store, which may be gone."""
     if any(env.config.levels_from_elsewhere is not None for env in run.envs.values()):
         return dict.fromkeys(run.config.shards())
     return plan(run, reporter)
@@ -136,16 +136,16 @@ def _levels(run: Run, reporter: Reporter) -> Mapping[Shard, list[Task] | None]:
 
 @dataclass(frozen=True)
 class MigrateRollouts(Stage):
-    """Derives the rollouts of one shard again, around the stored replies."""
+    """Replays the rollouts of one shard with the stored replies."""
 
     files: OlderFiles
     tasks: Sequence[Task] | None
-    """Levels of the shard; None where only the stored rows have them."""
+    """Levels of the shard; None if only the stored rows have them."""
     title: ClassVar[str] = STAGE
 
     @property
     def name(self) -> str:
-        """Name of the stage in receipts: those of a rollout."""
+        """Name of the stage in receipts: that of a rollout."""
         return ROLLOUT
 
     @cached_property
@@ -161,7 +161,7 @@ class MigrateRollouts(Stage):
         return rollout_inputs(self.store.run, self.shard, self._levels)
 
     def make(self, pending: Pending) -> Product:
-        """Return the derived tables, or why they are refused: a replay does something else than is stored.
+        """Return the derived tables, or the reason why they are refused: the replay differs from the stored rows.
 
         Raises:
             StoreError: the rows cannot be read.
@@ -180,7 +180,7 @@ class MigrateRollouts(Stage):
 
 @dataclass(frozen=True)
 class MigrateLabels(LabelStage):
-    """Certifies the failures of one shard again; stored guidance stays where its teacher would be shown the same."""
+    """Certifies the failures of one shard again, and keeps stored guidance whose request has not changed."""
 
     files: OlderFiles = field(kw_only=True)
     title: ClassVar[str] = f"{STAGE} labels"
@@ -205,7 +205,7 @@ class MigrateLabels(LabelStage):
 
 @dataclass(frozen=True, slots=True)
 class _StoredText:
-    """Stored guidance about an episode, and the digest of the prompt that its teacher was shown."""
+    """Stored guidance about an episode, and the digest of its prompt."""
 
     guidance: Guidance
     prompt_hash: str | None
@@ -214,15 +214,15 @@ class _StoredText:
 def _stored_texts(
     store: Store, shard: Shard, files: OlderFiles, writer: GuidanceWriter, ids: Mapping[str, str]
 ) -> dict[str, _StoredText]:
-    """Return the stored texts of a writer by the ids that their episodes have now."""
+    """Return the stored texts of a writer, by the new ids of their episodes."""
     now = json.loads(json.dumps({**writer.config, "is_stand_in": writer.is_stand_in}))
 
     def is_its(row: Mapping[str, Any]) -> bool:
-        """Whether the same model wrote a label; what it could not be told then is no difference."""
-        told = json.loads(row.get("teacher_config") or "null")
-        if row.get("teacher") != writer.name or not isinstance(told, dict):
+        """Return whether the same model wrote a label; settings that did not exist then are ignored."""
+        config = json.loads(row.get("teacher_config") or "null")
+        if row.get("teacher") != writer.name or not isinstance(config, dict):
             return False
-        return told.items() <= now.items() and all("kind" in reason for reason in row["reject_reasons"])
+        return config.items() <= now.items() and all("kind" in reason for reason in row["reject_reasons"])
 
     def renamed(row: Mapping[str, Any]) -> dict[str, Any]:
         return {**row, "episode_id": ids[row["episode_id"]]}
@@ -234,9 +234,9 @@ def _stored_texts(
     return {row["episode_id"]: _StoredText(texts[row["episode_id"]], row.get("teacher_prompt_hash")) for row in labels}
 
 
-def _answer(writer: GuidanceWriter, request: GuidanceRequest, known: Mapping[str, _StoredText]) -> Guidance:
-    """Return the stored guidance where the writer would be shown the same now; otherwise it is owed, not asked for."""
-    prompt, kept = writer.prompt(request), known.get(request.episode.episode_id)
+def _answer(writer: GuidanceWriter, request: GuidanceRequest, stored: Mapping[str, _StoredText]) -> Guidance:
+    """Return the stored guidance if its request has not changed; otherwise it is pending, and not requested here."""
+    prompt, kept = writer.prompt(request), stored.get(request.episode.episode_id)
     if kept is not None and prompt is not None and kept.prompt_hash == prompt.prompt_hash:
         return with_prompt(kept.guidance, writer, request)
     return Guidance("", Objection(UNANSWERED, "the teacher would be asked something else than it was"), prompt=prompt)

@@ -1,7 +1,7 @@
-"""Build a store from a config: plan, roll out, label, export, and put the manifest last.
+"""Build a store from a config: plan, roll out, label, export, and write the manifest last.
 
-The pipeline does not know who runs its shards (a loop, a pool, Prefect): it is given an ``execute`` function and a
-reporter. Everything that is done leaves receipts, so the same call again goes on where the last one stopped.
+The pipeline gets an ``execute`` function that runs its shards (in this process, a pool, or Prefect) and a reporter.
+Every finished shard has receipts, so the same call resumes after an interruption.
 """
 
 import warnings
@@ -55,14 +55,14 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build or relabel left, counted from the receipts of its shards."""
+    """The outcome of a build or relabel, counted from the receipts of its shards."""
 
     root: Address
     already_complete: bool
     reused_shards: int
     shards: int
     environments: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By environment and name of ``COUNTS``."""
+    """Counts by environment and name of ``COUNTS``."""
 
     @property
     def is_whole(self) -> bool:
@@ -99,7 +99,7 @@ def build_store(
     preflight: bool = True,
     around: Around = nullcontext,
 ) -> BuildResult:
-    """Bring the store at ``root`` to what ``config`` asks for; what has to be done is done within ``around``.
+    """Build the store at ``root`` from ``config``, or complete it; the work is done within ``around``.
 
     A pre-flight check sends a request to each model behind a server first; ``preflight=False`` skips it.
 
@@ -116,7 +116,7 @@ def build_store(
 
 
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, preflight: bool) -> BuildResult:
-    """Do what is left to do; the manifest comes last."""
+    """Do the pending work; the manifest is written last."""
     run = store.run
     run.check()
     if preflight:
@@ -134,11 +134,11 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
             stages = [RolloutStage(store, shard, levels) for shard, levels in tasks.items()]
             results = run_stages(stages, execute, reporter)
     except Exception:
-        with suppress(StoreError):  # what fails here, too, is not what has to be told
+        with suppress(StoreError):  # report the first error, not one of the clean-up
             begun = (RECEIPTS, *(schema.name for schema in STORE_TABLES))
             if fresh and not any(map(store.storage.listing, begun)):
                 for name in (*begun, RUN):
-                    store.storage.delete(name)  # nothing was begun: a mended command finds an empty folder
+                    store.storage.delete(name)  # nothing is stored: the next command finds an empty folder
         raise
     return _finish(store, execute, reporter, results, refresh=refresh, prefetch=prefetch)
 
@@ -152,13 +152,13 @@ def _finish(
     refresh: bool = False,
     prefetch: Prefetch | None = None,
 ) -> BuildResult:
-    """Make of rollouts a whole store: labels, dataset, card, views, and last the manifest."""
+    """Complete a store that has its rollouts: labels, dataset, card, views, and the manifest last."""
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, prefetch=prefetch)
     return seal_store(store, results)
 
 
 def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
-    """Write what stands beside the tables, the manifest last: from then on the store is whole."""
+    """Write card, config, views and, last, the manifest: from then on the store is complete."""
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
@@ -168,15 +168,15 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
 
 
 def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildResult:
-    """Make a whole store of rollouts that something else than a build has left, with receipts; nothing is played.
+    """Label and export rollouts, with receipts, that a training run has stored; nothing is played.
 
     Raises:
         StoreError: a shard of the rollouts or its receipt is missing, or the disk fails.
         ConfigError, PluginError: its config cannot be carried out.
     """
     storage = open_storage(root)
-    with storage.lock() as held:
-        store = Store.open(held, complete=False)
+    with storage.lock() as leased:
+        store = Store.open(leased, complete=False)
         results: list[ShardResult] = []
         for shard in store.config.shards():
             receipt = store.receipt(ROLLOUT, shard)
@@ -187,9 +187,9 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
 
 
 def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
-    """Return the summary of a store that already is what is asked for, None when there is work.
+    """Return the summary of a store that is complete already, or None if work is pending.
 
-    Everything that the work needs is checked first, with a pre-flight request to its models.
+    In the latter case everything that the work needs is checked, with a pre-flight request to its models.
 
     Raises:
         PivotError: as :func:`build_store` would, before anything is started for it.
@@ -206,9 +206,9 @@ Made = TypeVar("Made", bound=BuildResult | None)
 
 
 def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
-    """Return the summary of a store that already is what is asked for, else what ``work`` makes of it, locked.
+    """Return the summary of a store that is complete already, else the result of ``work``, under the lock.
 
-    A store that cannot be written here has no lock to take, and nothing has to be done for it when it is complete.
+    A complete store on a read-only disk needs no lock.
     """
     run = Run(config, home_of(root))
     storage = open_storage(root)
@@ -232,7 +232,7 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
 
 
 def _asking_again(store: Store) -> Store:
-    """Return the store for the stages of a build with ``refresh``: they ask models even for cached answers."""
+    """Return the store for the stages of a build with ``refresh``: they request cached answers again, too."""
     run = store.run
     parts: dict[str, PartConfig] = {}
     for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
@@ -254,8 +254,8 @@ def label_and_export(
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
-    With ``refresh`` a teacher is asked anew, whatever the call cache holds; otherwise what it wrote for label version
-    ``like`` is kept where it would be asked the same. Some shards may be certified already.
+    With ``refresh`` all guidance is requested again, even if the call cache has it; otherwise guidance of label version
+    ``like`` is kept if its request has not changed. ``prefetch`` has shards that are certified already.
     """
     asking, shards, writer = _asking_again(store) if refresh else store, store.config.shards(), store.run.writer()
     like = None if refresh else like
@@ -268,14 +268,14 @@ def label_and_export(
 
 
 def export_store(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
-    """Write every shard's part of the dataset under ``folder``; labels are done."""
+    """Write every shard's part of the dataset under ``folder``, from finished labels."""
     split = plan_split(store)
     stages = [ExportStage(store, shard, split[shard], folder) for shard in store.config.shards()]
     return run_stages(stages, execute, reporter)
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
-    """Make the levels of a run and deal them to its shards."""
+    """Make the levels of a run and assign them to its shards."""
     stage = "plan"
     seed, rollouts = run.config.seed, run.config.rollouts
     reporter.start(stage, sum(env.tasks for env in run.envs.values()) * rollouts)
@@ -307,18 +307,18 @@ def _in_order(shards: Sequence[Shard], results: Sequence[ShardResult]) -> list[S
 
 
 def _refuse_foreign_folder(storage: Storage) -> None:
-    """Never write into a folder that holds something else, or what another command has begun."""
+    """Refuse a folder that holds other files, or an unfinished store of another command."""
     refuse_unfinished_copy(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:
         raise NoStoreError(
-            f"{storage.address()} holds {foreign[0]!r} but no {RUN}, so it is no PIVOT store; "
+            f"{storage.address()} holds {foreign[0]!r} but no {RUN}, so it is not a PIVOT store; "
             "choose an empty folder with --out"
         )
 
 
 def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
-    """Check the asked-for config against the store's own: a store may grow, but never silently become another."""
+    """Return the config of the build after comparing it with the store's: a store may grow, but not change."""
     storage = open_storage(root)
     if refresh or storage.stat(RUN) is None:
         return config
@@ -333,15 +333,15 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
         and deciding(getattr(config, name)) != deciding(getattr(old, name))
     ]
     for name, run in old.environments.items():
-        asked = config.environments.get(name)
-        if asked is None:
+        new = config.environments.get(name)
+        if new is None:
             changed.append(f"environments (it also holds {name})")
-        elif keys := _changed_settings(name, run.settings, asked.settings):
+        elif keys := _changed_settings(name, run.settings, new.settings):
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif config.filters[name] != old.filters[name]:
             changed.append(f"filters of {name} ({', '.join({*config.filters[name]} ^ {*old.filters[name]})})")
-        elif asked.tasks < run.tasks:
-            changed.append(f"tasks of {name} (it holds {run.tasks}, {asked.tasks} asked for)")
+        elif new.tasks < run.tasks:
+            changed.append(f"tasks of {name} (it holds {run.tasks}, {new.tasks} asked for)")
     grown = any(
         run.tasks != old.environments[name].tasks
         for name, run in config.environments.items()
@@ -353,24 +353,24 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
         raise StoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, filters, split, target words or log differ, or "
-            "build it anew with --refresh, or add it as a part of its own with --append"
+            "build it again with --refresh, or add it as a part of its own with --append"
         )
     return config
 
 
 def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Name the settings that would make other episodes; what only lies elsewhere by now is still the same."""
+    """Return the settings that would change episodes; a file that has only moved is the same setting."""
     before, after = (env_config(env, settings).decisive() for settings in (old, new))
     return sorted(key for key in before | after if before.get(key) != after.get(key))
 
 
 def deciding(value: Any) -> Any:
-    """Return what of a config field decides bytes: the service of a part does not."""
+    """Return the part of a config field that decides bytes: the service of a model does not."""
     return value.answers_like if isinstance(value, PartConfig) else value
 
 
 def complete_result(store: Store) -> BuildResult | None:
-    """Return the summary of a store that needs no work, else None."""
+    """Return the summary of a store without pending work, else None."""
     storage = store.storage
     old = None if storage.stat(DATABASE) is None else stored_config(store.root, complete=False)
     if old is None or any(
@@ -380,7 +380,7 @@ def complete_result(store: Store) -> BuildResult | None:
     try:
         rest = store.manifest()
     except StoreError:
-        return None  # missing or damaged: it is written anew
+        return None  # missing or damaged: it is written again
     receipts = _receipts(store)
     for _, _, receipt in receipts or ():
         for made_as, record in receipt.files.items():
@@ -388,7 +388,7 @@ def complete_result(store: Store) -> BuildResult | None:
             changed = receipt.changed.get(made_as)
             if rest.pop(name, None) != record or not is_intact(storage, name, record, changed):
                 return None
-    # In no receipt: the card, run.json, older label versions.
+    # Not in a receipt: the card, run.json, older label versions.
     if receipts is None or not all(is_intact(storage, name, record, None) for name, record in rest.items()):
         return None
     result = _summary(store, receipts)
@@ -410,27 +410,27 @@ def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
 
 
 def _receipts(store: Store) -> list[StageReceipt] | None:
-    """Every receipt of a finished store; None when some are missing."""
+    """Return every receipt of a finished store; None if some are missing."""
     with store.storage.prefetch(RECEIPTS):
         return _receipts_of_shards(store)
 
 
 def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
-    found: list[StageReceipt] = []
+    complete: list[StageReceipt] = []
     for shard in store.config.shards():
         receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}
-        # A relabel leaves a staged export; a build after it, which then is the newer one, an export in place.
+        # A relabel leaves a staged export; a later build leaves an export in place, which is then the current one.
         in_place = store.receipt(export_stage(store.config, staged=False), shard)
         receipts[EXPORT] = in_place or store.receipt(export_stage(store.config, staged=True), shard)
         for stage, receipt in receipts.items():
             if receipt is None:
                 return None
-            found.append((shard, stage, receipt))
-    return found
+            complete.append((shard, stage, receipt))
+    return complete
 
 
 def _begin(store: Store, refresh: bool) -> None:
-    """Mark the store as unfinished and record its config; with ``refresh`` forget what was there."""
+    """Mark the store as unfinished and write its config; with ``refresh``, remove its contents."""
     for name in (MANIFEST, DATABASE):
         store.storage.delete(name)
     if refresh:
@@ -440,17 +440,17 @@ def _begin(store: Store, refresh: bool) -> None:
 
 
 def _older_label_versions(store: Store) -> dict[str, FileRecord]:
-    """Manifest entries of older label versions that were kept."""
-    beside = [name for folder in (PROMPTS.name, CALLS.name) for name in store.storage.listing(folder)]
+    """Return the manifest entries of older label versions that were kept."""
+    others = [name for folder in (PROMPTS.name, CALLS.name) for name in store.storage.listing(folder)]
     kept: list[str] = []
     for version in range(1, store.config.label_version):
         kept += store.storage.listing(store.labels_folder(version))
-        kept += [name for name in beside if name.endswith(f"-labels-v{version}.parquet")]
+        kept += [name for name in others if name.endswith(f"-labels-v{version}.parquet")]
     return {name: store.storage.record(name) for name in kept}
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:
-    """Add up what the shards of a run report."""
+    """Sum the reports of the shards of a run."""
     totals: dict[str, dict[str, int]] = {name: dict.fromkeys(COUNTS, 0) for name in store.config.environments}
     for result in results:
         counts = totals[result.shard.env]

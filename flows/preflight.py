@@ -12,7 +12,7 @@ from ..errors import PivotError
 from ..labeling.base import UNANSWERED
 
 GRACE_SECONDS = 1.0
-"""How long the other check may still take when one has failed."""
+"""Seconds that the other check may still take after one has failed."""
 
 _FLAGS_OF_A_TEACHER = {"--base-url": "--teacher-base-url", "--model": "--teacher-model"}
 
@@ -56,7 +56,7 @@ def _message(role: str, message: str) -> str:
 
 
 def preflight_build(store: Store, *, refresh: bool = False) -> None:
-    """Check the models that a build of ``store`` will ask; a store that holds all their answers needs no server.
+    """Check the models that a build of ``store`` needs; a store with all their answers needs no server.
 
     The errors are those of :func:`preflight_models`.
     """

@@ -1,7 +1,7 @@
 """Label a store again without new rollouts, and replace dataset and manifest in one step.
 
-The new labels and the new dataset are built beside the old ones under the next label version; readers see the old store
-until everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
+The new labels and dataset are built next to the old ones under the next label version. Readers see the old store until
+everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
 from collections.abc import Callable
@@ -36,34 +36,34 @@ def relabel_store(
 ) -> BuildResult:
     """Write the next label version of a finished store.
 
-    Guidance of a model stays where the same model would be asked the same: nobody is asked for it then. After a kill
-    in its last step, the same call finishes that step; with other ``changes`` it goes on from there.
+    Guidance of a model is kept if the model and its request have not changed. After a kill in its last step, the same
+    call finishes that step; with other ``changes`` it then makes another version.
 
     Args:
         root: the store.
-        changes: fields of the run config that differ from now on: ``teacher``, ``split``, ``target_vocabulary``,
+        changes: fields of the run config that change: ``teacher``, ``split``, ``target_vocabulary``,
             ``include_infeasible``, ``solvers``, ``log``.
         execute: runs the shards.
-        reporter: is told how far the work has come.
+        reporter: gets the progress.
         keep_old: keep the replaced labels as ``labels/v<N>``.
-        refresh: ask a model for all guidance anew, whatever the store and the call cache hold.
+        refresh: request all guidance again, even if the store or the call cache has it.
 
     Raises:
-        StoreError: there is no finished store, or another run writes it.
+        StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
     storage = open_storage(root)
     Store.open(root, complete=not storage.listing(COMMIT))
-    with storage.lock() as held:
+    with storage.lock() as leased:
         finished_now = finish_relabel(storage)
-        old = Store.open(held)
+        old = Store.open(leased)
         refuse_other_formats(storage.read_json(RUN), root, "store")
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:
-                raise StoreError(f"{root} lacks receipts; run the same build again to write them anew")
+                raise StoreError(f"{root} lacks receipts; run the same build again to write them")
             return finished
-        store = Store(held, _next_version(old.config, changes))
+        store = Store(leased, _next_version(old.config, changes))
         if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
             preflight_models(store.run, policy=False)
         like = old.config.label_version
@@ -82,10 +82,10 @@ def relabel_parts(
     keep_old: bool = False,
     refresh: bool = False,
 ) -> BuildResult:
-    """Relabel a store with all its later parts, and let readers of the whole see them as they are then.
+    """Relabel a store with all its later parts, and update their records for readers.
 
-    Killed in between, parts differ in their label version until the same call has gone through all of them; ``changes``
-    says of the config of a part what differs from now on. Returns what came of the first part.
+    After a kill, parts differ in their label version until the same call has finished all of them. ``changes`` returns
+    the changed fields for the config of a part. Returns the result of the first part.
 
     Raises:
         StoreError, ConfigError: as :func:`relabel_store`.
@@ -101,13 +101,13 @@ def relabel_parts(
 
 
 def part_roots(root: Address) -> dict[Address, RunConfig]:
-    """Return the places of all parts of a store, itself first, with their configs.
+    """Return the addresses of all parts of a store, itself first, with their configs.
 
     Raises:
-        StoreError: there is no store, or its list of parts cannot be read.
+        StoreError: the store is missing, or its list of parts cannot be read.
     """
-    places = [root, *(root / part_folder(number) for number in listed_parts(open_storage(root)))]
-    return {place: stored_config(place, complete=False) for place in places}
+    roots = [root, *(root / part_folder(number) for number in listed_parts(open_storage(root)))]
+    return {each: stored_config(each, complete=False) for each in roots}
 
 
 def _has_new_writer(old: Store, store: Store) -> bool:
@@ -122,16 +122,16 @@ def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
 
 def _rollout_results(store: Store) -> list[ShardResult]:
     receipts = [(shard, store.receipt(ROLLOUT, shard)) for shard in store.config.shards()]
-    return [ShardResult(shard, ROLLOUT, True, found.files, found.facts) for shard, found in receipts if found]
+    return [ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts) for shard, receipt in receipts if receipt]
 
 
 def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) -> None:
-    """Prepare every file of the step and write its journal."""
+    """Prepare every file of the last step and write its journal."""
     staged = store.staged_folder
-    beside = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
+    others = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
 
     def belongs_to_old_labels(name: str) -> bool:
-        return name.startswith(f"{old.labels_folder()}/") or name in beside
+        return name.startswith(f"{old.labels_folder()}/") or name in others
 
     files = {
         name: record
@@ -144,5 +144,5 @@ def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) 
     files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
     write_database(store, f"{COMMIT}/{DATABASE}")
     store.write_manifest(files, f"{COMMIT}/{MANIFEST}")
-    obsolete = [] if keep_old else [old.labels_folder(), *sorted(beside)]
+    obsolete = [] if keep_old else [old.labels_folder(), *sorted(others)]
     bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), obsolete)

@@ -1,4 +1,4 @@
-"""The weekly look at what the nights left: every new store is proved again, and its statistics stand in one table."""
+"""The weekly review of scheduled builds: verify every new store, and show their statistics in one table."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,20 +15,20 @@ from .pipeline import result_of
 from .watch import Watch
 
 SHOWN = ("group_rates", "modes", "reject_kinds")
-"""Tables of ``pivot stats`` that are shown of all stores together."""
+"""Tables of ``pivot stats`` that are shown for all stores together."""
 
 
 def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> dict[str, Any]:
-    """Prove the newest stores below ``folder`` and show what is in them.
+    """Verify the newest stores below ``folder`` and show their statistics.
 
     Args:
-        folder: holds stores, or folders of stores, or is one.
-        newest: how many of each such folder, the last ones by name.
-        watch: is told how far the work has come, and shows the tables.
+        folder: a store, a folder of stores, or a folder of such folders.
+        newest: number of stores of each folder, the last ones by name.
+        watch: gets the progress, and shows the tables.
         workers: worker processes.
 
     Raises:
-        StoreError: there is no store, or one has problems; the tables then name all of them.
+        StoreError: no store is there, or one has problems; the tables then name all of them.
     """
     rows: list[Row] = []
     problems: list[str] = []
@@ -55,7 +55,7 @@ def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[
     """Verify one store; return a row for each of its environments, and its problems."""
     try:
         if open_storage(root).stat(MANIFEST) is None:
-            return [{"store": str(root), "state": "not finished"}], []  # a run is at work on it, or will go on with it
+            return [{"store": str(root), "state": "not finished"}], []  # a run writes it, or will resume it
         store = Store.open(root)
         with worker_pool(workers, list(store.config.environments)) as pool:
             problems = verify_store(root, watch, pool.stream).problems
@@ -73,11 +73,11 @@ def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[
 
 
 def _series(folder: Address) -> Iterator[list[Address]]:
-    """Yield the stores of a folder, and those of every folder in it, sorted; a folder that is a store is its own."""
+    """Yield the stores of a folder, and the stores of every folder in it, sorted; or the folder, if it is a store."""
     if _is_store(folder):
         yield [folder]
         return
-    # A folder of stores may hold links to them: only what is below a store has to be its own.
+    # A folder of stores may hold links to stores; only the folders below a store must not be links.
     storage = open_storage(parse_address(folder, follow_links=True))
     folders = [folder / name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None]
     yield [each for each in folders if _is_store(each)]
@@ -91,4 +91,4 @@ def _is_store(root: Address) -> bool:
     try:
         return open_storage(root).stat(RUN) is not None
     except StoreError:
-        return True  # a link of that name: opening the store says so
+        return True  # a link of that name: opening the store reports it

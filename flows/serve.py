@@ -1,8 +1,8 @@
-"""A Prefect server and a worker on this machine, with the deployments of a file, until somebody ends them.
+"""Run a Prefect server and a worker on this machine, with the deployments of a file, until Ctrl-C.
 
-Both are children in sessions of their own, so that Ctrl-C is for this process alone: it ends first the worker with the
-flow runs that it has started, then the server. A flow run that is ended so goes on with the next run of its store. They
-end by themselves when this process is killed.
+Both are children in sessions of their own, so Ctrl-C reaches this process alone: it ends the worker with its flow runs,
+then the server. The next run of the same store resumes a flow run that was ended. Both children end by themselves when
+this process is killed.
 """
 
 import contextlib
@@ -27,20 +27,20 @@ LOOPBACK = "127.0.0.1"
 DEPLOY_SECONDS = 180.0
 """Longest time that deploying a file may take; ten seconds on an idle machine."""
 _LEAVE_SECONDS = 5.0
-"""How long the worker may take to say goodbye."""
+"""Seconds that the worker may take to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What runs."""
+    """The running server and worker."""
 
     address: str
-    """Of the pages."""
+    """Address of the server's pages."""
     server: Child
     worker: Child
 
     def wait(self) -> None:
-        """Return never, but by an error or Ctrl-C.
+        """Wait until an error or Ctrl-C; never return.
 
         Raises:
             ConfigError: one of the two has ended.
@@ -57,8 +57,8 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
 
     Args:
         file: a ``prefect.yaml``.
-        port: of the server, on loopback.
-        slots: of the limit on model servers, where there is none yet.
+        port: port of the server, on loopback.
+        slots: slots of the limit on model servers, if it does not exist yet.
 
     Raises:
         ConfigError: the port is taken, the server does not start, or Prefect refuses the file.
@@ -72,7 +72,7 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
             raise ConfigError(
                 f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another one with --port"
             ) from error
-    # Settings of a library's server would send runs there; its log level is that of a person who looks on.
+    # The runs must report to this server, not to one from Prefect's settings.
     os.environ["PREFECT_API_URL"] = url
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
@@ -98,7 +98,7 @@ def _prefect(name: str, folder: Path, *arguments: str) -> Child:
 
 
 def _deploy(file: Path, slots: int) -> None:
-    """Make work pool and limit where they are not there, and deploy every deployment of the file."""
+    """Create the work pool and the limit if they are missing, and deploy every deployment of the file."""
     command = [sys.executable, "-P", "-m", __name__, "deploy", str(file), str(slots)]
     try:
         done = subprocess.run(
@@ -113,8 +113,8 @@ def _deploy(file: Path, slots: int) -> None:
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{file} was not deployed within {DEPLOY_SECONDS:.0f} s; try again") from None
     if done.returncode:
-        said = " ".join((done.stdout + done.stderr).split())[-600:]
-        raise ConfigError(f"Prefect does not take {file}: {said or 'it left no message'}")
+        message = " ".join((done.stdout + done.stderr).split())[-600:]
+        raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
 
 
 def _end(worker: Child) -> None:
@@ -130,9 +130,9 @@ def _end(worker: Child) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the processes that ``pid`` has started, and those that they have."""
+    """Return the child processes of ``pid``, and their children."""
     children: dict[int, list[int]] = {}
-    for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # none where there is no such folder
+    for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # empty on systems without this folder
         with contextlib.suppress(OSError), Path(f"/proc/{name}/stat").open() as status:
             parent = status.read().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(name))
@@ -144,7 +144,7 @@ def _descendants(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let a second Ctrl-C of the impatient leave no process behind."""
+    """Ignore Ctrl-C while the children are ended, so that none is left."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -161,7 +161,7 @@ def _end_with_parent() -> None:
 
 
 def _make_room(slots: int) -> None:
-    """Make the work pool and the limit on model servers; what is there stays as it is."""
+    """Create the work pool and the limit on model servers, unless they exist."""
     from prefect import get_client  # noqa: PLC0415 - takes seconds, and only this process needs it
     from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: PLC0415
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The rollout stage of a policy that waits for a model: many concurrent episodes of many shards keep the model busy.
+"""Roll out with a policy that waits for a model: concurrent episodes of many shards keep the model busy.
 
 Worker processes with requests of their own would each hold a share of the model's slots and leave them idle at the end
 of every shard. Therefore one process sends all requests: its event loop holds the one limit on them and the call cache.

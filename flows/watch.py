@@ -1,7 +1,7 @@
-"""How a flow run tells what it does while it does it: its log, bars on Prefect's pages, and metrics.
+"""Progress reports of a flow run: its log, bars on Prefect's pages, and metrics.
 
-A line a shard with its seconds and bytes, a line every 5 % or minute, a bar for every stage that takes long, and a file
-for Prometheus where the operator wants one. All of it hears of the work as any other :class:`.Reporter` does.
+The log gets a line per shard with its seconds and bytes, and a line every 5 % or minute. Long stages get a bar, and
+Prometheus a file if the operator set its folder.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from .engines.server import is_private
 from .metrics import RunMetrics, StageTotals
 
 LONG, OFTEN = 3.0, 5.0
-"""Seconds of a stage before it gets a bar, and between two changes of the bar: each asks the server, 10 ms."""
+"""Seconds of a stage before it gets a bar, and between two changes of the bar, which take 10 ms each."""
 
 
 class Watch(Lines):
@@ -34,7 +34,7 @@ class Watch(Lines):
         beside: Reporter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write lines to ``log`` and bars through ``artifacts``, and tell ``beside`` everything, too."""
+        """Write lines to ``log`` and bars to ``artifacts``, and pass every report on to ``beside``."""
         super().__init__(lambda line: log.info("%s", line), STAGE_NAMES, clock)
         self.log, self.artifacts, self.metrics = log, artifacts, metrics
         self._beside = beside or Silent()
@@ -49,12 +49,12 @@ class Watch(Lines):
         super().start(stage, total)
 
     def advance(self, stage: str, amount: int) -> None:
-        """Count."""
+        """Add finished episodes."""
         self._beside.advance(stage, amount)
         super().advance(stage, amount)
 
     def finish(self, stage: str) -> None:
-        """End a stage: fill its bar, and let Prometheus know."""
+        """End a stage: fill its bar, and write the metrics."""
         self._beside.finish(stage)
         with self._moving:
             super().finish(stage)
@@ -63,30 +63,30 @@ class Watch(Lines):
         self.write_metrics()
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
-        """Write a line for a shard, and add it up."""
+        """Log a stored shard, and add it to the metrics."""
         totals = self.metrics.stages.setdefault(stage, StageTotals())
         totals.size += size
         if reused:
             totals.reused += 1
-            self.log.info("%s %s: was there, %d bytes", stage, shard, size)
+            self.log.info("%s %s: kept, %d bytes", stage, shard, size)
             return
         totals.made += 1
         totals.seconds += seconds
         self.log.info("%s %s: %.2f s, %d bytes", stage, shard, seconds, size)
 
     def tick(self) -> None:
-        """Once a second, in a thread of its own: say that a long stage is at work, and move its bar."""
+        """Log the progress of a long stage and move its bar; called once a second by another thread."""
         super().tick()
         with self._lock:
             stage, total, done, now = self._stage, self._total, self._done, self._clock()
             due = stage and now - self._began >= LONG and now - self._moved >= OFTEN
         with self._moving:
-            if due and stage == self._stage:  # it may have ended meanwhile, and its bar is full
+            if due and stage == self._stage:  # the stage may have ended meanwhile
                 self._moved = now
                 self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
 
     def write_metrics(self) -> None:
-        """Write what is known for Prometheus; a folder that cannot be written ends no run."""
+        """Write the metrics for Prometheus; a folder that cannot be written is a warning."""
         try:
             self.metrics.write()
         except StoreError as error:
@@ -99,10 +99,10 @@ class Watch(Lines):
 
 @contextlib.contextmanager
 def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
-    """Watch the flow run that this is called in; ``name`` is what it works on, for runs of no deployment."""
+    """Report the current flow run; ``name`` names it if it has no deployment."""
     log = get_run_logger()
     name = deployment.name or name
-    # Nobody ever sees the pages of a server that ends with the run.
+    # The pages of a server that ends with the run are never seen.
     artifacts = Artifacts(log, None if is_private() else flow_run.id, name)
     watch = Watch(log, artifacts, RunMetrics(name, time.time()), beside)
     try:

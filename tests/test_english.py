@@ -11,10 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PENDING = {
     "datasets",
-    "flows",
     "insight",
     "labeling",
-    "root",
     "testing",
     "tests",
 }

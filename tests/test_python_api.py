@@ -234,12 +234,12 @@ def test_what_cannot_be_built_says_why_and_leaves_no_store(
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "store" / "manifest.json").exists()
-    with pytest.raises(StoreError, match="is no PIVOT store"):
+    with pytest.raises(StoreError, match="is not a PIVOT store"):
         pivot.load_store(tmp_path / "store")
 
 
 def test_load_store_names_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere does not exist, so it is no PIVOT store; make one with"):
+    with pytest.raises(StoreError, match=r"nowhere does not exist, so it is not a PIVOT store; make one with"):
         pivot.load_store(tmp_path / "nowhere")
     pivot.build(config_of(1), tmp_path)
     (tmp_path / "steps/sokoban/00000.parquet").unlink()

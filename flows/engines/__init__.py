@@ -1,1 +1,1 @@
-"""What runs the shards of a flow: this machine's processes, Prefect."""
+"""Engines that run the shards of a build: local processes, Prefect tasks, Ray and Dask clusters."""

@@ -1,8 +1,8 @@
-"""Engines: who runs the shards of a run. This machine's processes by default; a cluster by ``--engine ray|dask``.
+"""Engines run the shards of a run: processes of this machine by default, a cluster with ``--engine ray|dask``.
 
-An engine is a plugin (group ``pivot.engines``) that opens a :class:`WorkerPool`. All that the pipeline knows of it is
-that pool: a call of a stage goes in with its shard, a small result comes out, files and receipts lie in the store. So a
-flow, its Prefect tasks, relabelling and verification are the same on every engine, and so are the bytes.
+An engine is a plugin (group ``pivot.engines``) that opens a :class:`WorkerPool`. The pipeline uses only that pool: it
+submits a stage of a shard and gets a small result; files and receipts are in the store. So builds, relabels and
+verification are the same on every engine, and so are the bytes.
 """
 
 import contextlib
@@ -26,42 +26,42 @@ Result = TypeVar("Result")
 
 
 class WorkerPool(Protocol):
-    """Where the work of shards is done."""
+    """Workers that run calls."""
 
     @property
     def workers(self) -> int:
-        """Calls that run at the same time; nodes that join or leave a cluster change it."""
+        """Number of calls that run at the same time; it changes when nodes join or leave a cluster."""
         ...
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names by which its workers may reach this machine, the likeliest first."""
+        """Names under which the workers may reach this machine, the likeliest first."""
         ...
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Hand over one call."""
+        """Submit a stage of a shard."""
         ...
 
     def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Hand over one call for an event loop, which goes on meanwhile."""
+        """Submit any call, for an event loop that does not wait for it."""
         ...
 
     def stop(self) -> None:
-        """Give up the calls in work; what they leave on disk is as after a kill, and just as harmless."""
+        """Cancel the running calls; the store is then as after a kill, and the next run resumes."""
         ...
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run ``call`` once for each tuple and yield the results as they come."""
+        """Run ``call`` once for each tuple and yield the results in the order of completion."""
         ...
 
 
 class EngineSettings(Settings):
-    """Where an engine finds its workers."""
+    """Settings of an engine: its workers."""
 
     workers: int = Field(0, ge=0)
-    """Calls at a time; 0 for one a core, of this machine or of the cluster."""
+    """Number of concurrent calls; 0 for one per core of this machine or of the cluster."""
     address: str = ""
-    """Where its cluster is reached; empty for workers on this machine, which come and go with the run."""
+    """Address of its cluster; empty for workers on this machine that are started for the run."""
 
 
 class Engine(Plugin):
@@ -74,11 +74,11 @@ class Engine(Plugin):
 
     @abstractmethod
     def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> AbstractContextManager[WorkerPool]:
-        """Give a pool for shards of these environments, and end it with all that was started for it.
+        """Open a pool for shards of these environments, and close it with everything that was started for it.
 
         Args:
-            environments: names of what the workers will need.
-            store: what the calls read, and with ``writes`` also write. Every worker has to see it.
+            environments: names of the environments that the workers need.
+            store: the store that the calls read, and write with ``writes``. Every worker has to see it.
             writes: false for a store that is only read, such as by verification.
 
         Raises:
@@ -91,7 +91,7 @@ class Engine(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Who is to run the shards: an engine by its name, and its settings."""
+    """An engine by its name, with its settings."""
 
     engine: str = "local"
     address: str = ""
@@ -102,10 +102,10 @@ class Workers:
 def open_pool(
     workers: Workers, environments: Sequence[str], store: Address, *, writes: bool = True
 ) -> Iterator[WorkerPool]:
-    """Open the pool that is asked for; see :meth:`Engine.pool`.
+    """Open the pool of an engine; see :meth:`Engine.pool`.
 
     Raises:
-        PluginError: there is no such engine. Others as there.
+        PluginError: the engine is unknown. Others as there.
     """
     chosen: Engine = plugins.load("engines", workers.engine)(workers=workers.count, address=workers.address)
     with chosen.pool(environments, store, writes=writes) as pool:

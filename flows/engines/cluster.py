@@ -1,8 +1,8 @@
-"""What the engines of many machines have in common: calls that travel, and a pool of workers anywhere.
+"""The common part of cluster engines: calls that are sent as bytes, and a pool of workers on any machine.
 
-A call travels as bytes and comes back as bytes, so no scheduler has to know our types, and an error keeps its own. The
-scheduler of the cluster alone decides where a call runs, and runs it again elsewhere when its node is lost: a shard
-writes whole files and its receipt last, so a second run finds it done or makes the same bytes.
+A call and its result are pickled, so schedulers need none of our types, and an error keeps its type. The scheduler of
+the cluster decides where a call runs, and runs it again elsewhere when its node is lost: a shard writes whole files and
+its receipt last, so a second run finds it done or makes the same bytes.
 
 Prefect's own runners for clusters (``RayTaskRunner`` of prefect-ray, ``DaskTaskRunner`` of prefect-dask) run its task
 engine on the workers. Each of them then has to reach the Prefect server; one that cannot starts a server of its
@@ -29,18 +29,18 @@ from .base import Call, Result
 from .reach import hosts_towards
 
 OUR_VARIABLES = "PIVOT_"
-"""Environment variables that travel with a call begin so; one that a worker was started with stays."""
+"""Prefix of the environment variables that are sent with a call; a variable that the worker has already wins."""
 
-AHEAD = 2
-"""Calls of a stream for each core that are handed over at a time, so that the next one is there when one ends; with a
-limit on the calls at a time, as many as that."""
+PREFETCH_PER_CORE = 2
+"""Submitted calls of a stream per core, so that the next one is there when one ends; a limit on concurrent calls
+overrides it."""
 
 RETRIES = 3
-"""How often a call is run again when the node or process that ran it is lost. One that kills whoever runs it ends."""
+"""Times that a call runs again when its node or process is lost, so that a call that kills its process ends."""
 
 
 MOST_WARMED = 32
-"""Workers that are made ready ahead; in a large cluster they wait for the first shards anyway."""
+"""Most workers that import environments before the first shard; in a large cluster they wait for shards anyway."""
 
 
 # Calls that travel
@@ -48,19 +48,19 @@ MOST_WARMED = 32
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A call on its way to a worker."""
+    """A call for a worker."""
 
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
     folder: str = field(default_factory=os.getcwd)
-    """Where the driver runs; relative paths, of the store and in settings, are meant from there."""
+    """Working folder of the driver; relative paths of the store and in settings start there."""
     variables: Mapping[str, str] = field(
         default_factory=lambda: {name: text for name, text in os.environ.items() if name.startswith(OUR_VARIABLES)}
     )
 
 
 class WorkerTracebackError(Exception):
-    """The traceback of an error on a worker, as its cause: it names the files of plugins."""
+    """Traceback of an error on a worker, attached as its cause: it names the files of plugins."""
 
     def __init__(self, text: str) -> None:
         """Hold the text of the traceback."""
@@ -71,9 +71,9 @@ _one_at_a_time = threading.Lock()
 
 
 def carry_out(order: bytes) -> bytes:
-    """Carry out a pickled :class:`Order` in this process; return its pickled result or error, and a traceback.
+    """Run a pickled :class:`Order` in this process; return its pickled result or error, and a traceback.
 
-    One at a time: environments and solvers are no business of several threads.
+    Orders run one at a time: environments and solvers are not safe in several threads.
     """
     with _one_at_a_time:
         try:
@@ -88,7 +88,7 @@ def carry_out(order: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _in_folder(folder: str) -> Iterator[None]:
-    """Work in the driver's folder where this machine has it; the check of the store tells what is not shared."""
+    """Change to the driver's folder if this machine has it; the check of the store reports a missing one."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(contextlib.chdir(folder))
@@ -96,7 +96,7 @@ def _in_folder(folder: str) -> Iterator[None]:
 
 
 def portable(error: Exception) -> Exception:
-    """Return an error as it can travel: itself, or what it says."""
+    """Return an error that can be pickled: itself, or a RuntimeError with its message."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled a moment before
     except Exception:  # noqa: BLE001 - an error that does not travel
@@ -105,7 +105,7 @@ def portable(error: Exception) -> Exception:
 
 
 def get_ready(names: tuple[str, ...]) -> None:
-    """On a worker: import environments."""
+    """Import environments on a worker."""
     from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
     for name in names:
@@ -113,7 +113,7 @@ def get_ready(names: tuple[str, ...]) -> None:
 
 
 def packed(order: Order) -> bytes:
-    """Return an order as it travels."""
+    """Return a pickled order."""
     return pickle.dumps(order)
 
 
@@ -129,14 +129,14 @@ def unpacked(answer: bytes) -> Any:
 
 
 Settle = Callable[[Callable[[], bytes]], None]
-"""Called once with how to get the answer of a call; what that raises is the cluster's own error."""
+"""Called once with a function that returns the answer of a call, or raises the cluster's own error."""
 
 
 class ClusterPool(ABC):
-    """Workers of a cluster; a subclass says how a call is handed to its scheduler."""
+    """Workers of a cluster; a subclass submits calls to its scheduler."""
 
     def __init__(self, limit: int, address: str) -> None:
-        """Run at most ``limit`` calls at a time, 0 for one a core of the cluster, which is at ``address``."""
+        """Run at most ``limit`` calls at a time, 0 for one per core of the cluster at ``address``."""
         self._limit = limit
         self.hosts = hosts_towards(address)
         self._pending: dict[Future[Any], Any] = {}
@@ -145,40 +145,40 @@ class ClusterPool(ABC):
 
     @abstractmethod
     def hand_over(self, order: bytes, settle: Settle) -> Any:
-        """Give ``carry_out(order)`` to the scheduler, which calls ``settle``, from any thread; return a handle."""
+        """Submit ``carry_out(order)`` to the scheduler, which calls ``settle`` from any thread; return a handle."""
 
     @abstractmethod
     def give_up(self, handles: Sequence[Any]) -> None:
-        """Take calls back, also those in work where the scheduler can."""
+        """Cancel calls, running ones too if the scheduler can."""
 
     @abstractmethod
     def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
-        """Have ``carry_out(order)`` run on every node that would get calls; return how to get each one's answer."""
+        """Run ``carry_out(order)`` on every node that may get calls; return a function for the answer of each node."""
 
     @abstractmethod
     def cores(self) -> int:
-        """Calls that the cluster can run at the same time as it is now."""
+        """Return the number of calls that the cluster can run at the same time now."""
 
     @abstractmethod
     def loss(self, error: Exception) -> StoreError:
-        """Say what an error of the cluster itself means, and what to do."""
+        """Return the error that explains an error of the cluster itself, with its fix."""
 
     @property
     def workers(self) -> int:
-        """Calls that run at the same time."""
+        """Number of calls that run at the same time."""
         return self._limit or max(1, self.cores())
 
     def warm(self, environments: Sequence[str]) -> None:
-        """Let workers import what shards of these environments need, while the driver still gets ready."""
+        """Let workers import these environments while the driver prepares the run."""
         for _ in range(min(self.workers, MOST_WARMED)):
             self.beside(get_ready, tuple(environments))
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Hand over one call."""
+        """Submit a stage of a shard."""
         return self.beside(call, *arguments)
 
     def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Hand over one call; a future that is cancelled gives it up."""
+        """Submit one call; cancelling the future cancels the call."""
         future: Future[Result] = Future()
         if self._stopped:
             future.set_exception(StoreError("the run was stopped"))
@@ -210,7 +210,7 @@ class ClusterPool(ABC):
             self.give_up([handle])
 
     def stop(self) -> None:
-        """Give up all calls; whoever waits for one is told."""
+        """Cancel all calls and their futures."""
         self._stopped = True
         with self._lock:
             pending = dict(self._pending)
@@ -218,10 +218,10 @@ class ClusterPool(ABC):
             future.cancel()
 
     def _handed_over(self) -> int:
-        return self._limit or AHEAD * self.workers
+        return self._limit or PREFETCH_PER_CORE * self.workers
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run the calls on all workers; the first error gives up all others."""
+        """Run the calls on all workers; the first error cancels all others."""
         calls = (self.beside(call, *each) for each in arguments)
         pending = set(islice(calls, self._handed_over()))
         try:

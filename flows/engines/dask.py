@@ -1,6 +1,6 @@
-"""Dask as an engine: ``--engine dask``, with ``--address`` for a scheduler that is there.
+"""The engine ``dask``: ``--engine dask``, with ``--address`` for a scheduler that is running.
 
-A shard is a Dask task. The scheduler gives it to another worker when its own is lost.
+A shard is a Dask task. The scheduler moves it to another worker when its own is lost.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from .nodes import at_work
 from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
-"""Environment variable that Dask's own clients take the address from, too."""
+"""Environment variable with the address, which Dask's own clients read, too."""
 
 CONNECT_SECONDS = 10.0
 """Longest wait for a scheduler that listens, and for its first worker."""
@@ -47,9 +47,9 @@ class DaskEngine(Engine):
 
 @contextlib.contextmanager
 def _cluster_here(distributed: Any, workers: int) -> Iterator[Any]:
-    """Start a scheduler in this process and workers beside it: on loopback, with keys that nobody else has."""
-    # The thread that starts its workers, also later ones, is deaf to Ctrl-C, and so are they. It would hear again if it
-    # had to start multiprocessing's tracker.
+    """Start a scheduler in this process and workers on loopback, with keys of their own."""
+    # The thread that starts workers blocks Ctrl-C, and they inherit that. Starting multiprocessing's tracker would
+    # unblock it, so the tracker is started first.
     resource_tracker.ensure_running()
     with interrupts_held():
         cluster = distributed.LocalCluster(
@@ -70,19 +70,19 @@ def _cluster_here(distributed: Any, workers: int) -> Iterator[Any]:
 def _client_of(distributed: Any, at: Any) -> Iterator[Any]:
     if isinstance(at, str):
         refuse_unreachable(at, "Dask scheduler")
-        _meet(distributed, at)
+        _check_scheduler(distributed, at)
     with distributed.Client(at, timeout=CONNECT_SECONDS, set_as_default=False) as client:
         yield client
 
 
-def _meet(distributed: Any, address: str) -> None:
-    """Let the scheduler introduce itself; a client would try for minutes, and not let go for as long.
+def _check_scheduler(distributed: Any, address: str) -> None:
+    """Request the identity of the scheduler; a client would retry for minutes.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no scheduler answers.
     """
 
-    async def meet() -> Any:
+    async def identify() -> Any:
         options = distributed.Security().get_connection_args("client")
         comm = await distributed.comm.connect(address, timeout=CONNECT_SECONDS, **options)
         try:
@@ -91,13 +91,13 @@ def _meet(distributed: Any, address: str) -> None:
         finally:
             comm.abort()
 
-    async def meet_in_time() -> Any:
-        return await asyncio.wait_for(meet(), CONNECT_SECONDS)
+    async def identify_in_time() -> Any:
+        return await asyncio.wait_for(identify(), CONNECT_SECONDS)
 
     try:
-        identity = asyncio.run(meet_in_time())
+        identity = asyncio.run(identify_in_time())
         problem = "" if identity.get("type") == "Scheduler" else f"there is a {identity.get('type')}"
-    except Exception as error:  # noqa: BLE001 - whatever listens there may answer anything
+    except Exception as error:  # noqa: BLE001 - any program may listen there
         problem = " ".join(str(error).split())[:300] or "what listens there does not answer"
     if problem:
         raise ConfigError(
@@ -120,8 +120,9 @@ def _refuse_threads(threads: Mapping[str, int], address: str) -> None:
     for worker, number in threads.items():
         if number != 1:
             raise ConfigError(
-                f"the Dask worker {worker} has {number} threads, expected 1, for solvers and environments work in one "
-                f"thread; start {number} processes instead: dask worker {address} --nworkers {number} --nthreads 1"
+                f"the Dask worker {worker} has {number} threads, expected 1, because solvers and environments "
+                f"need a process each; start {number} processes instead: dask worker {address} --nworkers {number} "
+                "--nthreads 1"
             )
 
 
@@ -140,30 +141,30 @@ class DaskPool(ClusterPool):
         return task
 
     def give_up(self, handles: Sequence[Any]) -> None:
-        """Take back what has not begun; a call in work ends in its worker, and nobody hears of it."""
+        """Cancel calls that have not begun; the result of a running call is dropped."""
         self._client.cancel(list(handles), force=True)
 
     def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
-        """Ask every worker process: each may have been started in another environment."""
+        """Run it on every worker process: each may have been started in another environment."""
         answers: dict[str, Any] = self._client.run(carry_out, order, on_error="return")
         return {worker: partial(_result, answer) for worker, answer in answers.items()}
 
     def threads(self) -> dict[str, int]:
-        """Return the threads of every worker that is there now, or soon."""
+        """Return the number of threads of every worker, after waiting for the first."""
         with contextlib.suppress(TimeoutError):
             self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         return dict(self._client.nthreads())
 
     def cores(self) -> int:
-        """Worker processes."""
+        """Return the number of worker processes."""
         return len(self._client.nthreads())
 
     def loss(self, error: Exception) -> StoreError:
-        """Workers were lost more often than calls are run again, or the scheduler is gone."""
-        kind, told = type(error).__name__, " ".join(str(error).split())[:300]
+        """Return the error for workers that were lost more often than calls run again, or for a lost scheduler."""
+        kind, message = type(error).__name__, " ".join(str(error).split())[:300]
         return StoreError(
-            f"Dask could not run a shard ({kind}: {told}); see to scheduler and workers (memory, if the system ended "
-            "them) and run the same command again; finished shards are kept"
+            f"Dask could not run a shard ({kind}: {message}); see to scheduler and workers (memory, if the system "
+            "ended them) and run the same command again; finished shards are kept"
         )
 
 

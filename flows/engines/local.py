@@ -1,8 +1,8 @@
 """Run a stage over shards: in this process, or in a pool of long-lived worker processes.
 
-A pool outlives the stages of a run, so imports and compiled solvers are paid for once. Workers ignore Ctrl-C; the
-parent decides, and when it is gone, so are they. A worker that dies (killed by the system, out of memory) ends the run
-with one clear message; finished shards are kept.
+A pool outlives the stages of a run, so each worker imports and compiles once. Workers ignore Ctrl-C and end with their
+parent. A worker that dies (killed by the system, out of memory) ends the run with one message; finished shards are
+kept.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Execute(Protocol):
 
     @property
     def pool(self) -> WorkerPool:
-        """Where the calls are made; what is no stage of a shard may be done there, too."""
+        """Pool that runs the stages; other calls may run there, too."""
         ...
 
     def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
@@ -47,9 +47,9 @@ def _no_work() -> None:
 
 
 def _start_worker(names: tuple[str, ...]) -> None:
-    """Ignore Ctrl-C and import what the stages need, while the parent still gets ready."""
+    """Ignore Ctrl-C and import the environments while the parent prepares the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: what it starts may be stopped
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: its own children may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
@@ -58,7 +58,7 @@ def _start_worker(names: tuple[str, ...]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for ever, and meanwhile write into a store that it no longer owns."""
+    """End this worker when its parent is gone: it would wait for ever, and write to a store that it no longer owns."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -67,9 +67,9 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until processes are started: they inherit that, and so are deaf before their first import.
+    """Block Ctrl-C while processes are started: they inherit the block, and so ignore it before their first import.
 
-    One that comes meanwhile is handled by this process right afterwards.
+    This process handles a Ctrl-C of that time right afterwards.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -98,7 +98,7 @@ class InProcess:
         return future
 
     def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Run ``call`` in one thread beside the caller's."""
+        """Run ``call`` in one other thread."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "pivot-beside")
         return self._thread.submit(call, *arguments)
@@ -118,7 +118,7 @@ class Processes:
     hosts = (LOOPBACK,)
 
     def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
-        """Use ``executor``, and let its workers get ready now rather than at the first call."""
+        """Use ``executor``, and start its workers now."""
         self.workers = workers
         self._executor = executor
         others = set(multiprocessing.active_children())
@@ -143,10 +143,10 @@ class Processes:
             process.terminate()
 
     def close(self) -> None:
-        """Wait for what is running, and let the worker processes end.
+        """Wait for the running calls, and end the worker processes.
 
-        One that was killed may hold the lock under which the others take their last order. The library waits for these
-        for ever if it learns of the death too late, so they are ended.
+        A killed worker may hold the lock under which the others take their last order, and the library would then wait
+        for ever, so the others are ended, too.
         """
         threading.Thread(target=self._end_with_a_lost_one, daemon=True).start()
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -158,7 +158,7 @@ class Processes:
             connection.wait(left)
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run the calls on all processes; the first error cancels what has not begun."""
+        """Run the calls on all processes; the first error cancels calls that have not begun."""
         futures = [self.beside(call, *each) for each in arguments]
         try:
             for future in as_completed(futures):
@@ -170,7 +170,7 @@ class Processes:
 
 @contextlib.contextmanager
 def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPool]:
-    """Give a pool of ``workers`` processes; one worker is this process itself.
+    """Open a pool of ``workers`` processes; with one worker, this process works itself.
 
     Processes are spawned, not forked: the parent runs threads (Prefect, compiled code) that a fork would break.
     """
@@ -193,7 +193,7 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
         finally:
             pool.close()
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)  # of one, too, that Ctrl-C met while its workers started
+        executor.shutdown(wait=True, cancel_futures=True)  # also after Ctrl-C while workers started
 
 
 class LocalEngine(Engine):
@@ -201,8 +201,8 @@ class LocalEngine(Engine):
 
     @contextlib.contextmanager
     def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
-        """Give a pool; see :func:`worker_pool`."""
-        del store, writes  # every process of this machine sees what this one sees
+        """Open a pool; see :func:`worker_pool`."""
+        del store, writes  # every process of this machine sees the same files
         if self.settings.address:
             raise ConfigError(
                 f"the engine local has no cluster, but an address is given ({self.settings.address}); name an engine "
@@ -224,7 +224,7 @@ def finished(future: "Future[Result]") -> Result:
 
 @contextlib.contextmanager
 def worker_deaths() -> Iterator[None]:
-    """Say what the death of a worker process means.
+    """Translate the death of a worker process into an error with its fix.
 
     Raises:
         StoreError: one died.

@@ -1,7 +1,7 @@
-"""Are the nodes of a cluster fit for a run? Asked once, before anything is made.
+"""Check the nodes of a cluster once, before a run.
 
-Equal bytes need equal programs, and shards need one store: every node tells its versions, reads what the driver just
-wrote into the store, and writes something there that the driver has to see.
+Equal bytes need equal programs, and shards need one store: every node reports its versions, reads a file that the
+driver wrote into the store, and writes one that the driver has to see.
 """
 
 import contextlib
@@ -24,26 +24,26 @@ from .cluster import ClusterPool, Order, packed, unpacked
 PROJECT = "pivot-vlm"
 OURS = Path(__file__).parents[2]
 ROOMS = ("collage", "datasets", "environments", "flows", "labeling", "models", "rollouts", "solvers", "storage")
-"""Rooms whose sources decide bytes; next to the package's folder there may be anything, such as runs."""
+"""Folders whose sources decide bytes; the folder of the package may hold others, such as runs."""
 
 CODE = "PIVOT's source"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node tells of itself."""
+    """Report of a node about itself."""
 
     versions: dict[str, str]
-    """Of everything that decides bytes, by name."""
+    """Versions of everything that decides bytes, by name."""
     seen: str | None
-    """What it found of the driver's in the store; None for nothing."""
+    """Digest of the driver's file as the node reads it; None if it does not see the file."""
     trouble: str
-    """Why it cannot use the store, if it said so."""
+    """Error of the node about the store; empty for none."""
 
 
 @contextlib.contextmanager
 def at_work(pool: ClusterPool, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[ClusterPool]:
-    """Give a pool whose nodes are fit and get ready for these environments; what is in work at the end is given up.
+    """Check the nodes of a pool and let them import these environments; cancel what still runs at the end.
 
     Raises:
         ConfigError, StoreError: see :func:`check_nodes`.
@@ -62,13 +62,13 @@ def versions_here() -> dict[str, str]:
     names = {match.group().lower() for line in required if (match := re.match(r"[\w.-]+", line))}
     for group in GROUPS:
         names |= {point.dist.name.lower() for point in entry_points(group=f"pivot.{group}") if point.dist is not None}
-    found = {"Python": ".".join(map(str, sys.version_info[:2])), CODE: _source_digest()}
+    versions = {"Python": ".".join(map(str, sys.version_info[:2])), CODE: _source_digest()}
     for name in sorted(names):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def _source_digest() -> str:
@@ -82,7 +82,7 @@ def _source_digest() -> str:
 
 
 def look_around(store: Address, name: str, reply: str | None) -> NodeReport:
-    """On a node: hash the object ``name`` of the store, and write ``reply`` beside it, if there is to be one."""
+    """Hash the object ``name`` of the store on a node, and write an object that begins with ``reply``, unless None."""
     storage = open_storage(store)
     seen, trouble = None, ""
     try:
@@ -96,7 +96,7 @@ def look_around(store: Address, name: str, reply: str | None) -> NodeReport:
 
 
 def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
-    """See that all nodes compute with what this machine does, and see and write the same store.
+    """Check that all nodes have the versions of this machine, and read and write the same store.
 
     Raises:
         ConfigError: a node cannot run PIVOT, or has other versions.
@@ -114,9 +114,9 @@ def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
             try:
                 report: NodeReport = unpacked(answer())
             except Exception as error:
-                told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 raise ConfigError(
-                    f"node {node} cannot run PIVOT ({told}); install {PROJECT} {version(PROJECT)} there, in the "
+                    f"node {node} cannot run PIVOT ({message}); install {PROJECT} {version(PROJECT)} there, in the "
                     "environment that its workers are started in"
                 ) from error
             _compare(node, report.versions)

@@ -26,18 +26,18 @@ from ...storage import Storage
 from .local import Execute, WorkerPool, finished
 
 NOTE = ".flow-run.json"
-"""In a store that is being built: which flow run does it. One that was killed leaves it there."""
+"""File in a store that is being built: the id of its flow run. A killed run leaves it there."""
 
 
 @contextlib.contextmanager
 def noted_run(storage: Storage) -> Iterator[None]:
-    """Note this flow run in the store that it writes, and end the one that was killed over it before.
+    """Record this flow run in the store that it writes, and mark an earlier run that was killed as crashed.
 
-    A killed process tells its server nothing, which would show its runs as running for ever. The caller holds the lock
-    of the store, so nobody else is at work on it.
+    A killed process does not report its end, so its server would show the run as running for ever. The caller holds the
+    lock of the store, so no other run writes it.
     """
     here, before = flow_run.id, None
-    with contextlib.suppress(StoreError):  # there is none, or nobody can read it
+    with contextlib.suppress(StoreError):  # missing or unreadable
         before = storage.read_json(NOTE)
     if isinstance(before, dict) and before.get("flow_run") not in (None, here):
         _end_killed(str(before["flow_run"]))
@@ -49,11 +49,11 @@ def noted_run(storage: Storage) -> Iterator[None]:
 
 
 def _end_killed(run: str) -> None:
-    """Mark a flow run and its tasks as crashed where they count as alive; a server that does not know them may not."""
+    """Mark a flow run and its tasks as crashed, unless they have ended or the server does not know them."""
     message = "its process was killed; a later run of the same store found it"
     with contextlib.suppress(PrefectException, httpx.HTTPError, ValueError), get_client(sync_client=True) as client:
-        known = client.read_flow_run(UUID(run))
-        if known.state is not None and known.state.is_final():
+        state = client.read_flow_run(UUID(run)).state
+        if state is not None and state.is_final():
             return
         filters = {"flow_runs": {"id": {"any_": [run]}}, "task_runs": {"state": {"type": {"any_": ALIVE}}}}
         for each in client.request("POST", "/task_runs/filter", json=filters).json():
@@ -62,7 +62,7 @@ def _end_killed(run: str) -> None:
 
 
 ALIVE = ["SCHEDULED", "PENDING", "RUNNING", "PAUSED", "CANCELLING"]
-"""Types of states that are not the last one of a run."""
+"""Types of states that are not final."""
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)
@@ -77,7 +77,7 @@ class _AsTasks:
     pool: WorkerPool
 
     def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
-        # In a partial, for Prefect looks for futures in every part of an argument.
+        # In a partial, because Prefect searches every part of an argument for futures.
         tasks = (run_shard.submit(each.title, each.shard.stem, self.pool, partial(run, each)) for each in stages)
         # A task runner may start any number of tasks at once, and the pool may be this process.
         running = list(islice(tasks, self.pool.workers))
@@ -93,5 +93,5 @@ class _AsTasks:
 
 
 def execute_as_tasks(pool: WorkerPool) -> Execute:
-    """Run stages as tasks of the flow run, as many at a time as the pool has workers, whatever the task runner."""
+    """Run stages as tasks of the flow run, as many at a time as the pool has workers."""
     return _AsTasks(pool)

@@ -1,4 +1,4 @@
-"""Ray as an engine: ``--engine ray``, with ``--address`` for a cluster that is there.
+"""The engine ``ray``: ``--engine ray``, with ``--address`` for a cluster that is running.
 
 A shard is a Ray task of one core. Ray runs it again on another node when its own is lost.
 """
@@ -25,17 +25,17 @@ from .nodes import at_work
 from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "RAY_ADDRESS"
-"""Environment variable that Ray's own commands take the address from, too."""
+"""Environment variable with the address, which Ray's own commands read, too."""
 
 _SHORT = 40
-"""Characters of a folder below which Ray's sockets, at most 107 characters in all, find room."""
+"""Longest folder, in characters, in which the paths of Ray's sockets stay below 107 characters."""
 
 
 class RaySettings(EngineSettings):
-    """How to run on Ray."""
+    """Settings of the engine ``ray``."""
 
     object_store_bytes: int = Field(200_000_000, ge=80_000_000)
-    """Memory for results under way, of a Ray that is started for the run; shards go through files, so little does."""
+    """Memory for results in transit, if Ray is started for the run; shards are files, so results are small."""
 
 
 class RayEngine(Engine):
@@ -45,7 +45,7 @@ class RayEngine(Engine):
 
     @contextlib.contextmanager
     def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
-        """Connect to the cluster, or start one for this run, and give its workers."""
+        """Connect to the cluster, or start one for this run, and open its workers."""
         settings: RaySettings = self.settings
         address = settings.address or os.environ.get(ADDRESS, "")
         _prepare(address)
@@ -57,9 +57,9 @@ class RayEngine(Engine):
 
 
 def _prepare(address: str) -> None:
-    """Keep Ray offline and quiet, and a cluster of our own to ourselves; settings that the user made win.
+    """Keep Ray offline and quiet, and give a cluster of our own a token; settings of the user win.
 
-    Ray reads them once, when it is imported.
+    Ray reads these variables once, when it is imported.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs that nobody asked for
@@ -103,7 +103,7 @@ def _short_folder() -> str:
 
 @contextlib.contextmanager
 def _cluster_at(ray: Any, address: str) -> Iterator[None]:
-    """Connect to a cluster that is there."""
+    """Connect to a running cluster."""
     refuse_unreachable(address, "Ray cluster", http2=True)
     try:
         ray.init(address=address, **_options())
@@ -135,31 +135,31 @@ class RayPool(ClusterPool):
         return reference
 
     def give_up(self, handles: Sequence[Any]) -> None:
-        """End the worker processes of calls in work, too."""
+        """Cancel calls and end the worker processes of running ones."""
         for reference in handles:
             with contextlib.suppress(ValueError, RuntimeError, self._ray.exceptions.RayError):  # it is over
                 self._ray.cancel(reference, force=True)
 
     def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
-        """Ask every node that has cores."""
+        """Run it on every node that has cores."""
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        asked: dict[str, Callable[[], bytes]] = {}
+        answers: dict[str, Callable[[], bytes]] = {}
         for node in self._nodes():
             there = self._remote.options(num_cpus=0, scheduling_strategy=strategy(node["NodeID"], soft=False))
-            asked[f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})"] = there.remote(order).future().result
-        return asked
+            answers[f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})"] = there.remote(order).future().result
+        return answers
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def cores(self) -> int:
-        """Cores of all nodes that are alive."""
+        """Return the number of cores of all nodes that are alive."""
         return int(sum(node["Resources"]["CPU"] for node in self._nodes()))
 
     def loss(self, error: Exception) -> StoreError:
-        """A node or process was lost more often than calls are run again."""
-        kind, told = type(error).__name__, " ".join(str(error).split())[:300]
+        """Return the error for a node or process that was lost more often than calls run again."""
+        kind, message = type(error).__name__, " ".join(str(error).split())[:300]
         return StoreError(
-            f"Ray could not run a shard ({kind}: {told}); see to the cluster (`ray status`; memory, if the system "
+            f"Ray could not run a shard ({kind}: {message}); see to the cluster (`ray status`; memory, if the system "
             "ended its processes) and run the same command again; finished shards are kept"
         )

@@ -1,4 +1,4 @@
-"""Whether a cluster is where it is said to be, told in seconds, where schedulers try for minutes; and the way back."""
+"""Check within seconds that a cluster answers at its address, and find the names of this machine for its nodes."""
 
 import os
 import socket
@@ -7,26 +7,26 @@ from urllib.parse import urlsplit
 from ...errors import ConfigError
 
 PATIENCE = 5.0
-"""Seconds for a connection, and for the first word over it; a cluster is near."""
+"""Seconds for a connection, and for the first bytes over it."""
 
 LOOPBACK = "127.0.0.1"
 DRIVER_HOST = "PIVOT_DRIVER_HOST"
-"""Environment variable: the name under which the nodes of a cluster reach the machine that a run is started on."""
+"""Environment variable: the name under which the nodes of a cluster reach the machine of the run."""
 
 _HELLO_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a client begins HTTP/2 (RFC 9113, section 3.4), with empty settings."""
+"""Client preface of HTTP/2 (RFC 9113, section 3.4), with empty settings."""
 
 
 def refuse_unreachable(address: str, what: str, *, http2: bool = False) -> None:
-    """Knock at ``address``, if it is one of a host and a port.
+    """Connect to ``address`` once, if it has a host and a port.
 
     Args:
-        address: as it was given; one without a port is a word of the engine's own, such as Ray's ``auto``.
-        what: what should be there.
-        http2: it should speak HTTP/2, as every gRPC server does.
+        address: address as given; without a port it is a word of the engine, such as Ray's ``auto``.
+        what: expected program, for messages.
+        http2: whether it has to speak HTTP/2, as every gRPC server does.
 
     Raises:
-        ConfigError: the address is malformed, nobody listens there, or somebody else does.
+        ConfigError: the address is malformed, or no such program answers there.
     """
     try:
         host, port = _host_and_port(address)
@@ -43,7 +43,7 @@ def refuse_unreachable(address: str, what: str, *, http2: bool = False) -> None:
             "with --address, or leave that out for workers on this machine"
         ) from error
     if other:
-        raise ConfigError(f"what listens at {address} is no {what}; see to the port in --address")
+        raise ConfigError(f"the program at {address} is not a {what}; check the port in --address")
 
 
 def _host_and_port(address: str) -> tuple[str | None, int | None]:
@@ -63,16 +63,16 @@ def hosts_towards(address: str) -> tuple[str, ...]:
         return (named,)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
         try:
-            towards.connect((_host_and_port(address)[0], 1))  # sends nothing: it only chooses the way there
+            towards.connect((_host_and_port(address)[0], 1))  # sends nothing: it only selects the route
             near: str = towards.getsockname()[0]
-        except OSError:  # the address is a word of the engine's own
+        except OSError:  # the address is a word of the engine
             near = LOOPBACK
     return tuple(dict.fromkeys((near, socket.gethostname())))
 
 
 def _speaks_http2(connection: socket.socket) -> bool:
     if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return True  # behind encryption; Ray itself has to find out
+        return True  # encrypted: Ray itself reports another program
     connection.sendall(_HELLO_HTTP2)
     answer = b""
     while len(answer) < 4:  # the length of the first frame, three bytes, and its type

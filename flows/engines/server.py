@@ -1,9 +1,9 @@
-"""The Prefect server of one run: started beside it, silent, and gone with it.
+"""The Prefect server of one run: a silent child process that ends with the run.
 
-Prefect can start a temporary server by itself, but that one writes tracebacks to the user's screen when it ends, dies
-of Ctrl-C before the run has reported its end, and stays behind when the run is killed. Ours is the same application in
-a session of its own, and it ends when the pipe from its parent closes, however the parent ended. Where the user has a
-server (``PREFECT_API_URL``, in the environment or in Prefect's own settings), that one is told about the run instead.
+Prefect can start a temporary server by itself, but that one writes tracebacks to the screen when it ends, dies of
+Ctrl-C before the run has reported its end, and survives when the run is killed. Ours is the same application in a
+session of its own, and ends when the pipe from its parent closes. If the user has a server (``PREFECT_API_URL``, in the
+environment or in Prefect's own settings), the run reports to that one instead.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ _private = False
 
 
 def is_private() -> bool:
-    """Whether runs of this process are reported to a server that only lives for them, so that nobody looks at it."""
+    """Whether runs of this process report to a temporary server, whose pages are never seen."""
     return _private
 
 
 def quiet_prefect() -> None:
-    """Keep Prefect offline and off the user's screen; settings that the user made win. Call before it is imported."""
+    """Keep Prefect offline and quiet; settings of the user win. Call this before Prefect is imported."""
     if "PREFECT_HOME" not in os.environ:
         os.environ["PREFECT_HOME"] = str(_home())
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -46,7 +46,7 @@ def quiet_prefect() -> None:
 
 
 def _home() -> Path:
-    """A writable folder for Prefect's records, one a version of Prefect: its database only ever migrates forward."""
+    """Return a writable folder for Prefect's records, one per version: its database only migrates forward."""
     name = f"prefect-{version('prefect')}"
     places = [Path(tempfile.gettempdir()) / f"pivot-{os.getuid()}-{name}"]
     with contextlib.suppress(RuntimeError):  # there may be no home folder
@@ -95,9 +95,9 @@ class FlowServer:
 
 
 def start_server() -> FlowServer:
-    """Start a server for this process, or find the user's, and make Prefect in this process report to it.
+    """Start a server for this process, or take the user's, and make Prefect in this process report to it.
 
-    Returns at once; :meth:`FlowServer.wait` says when the server is ready. It is never stopped by hand: Prefect sends
+    Returns at once; :meth:`FlowServer.wait` waits until the server is ready. Nothing stops it explicitly: Prefect sends
     its last events while the interpreter shuts down, and the server ends right after that.
     """
     # Imported here: Prefect takes a second to import, and only a build needs it.
@@ -128,7 +128,7 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310 - our own http address
             return True
     except urllib.error.HTTPError:
-        return True  # it wants to know who asks, which is Prefect's business
+        return True  # it asks for credentials, which Prefect has
     except (OSError, ValueError, http.client.HTTPException):
         return False
 

@@ -83,7 +83,7 @@ class ShardStored:
 FromWorker = WorkRequest | TurnRequest | CancelRequest | EpisodeOver | ShardStored
 
 
-# What it is failures
+# Messages from the driver
 
 
 @dataclass(frozen=True, slots=True)

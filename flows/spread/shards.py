@@ -1,4 +1,4 @@
-"""The pending shards of a rollout stage, and the reports on those that are stored."""
+"""The pending shards of a rollout stage, and reports of stored ones."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class PendingShards:
         self._twice = 0
 
     def __len__(self) -> int:
-        """Return how many shards have not been looked at."""
+        """Return the number of shards that have not been assigned."""
         return len(self._left)
 
     @property

@@ -186,7 +186,7 @@ def test_a_bad_place_is_refused_before_anything_is_started(built: Path, store: P
 def test_commands_on_no_store_or_an_unfinished_one(store: Path, tmp_path: Path, name: str) -> None:
     workers = ("--workers", "1") if name in ("verify", "relabel") else ()
     message = str(error_of(name, tmp_path / "nowhere", *workers))
-    assert "does not exist, so it is no PIVOT store; make one with: pivot build" in message
+    assert "does not exist, so it is not a PIVOT store; make one with: pivot build" in message
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "empty").mkdir()
     assert "holds no run.json" in str(error_of(name, tmp_path / "empty", *workers))
@@ -199,7 +199,7 @@ def test_the_process_shows_one_line_and_status_2() -> None:
     shown = command("peek", "/nowhere")
     assert shown.stdout == ""
     assert error_lines(shown) == [
-        "error: /nowhere does not exist, so it is no PIVOT store; make one with: pivot build sokoban --out /nowhere"
+        "error: /nowhere does not exist, so it is not a PIVOT store; make one with: pivot build sokoban --out /nowhere"
     ]
 
 

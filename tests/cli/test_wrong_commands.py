@@ -16,7 +16,7 @@ import pytest
 from pivot import cli
 from pivot.tests.flow_runs import CLI, clean_environment, config_of, files_of
 
-NO_STORE = "is no PIVOT store; make one with: pivot build"
+NO_STORE = "is not a PIVOT store; make one with: pivot build"
 NOT_HERE = r"package '\w+' is not installed; get it with: pip install 'pivot-vlm\["
 """Where training's packages are missing, that is told instead of what comes after."""
 

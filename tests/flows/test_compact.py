@@ -196,7 +196,7 @@ def test_the_size_fits_the_store_and_a_training_run_keeps_its_own(stores: dict[i
     with pytest.raises(ConfigError, match=r"shards of 2 levels already.*--shard-size"):
         compact(stores[2], stores[2].parent / "never", 2)
     trained = make_config(config(2)).model_copy(update={"policy": PartConfig(name="trained")})
-    with pytest.raises(ConfigError, match="each of its shards is an update"):
+    with pytest.raises(ConfigError, match="holds the rollouts of a training run"):
         compacted_config(Store(stores[2], trained))
 
 

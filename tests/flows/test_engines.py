@@ -24,7 +24,7 @@ from pivot.datasets.progress import Silent
 from pivot.errors import ConfigError, PivotError, StoreError
 from pivot.flows.engines import nodes
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
-from pivot.flows.engines.cluster import AHEAD, ClusterPool, Settle, carry_out
+from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.flows.spread import scheduler
@@ -190,9 +190,9 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
     assert fingerprint(root) == whole
     after = _finished(root)
     again = {name for name, mark in before.items() if after[name] != mark}
-    # Those of shards in work, whose receipts were still to come, may have been made twice: two nodes, AHEAD each.
+    # Shards without a receipt may have been made twice: two nodes, PREFETCH_PER_CORE each.
     assert 3 <= len(before) < len(after) / 2, "the kill came in the middle"
-    assert len({Path(name).stem for name in again}) <= 2 * AHEAD
+    assert len({Path(name).stem for name in again}) <= 2 * PREFETCH_PER_CORE
 
 
 # What is refused
@@ -265,7 +265,7 @@ def _without_pivot(*_: object) -> None:
     ("engine", "address", "told"),
     [
         ("ray", "127.0.0.1:9", "nothing answers at 127.0.0.1:9 .*expected a Ray cluster"),
-        ("ray", "ray://127.0.0.1:{port}", "what listens at .* is no Ray cluster"),
+        ("ray", "ray://127.0.0.1:{port}", "the program at .* is not a Ray cluster"),
         ("ray", "127.0.0.1:many", "Port could not be cast"),
         ("dask", "tcp://127.0.0.1:9", "nothing answers at .*expected a Dask scheduler"),
         ("dask", "foo", "no Dask scheduler can be used at foo: missing port number"),

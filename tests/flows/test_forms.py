@@ -13,7 +13,7 @@ from pivot import plugins
 from pivot.datasets.config import RunConfig, environment, make_config
 from pivot.errors import PivotError
 from pivot.flows import deployments
-from pivot.flows.deployments import tell_failure
+from pivot.flows.deployments import report_failure
 from pivot.flows.forms import ConfigForm, LabelChangesForm
 from prefect import Flow
 from prefect.cli.deploy._models import PrefectYamlModel
@@ -82,8 +82,8 @@ def test_the_parameters_in_the_file_fit_their_form(deployment: dict[str, Any]) -
     if "config" in values:
         assert values["config"] == make_config(deployment["parameters"]["config"])
     assert (flow.retries, flow.timeout_seconds) == (2, 12 * 3600)
-    assert tell_failure in flow.on_failure_hooks
-    assert tell_failure in flow.on_crashed_hooks
+    assert report_failure in flow.on_failure_hooks
+    assert report_failure in flow.on_crashed_hooks
 
 
 def test_the_file_builds_every_environment_every_night_at_the_papers_size() -> None:

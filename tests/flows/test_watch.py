@@ -22,7 +22,7 @@ from pivot.datasets.run import Run
 from pivot.errors import ConfigError, StoreError
 from pivot.flows import artifacts, deployments, limits
 from pivot.flows.artifacts import Artifacts, data_uri
-from pivot.flows.deployments import ON_FAILURE, tell_failure
+from pivot.flows.deployments import ON_FAILURE, report_failure
 from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.review import review_stores
@@ -101,7 +101,7 @@ def test_a_shard_is_a_line_and_is_added_up(
         watch.stored("rollout", "sokoban/00001", 0.01, 500, reused=True)
     assert caplog.messages == [
         "rollout sokoban/00000: 1.25 s, 1000 bytes",
-        "rollout sokoban/00001: was there, 500 bytes",
+        "rollout sokoban/00001: kept, 500 bytes",
     ]
     assert watch.metrics.stages == {"rollout": StageTotals(1, 1, 1.25, 1500)}
 
@@ -233,9 +233,9 @@ def test_a_failure_of_a_deployment_starts_the_operators_program(
     client = nullcontext(SimpleNamespace(read_flow_run=read_flow_run))
     monkeypatch.setattr(deployments, "get_client", lambda **_: client)
     state = SimpleNamespace(message="2 problems found")
-    tell_failure(None, SimpleNamespace(name="build by hand", deployment_id=None), state)
+    report_failure(None, SimpleNamespace(name="build by hand", deployment_id=None), state)
     assert not (tmp_path / "told").exists()
-    tell_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
+    report_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
     assert (tmp_path / "told").read_text() == "build of a night: 2 problems found"
 
 

@@ -353,7 +353,7 @@ def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> N
     assert "is a file; name a folder" in str(error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex"))
     (tmp_path / "empty").mkdir()
     assert (made(small_store, tmp_path / "empty", Selection(limit=1)) / MARKER).exists()
-    with pytest.raises(StoreError, match="is no PIVOT store"):
+    with pytest.raises(StoreError, match="is not a PIVOT store"):
         made(tmp_path, tmp_path / "site")
 
 
