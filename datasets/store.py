@@ -313,7 +313,9 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     if storage.stat(RUN) is None:
         storage.entries()  # refuses a file, and a folder that may not be read
         what = f"holds no {RUN}" if storage.exists() else "does not exist"
-        raise NoStoreError(f"{root} {what}, so it is not a PIVOT store; make one with: pivot build sokoban --out {root}")
+        raise NoStoreError(
+            f"{root} {what}, so it is not a PIVOT store; make one with: pivot build sokoban --out {root}"
+        )
     if complete and storage.stat(MANIFEST) is None:
         refuse_unfinished_copy(storage)
         raise NoStoreError(

@@ -37,10 +37,10 @@ class ProbeArm:
 PROBE_ARMS: Mapping[str, ProbeArm] = {
     arm.name: arm
     for arm in (
-        ProbeArm("no_hint", "from t*, told nothing"),
-        ProbeArm("after", "from t* + 1, told nothing: the step that was lost stays lost", "after"),
-        ProbeArm("self", "from t*, told m* and what the policy's own model writes", hint="self"),
-        ProbeArm("teacher", "from t*, told m* and the label's guidance", hint="teacher"),
+        ProbeArm("no_hint", "from t*, without a hint"),
+        ProbeArm("after", "from t* + 1, without a hint: the step that was lost stays lost", "after"),
+        ProbeArm("self", "from t*, with m* and what the policy's own model writes", hint="self"),
+        ProbeArm("teacher", "from t*, with m* and the label's guidance", hint="teacher"),
         ProbeArm("random", "control: from a uniform random other step", "random"),
         ProbeArm("before", "control: from t* - 1", "before"),
     )

@@ -133,7 +133,7 @@ OPENERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("opener", OPENERS)
 def test_what_is_no_store_is_refused(opener: str, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="missing does not exist, so it is not a PIVOT store; make one with: pivot build"):
+    with pytest.raises(StoreError, match="missing does not exist, so it is not a PIVOT store; make one with"):
         OPENERS[opener](tmp_path / "missing")
     (tmp_path / "notes.txt").write_text("not a store")
     with pytest.raises(StoreError, match=r"holds no run\.json, so it is not a PIVOT store"):
