@@ -131,6 +131,9 @@ def _verify(
     _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
 
 
+_CONCURRENT_EPISODES = 8
+"""Episodes that are played again at the same time: each has an environment and perhaps a thread of its own in memory."""
+
 _PER_PIXEL = 24
 """Bytes of memory per pixel while a picture is decoded, converted and composed into others."""
 
@@ -214,6 +217,7 @@ def _verify_rollouts(
         run.config.rollouts,
         run_id=run.run_id_with(policy_config),
         prompt=env.prompt,
+        concurrency=_CONCURRENT_EPISODES,
     )
     derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
