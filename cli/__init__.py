@@ -94,7 +94,7 @@ def main() -> None:
             show_error(message)
         _leave(error.exit_code)
     except Exception as error:
-        culprit = None if os.environ.get(TRACEBACK) else blamed(error)
+        culprit = None if os.environ.get(TRACEBACK) else blamed(error) or _damage(error)
         if culprit is None:
             raise  # a defect of ours: the traceback is what a report needs
         show_error(f"{culprit}; set {TRACEBACK}=1 to see the whole traceback")
@@ -107,6 +107,15 @@ def main() -> None:
     if status == INTERRUPTED:
         err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def _damage(error: Exception) -> str | None:
+    """Return one line about files that a library cannot read; None for other errors."""
+    library = type(error).__module__.partition(".")[0]
+    if library not in ("polars", "pyarrow", "duckdb"):
+        return None
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return f"the files of the store cannot be read ({reason}): pivot verify names what is damaged"
 
 
 _RESUME = "interrupted; run the same command again to resume"

@@ -1,6 +1,5 @@
 """A labelled episode in words and as a figure, for ``pivot peek``, the card and the README."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -17,7 +16,7 @@ from .export import FrameReader, drawn_tiles
 from .proof.labels import stored_verdict
 from .schema import EPISODES, FRAMES, LABELS, STEPS
 from .store import Store
-from .tables import Rows, steps_by_episode
+from .tables import Rows, parsed_cell, steps_by_episode
 
 
 class EpisodeView:
@@ -39,13 +38,7 @@ class EpisodeView:
 
     @cached_property
     def _infos(self) -> list[dict[str, Any]]:
-        try:
-            return [json.loads(step["info"]) for step in self.steps]
-        except (ValueError, RecursionError) as error:
-            raise StoreError(
-                f"{self.store.root}: column info of episode {self.episode['episode_id']} is no JSON that can be read "
-                f"({type(error).__name__}); find what else is wrong with: pivot verify {self.store.root}"
-            ) from error
+        return [parsed_cell(step, "info") for step in self.steps]
 
     @cached_property
     def decimals(self) -> int:

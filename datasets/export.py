@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..collage import Tiles, collage, episode_tiles, panel
+from ..errors import StoreError
 from ..images import codec, decode
 from ..labeling.analyzer import shown_log
 from ..messages import bare_messages
@@ -128,7 +129,13 @@ class FrameReader:
         self._decoded: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
 
     def encoded(self, frame_id: str) -> bytes:
-        """The stored bytes of a frame."""
+        """Return the stored bytes of a frame.
+
+        Raises:
+            StoreError: a step names a frame that is not stored.
+        """
+        if frame_id not in self._encoded:
+            raise StoreError(f"the frame {frame_id!r} of a step is not stored; restore the store from a copy")
         return self._encoded[frame_id]
 
     def pixels(self, frame_id: str) -> NDArray[np.uint8]:
@@ -136,7 +143,7 @@ class FrameReader:
         if frame_id in self._decoded:
             self._decoded.move_to_end(frame_id)
             return self._decoded[frame_id]
-        pixels = self._decoded[frame_id] = decode(self._encoded[frame_id])
+        pixels = self._decoded[frame_id] = decode(self.encoded(frame_id))
         if len(self._decoded) > KEPT_FRAMES:
             self._decoded.popitem(last=False)
         return pixels
@@ -178,6 +185,11 @@ def record_row(
     modes: Sequence[str] = FAILURE_MODES,
 ) -> dict[str, Any]:
     """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
+    if label["failure_mode"] not in modes:
+        raise StoreError(
+            f"{label['episode_id']} has the failure mode {label['failure_mode']!r}, expected one of "
+            f"{', '.join(modes)}; restore the labels from a copy or write them again with pivot relabel"
+        )
     tiles, prompt = drawn_tiles(episode["env"], steps, frames), json.loads(messages)
     return {
         **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},

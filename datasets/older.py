@@ -17,6 +17,7 @@ from ..plugins import STORED
 from ..storage import Address, FileRecord, open_storage
 from .config import EnvRun, PartConfig, RunConfig, environment, make_config, part_type, solver_type
 from .formats import migrate_hint
+from .parquet import refuse_bombs
 from .tables import Rows
 
 
@@ -88,6 +89,7 @@ class OlderFiles:
             raise StoreError(f"{storage.address(name)} is not the file that the manifest lists; restore it from a copy")
         try:
             with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+                refuse_bombs(storage.address(name), file, self.files[name].bytes)
                 return file.read().to_pylist()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{storage.address(name)} cannot be read as Parquet ({error})") from error

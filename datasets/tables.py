@@ -5,13 +5,14 @@ rollouts therefore give equal bytes.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 
 from ..environments.base import Task
+from ..errors import StoreError
 from ..labeling.base import Label
 from ..labeling.episode import FailedEpisode
 from ..messages import Call, EncodedFrame, PromptMessages
@@ -83,6 +84,21 @@ _STEP_COLUMNS = [
 ]
 
 
+def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
+    """Parse a JSON text of a stored row.
+
+    Raises:
+        StoreError: it is not JSON that can be read.
+    """
+    try:
+        return json.loads(row[column])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"column {column} of episode {row.get('episode_id')} is no JSON that can be read "
+            f"({type(error).__name__}); pivot verify names what else is wrong with the store"
+        ) from error
+
+
 def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
     """Return the failed, complete episodes of a shard as the labeller sees them, in stored order.
 
@@ -97,12 +113,12 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
         mine = by_episode.get(row["episode_id"], [])
         text = row["env_config"]
         if text not in settings:
-            settings[text] = json.loads(text)
+            settings[text] = parsed_cell(row, "env_config")
         found.append(
             FailedEpisode(
                 **row | {"env_config": settings[text]},
                 payloads=[step["payload"] for step in mine],
-                infos=[json.loads(step["info"]) for step in mine],
+                infos=[parsed_cell(step, "info") for step in mine],
                 action_valid=[step["action_valid"] for step in mine],
                 frame_ids=[step["frame_id"] for step in mine] + [step["next_frame_id"] for step in mine[-1:]],
                 observations=[step["observation_text"] for step in mine],

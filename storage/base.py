@@ -158,7 +158,10 @@ class Storage(Contract, ABC):
         problem = f"more than {MAX_JSON_BYTES >> 20} MB" if len(content) > MAX_JSON_BYTES else None
         try:
             if problem is None:
-                return json.loads(content.decode())
+                value = json.loads(content.decode())
+                if b"\\ud" in content.lower():  # half of a surrogate pair, which no file could hold again
+                    json.dumps(value, ensure_ascii=False).encode()
+                return value
         except RecursionError:
             problem = "nested too deeply"
         except ValueError as error:

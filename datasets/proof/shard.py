@@ -132,7 +132,7 @@ def _verify(
 
 
 _CONCURRENT_EPISODES = 8
-"""Episodes that are played again at the same time: each has an environment and perhaps a thread of its own in memory."""
+"""Episodes that are re-executed at the same time: each takes the memory of an environment, and perhaps of a thread."""
 
 _PER_PIXEL = 24
 """Bytes of memory per pixel while a picture is decoded, converted and composed into others."""

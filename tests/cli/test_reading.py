@@ -235,7 +235,7 @@ def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:
 
     for number in (0, 1):
         change_rows(store, f"steps/sokoban/{number:05}.parquet", nest)
-    assert "is no JSON that can be read (RecursionError); find what else" in str(error_of("peek", store))
+    assert "is no JSON that can be read (RecursionError); pivot verify names what else" in str(error_of("peek", store))
 
 
 # Relabel, verify, doctor

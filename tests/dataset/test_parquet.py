@@ -7,12 +7,14 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.parquet import ROW_GROUP, as_parquet, read_table, write_tables
 from pivot.datasets.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS
 from pivot.datasets.store import Store
-from pivot.storage import LocalStorage
+from pivot.errors import StoreError
+from pivot.storage import LocalStorage, Storage, open_storage
 from pivot.tests.stores import read_rows, schema_of, table_files
 
 IMAGE_SIZE = 20_000
@@ -165,3 +167,34 @@ def test_equal_tables_give_equal_bytes(small_store: Path, tmp_path: Path) -> Non
 def test_only_the_asked_for_columns_are_read(small_store: Path) -> None:
     table = read_table(LocalStorage(small_store), "steps/sokoban/00000.parquet", STEPS, ["t", "action"])
     assert table.column_names == ["t", "action"]
+
+
+def _written(folder: Path, rows: int, text: str, *, unique: bool = True) -> Storage:
+    table = EPISODES.arrow.empty_table()
+    columns = {name: pa.nulls(rows, table.schema.field(name).type) for name in table.column_names}
+    columns["episode_id"] = pa.array([os.urandom(8).hex() if unique else "same" for _ in range(rows)])
+    columns["instruction"] = pa.array([text] * rows)
+    pq.write_table(pa.table(columns, schema=table.schema), folder / "bomb.parquet", compression="zstd")
+    return open_storage(folder)
+
+
+@pytest.mark.parametrize(
+    ("rows", "letters", "message"),
+    [
+        (2_000_000, 1, r"announces 2000000 rows in \d+ bytes"),
+        (4, 30_000_000, r"column instruction takes \d+ bytes, expected at most \d+ for 4 rows"),
+        (1_500, 1_000_000, "column instruction takes 1430 MiB of memory, expected at most 1024 MiB"),
+    ],
+)
+def test_a_small_file_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, rows: int, letters: int, message: str
+) -> None:
+    storage = _written(tmp_path, rows, "x" * letters, unique=rows < 10_000)
+    with pytest.raises(StoreError, match=message):
+        read_table(storage, "bomb.parquet", EPISODES)
+
+
+def test_long_texts_that_repeat_are_read(tmp_path: Path) -> None:
+    storage = _written(tmp_path, 2_000, "x" * 60_000)
+    read = read_table(storage, "bomb.parquet", EPISODES, ["instruction"])
+    assert read["instruction"].nbytes > 100_000_000

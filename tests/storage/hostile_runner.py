@@ -56,7 +56,7 @@ def _child(job: dict[str, Any], out: int, err: int) -> NoReturn:
         if job["argv"][0] == "load_store":
             try:
                 _load(job["argv"][1])
-            except PivotError as error:
+            except (PivotError, pl.exceptions.PolarsError) as error:  # lazy frames fail when they are collected
                 _say(sys.stderr, "error: " + str(error).encode("unicode_escape").decode())
                 status = 1
         else:

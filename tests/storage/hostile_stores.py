@@ -264,7 +264,7 @@ _TABLES: dict[str, Maker] = {
 }
 _FILES: dict[str, Maker] = {
     "card with a YAML bomb": write("dataset/README.md", YAML_BOMB.encode()),
-    "card runs Python": write("dataset/README.md", b"---\na: !!python/object/apply:os.system ['touch executed']\n---\n"),
+    "card runs Python": write("dataset/README.md", b"---\na: !!python/object/apply:os.system ['touch run']\n---\n"),
     "card with controls": write("dataset/README.md", SPOKEN.encode()),
     "card of 200 MB": write("dataset/README.md", b"---\n" + b"a: b\n" * 40_000_000),
     "views read outside": views(
