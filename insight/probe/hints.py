@@ -11,12 +11,18 @@ from ...datasets.run import Run
 from ...datasets.schema import EPISODES, STEPS
 from ...datasets.store import Store, shard_frames
 from ...datasets.tables import failed_episodes
-from ...labeling.base import UNANSWERED
+from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
 
 EMBEDDED_WRITER = "template"
 _SHARDS_AT_ONCE = 16
 """Of a model's requests: two thousand failures, and a hundred megabytes of pictures."""
+
+
+def own_writer(store: Store) -> GuidanceWriter:
+    """Return the writer of arm ``self``: the model of the store's policy, or the template for an embedded policy."""
+    own = store.config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
+    return Run(store.config.model_copy(update={"teacher": own})).writer()
 
 
 def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -> dict[str, str]:
@@ -34,9 +40,7 @@ def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -
         ServerGoneError: the model answers nobody any more.
         StoreError: a table cannot be read.
     """
-    config = store.config
-    own = config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
-    writer = Run(config.model_copy(update={"teacher": own})).writer()
+    config, writer = store.config, own_writer(store)
     hints = dict(known)
     for env in config.environments:
         mine = [shard for shard in shards if shard.env == env]

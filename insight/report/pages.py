@@ -20,14 +20,17 @@ from ...datasets.tables import steps_by_episode
 from ...errors import CertifyError, LevelError, PivotError
 from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
+from ...labeling.base import GuidanceWriter
 from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replays
 from ...messages import EncodedFrame
 from ...solvers.base import DistanceMap, ExactSolver
+from ..probe.arms import PROBE_ARMS
+from ..probe.hints import own_writer
 from .collages import Collages
 from .contents import FORMAT, outcome
 from .plain import parsed, plain
-from .requests import ShardRequests, Texts, shown_messages
+from .requests import ShardRequests, Texts, fields_of, shown_messages
 from .retries import ShardRetries
 
 MOST_LEVEL_TEXT = 20_000
@@ -84,6 +87,8 @@ class ShardPages:
         self._requests = ShardRequests(store, shard, self._paths)
         self._retries = ShardRetries(store, shard)
         self._collages = Collages(store, shard, frames)
+        self._teacher = store.run.writer()
+        self._own_writer = own_writer(store)
 
     def close(self) -> None:
         """Close the environments that rendered plans."""
@@ -210,15 +215,40 @@ class ShardPages:
             for kind in ("collage", "panel") if label["pivot_step"] is not None else ("collage",):
                 record[kind] = f"frames/{self._number}/{kind[0]}{row}-0.{suffix}"
                 drawn[record[kind]] = partial(self._collages.picture, kind, steps, label)
+        calls = self._requests.teacher_calls(label["episode_id"])
         teacher = self._requests.prompt(label["teacher_prompt_hash"], texts) if label["teacher_prompt_hash"] else None
+        for message in () if teacher is None else teacher["messages"] or ():
+            for part in message["parts"]:
+                if "src" in part:
+                    part["src"] = part["src"] or record["collage"]
         if teacher is not None:
-            for part in (part for message in teacher["messages"] or () for part in message["parts"] if "src" in part):
-                part["src"] = part["src"] or record["collage"]
-        return record | {
-            "prompt": self._requests.prompt(label["prompt_hash"], texts, record["collage"]),
-            "teacher": teacher,
-            "calls": self._requests.teacher_calls(label["episode_id"]),
-        }
+            requests = self._guidance(row, self._teacher, label["episode_id"], texts, drawn, calls)
+            if requests and requests[0]["prompt_hash"] == label["teacher_prompt_hash"]:
+                teacher |= requests[0]
+                calls = [call | request for call, request in zip(calls, [{}, *requests[1:]], strict=False)]
+        prompt = self._requests.prompt(label["prompt_hash"], texts, record["collage"])
+        return record | {"prompt": prompt, "teacher": teacher, "calls": calls}
+
+    def _guidance(
+        self,
+        row: int,
+        writer: GuidanceWriter,
+        episode_id: str,
+        texts: Texts,
+        drawn: dict[str, Draw],
+        calls: Sequence[Record] = (),
+    ) -> list[Record]:
+        """Return the requests for guidance about a failure, rebuilt: messages, fields and prompt hash."""
+        records: list[Record] = []
+        pictures: dict[str, str] = {}
+        for index, request in enumerate(self._requests.asked(writer, episode_id, calls)):
+            for name in request.images.keys() - pictures.keys():
+                pictures[name] = self._new_frame(f"t{row}", request.images[name], drawn)["src"]
+            call = calls[index] if index < len(calls) else None
+            messages = shown_messages(list(request.messages), texts, pictures)
+            fields = fields_of(request, writer.config, call)
+            records.append({"messages": messages, "fields": fields, "prompt_hash": request.prompt_hash})
+        return records
 
     def _retried(self, row: int, episode: Record, texts: Texts, drawn: dict[str, Draw]) -> list[Record]:
         """Return the retries of a failure; those of a served policy with their requests."""
@@ -236,6 +266,9 @@ class ShardPages:
                 fields = self._requests.fields(turn.episode_id, turn.t, turn.prompt.prompt_hash)
                 requests.append({"t": turn.t, "messages": messages, "fields": fields})
             retry |= {"requests": requests, "problem": _short(problem)}
+            if retry["arm"] in PROBE_ARMS and PROBE_ARMS[retry["arm"]].hint == "self":
+                asked = self._guidance(row, self._own_writer, episode["episode_id"], texts, drawn)
+                retry["hint_request"] = asked[0] if asked else None
         return retries
 
 

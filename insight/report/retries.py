@@ -7,7 +7,7 @@ from typing import Any
 from ...datasets.config import Shard
 from ...datasets.parquet import read_table
 from ...datasets.store import Store
-from ...errors import PivotError
+from ...errors import PivotError, StoreError
 from ...plugins import Settings
 from ...records import from_row
 from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
@@ -33,7 +33,7 @@ class ShardRetries:
         """Read the probe's rows for the current labels.
 
         Raises:
-            StoreError: the file is torn or has other columns.
+            StoreError: the file is torn, or has other columns or rows.
         """
         self._store, self._shard = store, shard
         self._rows: list[Retry] = []
@@ -41,7 +41,13 @@ class ShardRetries:
         if SETTINGS_FILE in listed and probe_file(shard) in listed:
             rows = read_table(store.storage, probe_file(shard), PROBE).to_pylist()
             version = str(store.config.label_version)
-            self._rows = [from_row(Retry, row) for row in rows if row["label_version"] == version]
+            try:
+                self._rows = [from_row(Retry, row) for row in rows if row["label_version"] == version]
+            except (ValueError, TypeError) as error:
+                name = store.storage.address(probe_file(shard))
+                raise StoreError(
+                    f"{name} holds rows that are not retries ({error}); delete the folder probe"
+                ) from error
 
     def of(self, episode_id: str) -> list[Record]:
         """Return the retries of a failure, in the order of the arms."""

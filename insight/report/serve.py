@@ -105,7 +105,7 @@ class LiveSite:
             (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
             (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
             (rf"frames/(\d{{1,9}})/(\d{{1,9}})\.(?:{suffix})", self._frame),
-            (rf"(frames/(\d{{1,9}})/[cprw](\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
+            (rf"(frames/(\d{{1,9}})/[cprtw](\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
         ]
 
     @cached_property

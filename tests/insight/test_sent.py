@@ -73,12 +73,23 @@ def _part_of(site: Path, page: Any, part: Any) -> Any:
 def test_every_request_is_on_a_page_as_it_was_sent(probed: tuple[Path, list[Body]]) -> None:
     site, bodies = probed
     shown: list[str] = []
+    guidance: list[str] = []
+    repeats = 0
     for page in pages(site):
         requests = [*page["requests"], *(request for retry in page["retries"] for request in retry.get("requests", ()))]
         shown += [as_sent(site, page, request) for request in requests]
+        if page["analyzer"] is not None:
+            first, *repeated = page["analyzer"]["teacher"], *page["analyzer"]["calls"][1:]
+            guidance += [as_sent(site, page, request) for request in (first, *repeated)]
+            guidance += [as_sent(site, page, r["hint_request"]) for r in page["retries"] if "hint_request" in r]
+            repeats += len(repeated)
     played = [json.dumps(body, sort_keys=True) for body in bodies if "response_format" not in body]
     assert len(played) > 300
     assert sorted(set(shown)) == sorted(set(played))
+    # Teacher and hints ask the same model the same here; a second request holds the first answer and the objection.
+    asked = [json.dumps(body, sort_keys=True) for body in bodies if "response_format" in body]
+    assert sorted(set(guidance)) == sorted(set(asked))
+    assert repeats > 0
 
 
 def test_every_call_shows_its_answer_and_what_it_cost(probed: tuple[Path, list[Body]]) -> None:

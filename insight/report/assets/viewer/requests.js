@@ -53,7 +53,8 @@
         <${Facts} rows=${[["template", `${teacher.template} ${teacher.version}`], ["prompt", teacher.prompt_hash]]} />`}<//>`}
       ${calls.map((call, i) => html`<h3>Raw answer${calls.length > 1 ? ` ${i + 1} of ${calls.length}` : ""} <${Badge} kind="bad">unverified, written by the model<//></h3>
         ${call.messages && html`<${Details} summary=${`Request ${i + 1}, with the objection`}>${() => html`
-          <${Messages} page=${page} messages=${call.messages} label=${`request ${i + 1}`} />`}<//>`}
+          <${Messages} page=${page} messages=${call.messages} label=${`request ${i + 1}`} />
+          <h3>Other fields</h3><${Block} text=${call.fields} label=${`Fields of request ${i + 1}`} />`}<//>`}
         ${call.answer === null ? html`<p class="none">${call.answered === false ? "No answer came." : "This store does not hold the raw answer."}</p>`
           : html`<${Block} text=${call.answer} label=${`Raw answer ${i + 1}`} empty="The answer is empty." />`}
         <${Facts} rows=${callFacts(call)} />`)}
@@ -83,6 +84,9 @@
         ${retry.new_return !== null && html`<span>return <b>${numberText(retry.new_return, 4)}</b> <span class="soft">instead of ${numberText(retry.old_return, 4)}</span></span>`}</p>
       ${retry.error && html`<p class="none"><${Long} text=${retry.error} label="Error" /></p>`}
       ${retry.hint !== null && retry.hint !== "" && html`<p><span class="soft">hint: </span><${Long} text=${retry.hint} label="Hint" /></p>`}
+      ${retry.hint_request && html`<${Details} summary="Request for the hint">${() => html`
+        <${Messages} page=${page} messages=${retry.hint_request.messages} label="request for the hint" />
+        <h3>Other fields</h3><${Block} text=${retry.hint_request.fields} label="Fields of the request for the hint" />`}<//>`}
       ${retry.problem && html`<p class="none"><${Long} text=${retry.problem} label="Problem" /></p>`}
       ${retry.actions?.length > 0 && html`<ol class="plan-actions">${retry.actions.map((action) => html`<li><${Text}>${action}<//></li>`)}</ol>
         <${Details} summary="Replies and requests">${() => retry.actions.map((action, i) => html`
