@@ -267,8 +267,8 @@ class ShardPages:
                 requests.append({"t": turn.t, "messages": messages, "fields": fields})
             retry |= {"requests": requests, "problem": _short(problem)}
             if retry["arm"] in PROBE_ARMS and PROBE_ARMS[retry["arm"]].hint == "self":
-                asked = self._guidance(row, self._own_writer, episode["episode_id"], texts, drawn)
-                retry["hint_request"] = asked[0] if asked else None
+                hint_requests = self._guidance(row, self._own_writer, episode["episode_id"], texts, drawn)
+                retry["hint_request"] = hint_requests[0] if hint_requests else None
         return retries
 
 

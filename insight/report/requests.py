@@ -75,7 +75,7 @@ def shown_messages(
 
 
 def fields_of(request: ChatRequest, config: Mapping[str, Any], call: Record | None) -> str:
-    """Return the fields of a request besides its messages as JSON, without those that its server refused."""
+    """Return the fields of a request besides its messages as JSON, without the fields that its server refused."""
     fields = RequestEncoder(str(config.get("model"))).fields(request, (call or {}).get("left_out") or ())
     return json.dumps(fields, indent=1)
 

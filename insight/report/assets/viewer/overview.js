@@ -21,7 +21,7 @@
   function runFacts(run) {
     const levels = Object.entries(run.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
     return [
-      ["run", run.run_id], ["levels", levels], ["rollouts a level", run.rollouts], ["policy", part(run.policy)],
+      ["run", run.run_id], ["levels", levels], ["rollouts per level", run.rollouts], ["policy", part(run.policy)],
       ["writer of guidance", part(run.writer)], ["label version", run.label_version], ["seed", run.seed],
     ];
   }
