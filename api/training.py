@@ -16,8 +16,6 @@ from ..training.evaluation.config import (
     AnalyzerEvaluationConfig,
     BaselinesConfig,
     PolicyEvaluationConfig,
-    make_analyzer_evaluation_config,
-    make_policy_evaluation_config,
 )
 from ..training.evaluation.run import EvaluationReport
 from ..training.policy_rl.config import RlConfig, make_rl_config
@@ -126,7 +124,7 @@ def evaluate_analyzer(
     Raises:
         ConfigError, TrainingError: the config, the model or the data cannot be used. PluginError: a package is missing.
     """
-    settings = config if isinstance(config, AnalyzerEvaluationConfig) else make_analyzer_evaluation_config(config)
+    settings = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
     bars = reporter or Silent()
 
     def begin(stage: str, count: int) -> Callable[[Reading], None]:
@@ -169,7 +167,7 @@ def evaluate_policy(
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
-    settings = config if isinstance(config, PolicyEvaluationConfig) else make_policy_evaluation_config(config)
+    settings = config if isinstance(config, PolicyEvaluationConfig) else checked(PolicyEvaluationConfig, config)
     check_packages(RL_PACKAGES[:3])
     from ..training.evaluation import policy  # noqa: PLC0415
 

@@ -7,11 +7,14 @@ step.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ..errors import TrainingError
+from ..models.extras import need
 from ..models.weights import is_local
 from ..plugins import Settings
 from ..storage import FollowedPath, Storage, open_storage
@@ -21,6 +24,11 @@ CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
 METRICS, RUN, LOSS_PICTURE, CHECK_PICTURE = "metrics.jsonl", "run.json", "loss.png", "data_check.png"
 _PREFIX = "checkpoint-"
+EXTRA = "train"
+PACKAGES = (
+    *("pivot-vlm", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "numpy", "pillow", "torchvision"),
+)
+"""Packages whose versions ``run.json`` records."""
 KEPT = 2
 """Number of checkpoints that are kept: while one is written, the previous one is the last complete checkpoint."""
 
@@ -135,6 +143,17 @@ def check_run(
             )
 
 
+def training_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that a run depends on, by package."""
+    versions: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
 def read_metrics(storage: Storage) -> list[dict[str, Any]]:
     """Return the lines of ``metrics.jsonl``, without an incomplete last line of a killed run."""
     if storage.stat(METRICS) is None:
@@ -153,6 +172,22 @@ def cut_metrics(storage: Storage, last: int) -> None:
     kept = [record for record in read_metrics(storage) if last and record["step"] <= last]
     if storage.stat(METRICS) is not None:
         storage.write_bytes(METRICS, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+@contextmanager
+def writing(where: object) -> Iterator[None]:
+    """Report a failure to write, such as a full disk, as an error that names the remedy.
+
+    Raises:
+        TrainingError: the block cannot write ``where``.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, need("safetensors", EXTRA).SafetensorError) as error:  # torch.save: RuntimeError
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingError(
+            f"cannot write {where}: {reason}; free some space and run the same command with --resume"
+        ) from error
 
 
 def save_final(
@@ -174,13 +209,9 @@ def save_final(
     """
     storage.delete(STAGED_FINAL)
     folder = str(storage.local_path(STAGED_FINAL))
-    try:
+    with writing(folder):
         model.save_pretrained(folder)
         processor.save_pretrained(folder)
-    except OSError as error:
-        raise TrainingError(
-            f"cannot write {folder}: {error.strerror or error}; free some space and run the same command with --resume"
-        ) from error
     for file, content in source.items():
         if storage.stat(f"{STAGED_FINAL}/{file}") is None:
             storage.write_bytes(f"{STAGED_FINAL}/{file}", content)

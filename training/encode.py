@@ -15,6 +15,7 @@ from PIL import Image
 from ..errors import TrainingError
 from ..messages import bare_messages
 from ..models.extras import need
+from .tensors import Grids, Patches
 
 EXTRA = "train"
 IGNORED = -100
@@ -42,9 +43,9 @@ class EncodedPrompt:
     ids: tuple[int, ...]
     kinds: tuple[int, ...]
     """Kind of each token, text or picture; the model derives positions from it."""
-    pixels: Any
+    pixels: Patches | None
     """Pixels of all pictures, shape (patches, numbers); None without pictures."""
-    grids: Any
+    grids: Grids | None
     """Patches over time, height and width of each picture, shape (pictures, 3); None without pictures."""
 
     @property

@@ -20,8 +20,6 @@ TokenValues: TypeAlias = Tensor
 """Shape (tokens,): one number per reply token of some turns, turn after turn."""
 TokenMask: TypeAlias = Tensor
 """Shape (tokens,), bool."""
-PaddedIds: TypeAlias = Tensor
-"""Shape (rows, tokens), int64: rows padded on the right."""
 Patches: TypeAlias = Tensor
 """Shape (patches, numbers): pictures as the vision encoder reads them."""
 Grids: TypeAlias = Tensor

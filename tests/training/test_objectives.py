@@ -280,3 +280,27 @@ def test_k3_is_zero_at_the_reference_and_never_negative() -> None:
     batch = _batch(6)
     assert k3(batch["old"], batch["old"]).abs().max().item() == 0
     assert bool((k3(batch["logprobs"], batch["reference"]) >= 0).all())
+
+
+@pytest.mark.parametrize("drift", [0.3, 2.0, 20.0, 90.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_ratios_are_bounded_as_in_verl(drift: float, dtype: Any) -> None:
+    """Written after ``kl_penalty`` ("low_var_kl") and ``compute_policy_loss_vanilla`` of verl 0.9.1."""
+    draw = torch.Generator().manual_seed(11)
+    student = (-torch.rand(200, generator=draw) * 3).to(dtype)
+    other = student + drift * torch.randn(200, generator=draw).to(dtype)
+    advantages = torch.randn(200, generator=draw).to(dtype)
+    difference = (other - student).clamp(-20, 20)
+    expected = (difference.exp() - difference - 1).clamp(-10, 10)
+    logprobs = student.clone().requires_grad_()
+    values, surrogate = k3(logprobs, other), clipped_surrogate(logprobs, other, advantages, 0.2)
+    torch.testing.assert_close(values.detach(), expected, rtol=1e-6, atol=1e-6)
+    ratio = (student - other).clamp(-20, 20).exp()
+    clipped = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    torch.testing.assert_close(surrogate.detach(), clipped, rtol=1e-6, atol=1e-6)
+    (values.sum() + surrogate.sum()).backward()
+    assert bool(torch.isfinite(logprobs.grad).all())
+    assert values.max().item() <= 10
+    if drift < 1:
+        exact = (other - student).exp() - (other - student) - 1
+        torch.testing.assert_close(values.detach(), exact, rtol=0, atol=0)

@@ -59,3 +59,23 @@ def test_a_run_stops_in_the_update_that_goes_wrong(
     assert set(losses(tmp_path / "run")) == {1, 2}
     assert last_checkpoint(LocalStorage(tmp_path / "run")) == Checkpoint(2)
     assert not (tmp_path / "run" / "final").exists()
+
+
+@pytest.mark.parametrize("staged", ["checkpoint-", ".final"])
+def test_a_full_disk_is_reported_while_weights_are_written(
+    staged: str, small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modeling_utils: Any = pytest.importorskip("transformers.modeling_utils")
+    save = modeling_utils.safe_save_file
+
+    def onto_a_full_disk(tensors: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        if staged in str(file):
+            raise pytest.importorskip("safetensors").SafetensorError("I/O error: No space left on device")
+        save(tensors, file, *args, **kwargs)
+
+    monkeypatch.setattr(modeling_utils, "safe_save_file", onto_a_full_disk)
+    prepared = prepare(config_of(small_store / "dataset", small_model, epochs=1))
+    with pytest.raises(TrainingError, match=r"cannot write .*No space left on device; free some space .*--resume"):
+        train(prepared, tmp_path / "run")
+    assert (last_checkpoint(LocalStorage(tmp_path / "run")) is None) is (staged == "checkpoint-")
+    assert not (tmp_path / "run" / "final").exists()

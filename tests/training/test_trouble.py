@@ -23,6 +23,9 @@ from pivot.training.policy_rl.engines import InProcessBackend
 from pivot.training.policy_rl.engines.in_process import InProcessOptions
 from pivot.training.policy_rl.levels import Levels, roll_out
 
+SafetensorError: Any = pytest.importorskip("safetensors").SafetensorError
+modeling_utils: Any = pytest.importorskip("transformers.modeling_utils")
+
 pytestmark = pytest.mark.train
 FAMILY = "qwen2_5_vl"
 
@@ -150,21 +153,29 @@ def test_a_full_disk_stops_the_run_with_what_to_do(
     assert [line["step"] for line in lines_of(out)] == [1]
 
 
-@pytest.mark.parametrize("what", ["rollouts", "checkpoint"])
-def test_a_full_disk_is_told_of_shards_and_checkpoints_too(
+@pytest.mark.parametrize("what", ["rollouts", "weights", "final", "checkpoint"])
+def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(
     what: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
+    def no_weights(_: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        if what == "weights" or on_disk.STAGED_FINAL in str(file):
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save(_, file, *args, **kwargs)
+
+    save = modeling_utils.safe_save_file
     if what == "checkpoint":
         monkeypatch.setattr(torch, "save", full)
+    elif what in ("weights", "final"):
+        monkeypatch.setattr(modeling_utils, "safe_save_file", no_weights)
     else:
         monkeypatch.setattr("os.fsync", full)
     with pytest.raises(PivotError, match="No space left") as raised:
         _update(player, tmp_path / "run", monkeypatch, _only(lambda _: True))
-    assert isinstance(raised.value, TrainingError if what == "checkpoint" else StoreError)
-    assert on_disk.last_checkpoint(on_disk.open_storage(tmp_path / "run")) is None
+    assert isinstance(raised.value, StoreError if what == "rollouts" else TrainingError)
+    assert (on_disk.last_checkpoint(on_disk.open_storage(tmp_path / "run")) is None) is (what != "final")
 
 
 # Simulators

@@ -20,7 +20,6 @@ from ..curves import draw_losses
 from ..encode import Encoder
 from ..memory import Estimate, estimate
 from ..ranks import Ranks
-from ..versions import training_versions
 from .config import MAY_CHANGE, SftConfig
 from .data_check import DataReport, check_data
 from .samples import TrainingData, read_dataset
@@ -120,7 +119,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     return {
         "config": prepared.config.model_dump(mode="json"),
-        "versions": training_versions(),
+        "versions": on_disk.training_versions(),
         "dataset_digest": prepared.data.digest,
         "model_revision": revision_of(prepared.config.model, prepared.config.revision),
         "records": {"train": prepared.report.train.records, "validation": prepared.report.validation.records},
@@ -190,7 +189,7 @@ def _train(
             model = merged(model, config.model, config.revision)
         model.config.use_cache = True  # the library turned it off for training
         results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
-        card = model_card(config, prepared.data.digest, prepared.report, results, training_versions())
+        card = model_card(config, prepared.data.digest, prepared.report, results, on_disk.training_versions())
         on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
     trainer.accelerator.wait_for_everyone()
     return SftResult(str(out), plan.steps, loss, data=prepared.report)
@@ -204,15 +203,7 @@ def _last_validation_loss(storage: Storage) -> float | None:
 def model_card(
     config: SftConfig, digest: str, report: DataReport, results: Mapping[str, float], versions: Mapping[str, str]
 ) -> str:
-    """Return the model card of a checkpoint.
-
-    Args:
-        config: config of the run.
-        digest: digest of the dataset.
-        report: result of the data check.
-        results: figures by name.
-        versions: package versions by name.
-    """
+    """Return the model card of a checkpoint, with the dataset's digest and the figures in ``results``."""
     on_hub = "/" in config.model and not config.model.startswith(("/", "."))
     head: Any = ModelCardData(
         library_name="transformers",

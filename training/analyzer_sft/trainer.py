@@ -99,6 +99,11 @@ class AnalyzerTrainer(trl.SFTTrainer):
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
 
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint; a full disk is a TrainingError."""
+        with on_disk.writing(self.args.output_dir):
+            super()._save_checkpoint(*args, **kwargs)
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write no card with a checkpoint; the card of a run is in its ``final`` folder."""
 
@@ -130,7 +135,8 @@ class RunLog(transformers.TrainerCallback):
         names = {"loss": "loss", "eval_loss": "validation_loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
         line |= {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
         line["seconds"] = round(perf_counter() - self._started, 3)
-        with self._storage.local_path(on_disk.METRICS).open("a", encoding="utf-8") as stream:
+        path = self._storage.local_path(on_disk.METRICS)
+        with on_disk.writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         if "validation_loss" in line or state.global_step % max(1, state.max_steps // 20) == 0:
             shown = " ".join(f"{name} {line[name]:.4g}" for name in ("loss", "validation_loss", "lr") if name in line)

@@ -8,7 +8,7 @@ import io
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -16,9 +16,6 @@ from PIL import Image
 from ...errors import ImageError
 from ...identity import below, derive_seed
 from ...images import MAX_PIXELS, encode_png
-from .config import Pictures
-
-PICTURES: tuple[Pictures, ...] = get_args(Pictures)
 
 
 def blank(picture: bytes) -> bytes:

@@ -19,8 +19,9 @@ from ...labeling.target import Target, parse_target
 from ...labeling.vocabulary import Vocabulary, target_mode
 from ..analyzer import Analyzer, AnalyzerCase, Reading, Shot, case_of_record
 from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
-from .ablation import Pictures, blank, exchanged
+from .ablation import blank, exchanged
 from .baselines import Baselines, baseline_table
+from .config import Pictures
 from .guidance_checks import GuidanceJudge
 from .metrics import ScoredReading, by_mode, by_step, confusion, reliability, shares
 

@@ -1,6 +1,5 @@
 """Configs of the evaluations: every setting of ``pivot evaluate analyzer``, ``baselines`` and ``policy``."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +7,6 @@ from pydantic import Field
 
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import Settings
-from ..config import checked
 
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
@@ -113,17 +111,3 @@ class PolicyEvaluationConfig(Settings):
     """Folder of another evaluated run, to report the gain over it."""
     out: Path | None = None
     """Folder of the result; by default the folder ``model``."""
-
-
-def make_analyzer_evaluation_config(fields: Mapping[str, Any]) -> AnalyzerEvaluationConfig:
-    """Check the settings of an evaluation of an Analyzer.
-
-    Raises:
-        TrainingError: a setting is unknown, missing, or cannot be used.
-    """
-    return checked(AnalyzerEvaluationConfig, fields)
-
-
-def make_policy_evaluation_config(fields: Mapping[str, Any]) -> PolicyEvaluationConfig:
-    """Check the settings of an evaluation of a policy; see :func:`make_analyzer_evaluation_config`."""
-    return checked(PolicyEvaluationConfig, fields)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
@@ -81,7 +81,9 @@ class RlConfig(Settings):
     """Distillation loss: ``printed`` is the paper's; ``centred`` and ``gap`` are extensions that also make tokens less
     likely that the Teacher finds unlikely."""
     opd_scope: Literal["all", "pivot"] = "all"
-    """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension)."""
+    """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension). The scope
+    ``pivot`` needs the objective ``centred`` or ``gap``: an informed Teacher finds the pivot's action unlikely, so its
+    gate is near 0 there, and ``printed`` learns almost nothing."""
     max_tokens: int = Field(default=512, ge=1, le=512)
     """Longest reply of the Student in tokens."""
     analyzer_tokens: int = Field(default=512, ge=1)
@@ -142,15 +144,13 @@ class RlConfig(Settings):
     def _without_credentials(cls, url: str | None) -> str | None:
         return url and bare_url(url)
 
-    @field_validator("arm")
+    @field_validator("arm", "opd_objective")
     @classmethod
-    def _known_arm(cls, arm: str) -> str:
-        return _one_of(arm, ARMS)
-
-    @field_validator("opd_objective")
-    @classmethod
-    def _known_objective(cls, objective: str) -> str:
-        return _one_of(objective, OPD_OBJECTIVES)
+    def _in_its_table(cls, name: str, info: ValidationInfo) -> str:
+        table: Mapping[str, object] = ARMS if info.field_name == "arm" else OPD_OBJECTIVES
+        if name not in table:
+            raise ValueError(f"found {name!r}, expected one of: {', '.join(table)}")
+        return name
 
     @model_validator(mode="after")
     def _fits_the_arm(self) -> "RlConfig":
@@ -169,22 +169,9 @@ class RlConfig(Settings):
         return self
 
 
-def _one_of(name: str, table: Mapping[str, Any]) -> str:
-    if name not in table:
-        raise ValueError(f"found {name!r}, expected one of: {', '.join(table)}")
-    return name
-
-
 NOT_RESULTS = (
-    "updates",
-    "micro_batch_tokens",
-    "shard",
-    "save_every",
-    "keep_rollouts",
-    "teacher_url",
-    "server_command",
-    "server_devices",
-    "hand_over",
+    *("updates", "micro_batch_tokens", "shard", "save_every", "keep_rollouts"),
+    *("teacher_url", "server_command", "server_devices", "hand_over"),
 )
 """Fields that change weights by rounding alone."""
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import TrainingError
 from ...rollouts.base import Episode, Status, TaskRollouts
 from ...storage import Storage
 from .. import checkpoint as on_disk
@@ -24,13 +23,8 @@ def append(storage: Storage, name: str, text: str) -> None:
         TrainingError: the file cannot be written; resuming the run removes an incomplete line.
     """
     path = storage.local_path(name)
-    try:
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise TrainingError(
-            f"cannot write {path}: {error.strerror or error}; free some space and run the same command with --resume"
-        ) from error
+    with on_disk.writing(path), path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
 
 
 def cut_samples(storage: Storage, last: int) -> None:

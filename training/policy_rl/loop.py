@@ -27,7 +27,6 @@ from ..curves import draw_curves
 from ..encode import EXTRA, Encoder
 from ..loading import load_weights, uses_bf16
 from ..ranks import Ranks
-from ..versions import training_versions
 from .advantages import Groups, group
 from .config import MAY_CHANGE, NOT_RESULTS, RlConfig
 from .engines import (
@@ -141,7 +140,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     return {
         "stage": "rl",
         "config": config.model_dump(mode="json"),
-        "versions": training_versions(),
+        "versions": on_disk.training_versions(),
         "model_revision": revision_of(config.model, config.revision),
         "levels": {"train": len(levels.train), "validation": len(levels.validation)},
     }
@@ -390,21 +389,18 @@ class _Run:
             self.model.generation_config = engine_defaults
 
     def _save_model(self, where: str) -> None:
-        with self._own_defaults():
-            self.model.save_pretrained(where)
-        self.encoder.processor.save_pretrained(where)
-        for file, content in on_disk.further_files(self.config.model).items():
-            if not (Path(where) / file).exists():
-                (Path(where) / file).write_bytes(content)
+        with on_disk.writing(where):
+            with self._own_defaults():
+                self.model.save_pretrained(where)
+            self.encoder.processor.save_pretrained(where)
+            for file, content in on_disk.further_files(self.config.model).items():
+                if not (Path(where) / file).exists():
+                    (Path(where) / file).write_bytes(content)
 
     def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
-        try:
-            self._save_model(str(where))
+        self._save_model(str(where))
+        with on_disk.writing(where):
             torch.save(optimizer, where / OPTIMIZER)
-        except (OSError, RuntimeError) as error:
-            raise TrainingError(
-                f"cannot write {where}: {error}; free some space and run the same command with --resume"
-            ) from error
 
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)

@@ -32,6 +32,15 @@ class TokenBatch:
     """Valid tokens that are distilled."""
 
 
+MAX_LOG_RATIO, MAX_K3 = 20.0, 10.0
+"""Bounds of log-ratios in nats and of k3, as in verl: one token with an extreme ratio cannot dominate a batch."""
+
+
+def ratio_of(logprobs: TokenValues, old: TokenValues) -> TokenValues:
+    """Return ``rho = exp(l - l_old)`` per token, with a bounded log-ratio."""
+    return (logprobs - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
 def clipped_surrogate(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenValues:
     """Return ``-min(rho A, clip(rho, 1 - clip, 1 + clip) A)`` per token, with ``rho = exp(l - l_old)``.
 
@@ -41,20 +50,20 @@ def clipped_surrogate(logprobs: TokenValues, old: TokenValues, advantages: Token
         advantages: advantage of the episode of each token, shape (tokens,).
         clip: clipping range of ``rho``.
     """
-    ratio = (logprobs - old).exp()
+    ratio = ratio_of(logprobs, old)
     return -(ratio * advantages).minimum(ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
 def is_clipped(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenMask:
     """Return where clipping removes the gradient, shape (tokens,); arguments as in :func:`clipped_surrogate`."""
-    ratio = (logprobs - old).exp()
+    ratio = ratio_of(logprobs, old)
     return ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
 
 
 def k3(logprobs: TokenValues, reference: TokenValues) -> TokenValues:
-    """Return ``exp(l_ref - l) - (l_ref - l) - 1`` per token, an estimate of KL(policy || reference)."""
-    difference = reference - logprobs
-    return difference.exp() - difference - 1
+    """Return ``exp(l_ref - l) - (l_ref - l) - 1`` per token, bounded: an estimate of KL(policy || reference)."""
+    difference = (reference - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (difference.exp() - difference - 1).clamp(max=MAX_K3)
 
 
 # Distillation

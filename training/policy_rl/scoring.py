@@ -131,7 +131,7 @@ class Scorer:
 
 def pictures_of(row: Row, prompt: EncodedPrompt) -> list[Picture]:
     """Return the pictures of an encoded prompt, in the order in which it shows them."""
-    if prompt.grids is None:
+    if prompt.pixels is None or prompt.grids is None:
         return []
     patches = prompt.pixels.split(prompt.grids.prod(dim=-1).tolist())
     return [Picture(*each) for each in zip(image_ids(row.prompt.messages), patches, prompt.grids, strict=True)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...models.extras import need
 from ..encode import EXTRA
-from ..tensors import Tensor
+from ..tensors import Patches, Tensor
 
 torch: Any = need("torch", EXTRA)
 
@@ -28,8 +28,7 @@ class Picture:
 
     name: str
     """Frame id: equal pictures have equal names."""
-    patches: Tensor
-    """Shape (patches, numbers)."""
+    patches: Patches
     grid: Tensor
     """Patches over time, height and width, shape (3,)."""
 

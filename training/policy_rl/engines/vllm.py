@@ -120,12 +120,7 @@ class VllmEngine:
         """Mean difference over the tokens of the last probe, in nats."""
 
     def sync(self, update: int, model: Any, save: Save) -> None:
-        """Send the weights to the servers, unless they have them.
-
-        Args:
-            update: number of updates of the weights.
-            model: the trained model.
-            save: saves it to a folder.
+        """Send the weights of update ``update`` to the servers, unless they have them; ``save`` saves the model.
 
         Raises:
             ServerGoneError: a server does not start.
@@ -151,15 +146,7 @@ class VllmEngine:
 def open_engine(
     config: RlConfig, model: Any, scorer: Scorer, turns: Sequence[Turn], folder: Path, processes: int
 ) -> VllmEngine:
-    """Return the servers of a run; none is started yet.
-
-    Args:
-        config: config of the run.
-        model: the trained model.
-        scorer: scorer of the run.
-        turns: turns whose prompts the probe uses.
-        folder: folder of the run.
-        processes: number of processes that train together.
+    """Return the servers of a run, none of which is started yet; the probe uses the prompts of ``turns``.
 
     Raises:
         TrainingError: ``hand_over`` does not work with several processes.

@@ -90,13 +90,7 @@ def analyze(
 ) -> Failures:
     """Analyze all failures of an update; each process asks the model about its share of them.
 
-    Args:
-        rollouts: rollouts of the update.
-        levels: levels of the run.
-        config: config of the run.
-        backend: model that answers as the Analyzer.
-        ranks: the processes.
-        frozen: larger model of the arms that have one.
+    ``backend`` is the model as the Analyzer, ``frozen`` the larger model of the arms that have one.
     """
     profile = levels.env.profile
     finished = [each for task in rollouts for each in task.episodes if each.status is Status.COMPLETE]
@@ -165,13 +159,7 @@ def make_samples(
 ) -> UpdateSamples:
     """Return a sample of every turn of every complete episode, with the Teacher's prompt where a Teacher scores it.
 
-    Args:
-        rollouts: rollouts of the update.
-        groups: advantages of the episodes.
-        failures: analysis of the failures.
-        levels: levels of the run.
-        config: config of the run.
-        decode: converts the tokens of a reply to text.
+    ``decode`` converts the tokens of a reply to text.
     """
     arm = ARMS[config.arm]
     pictures = {key: each for task in rollouts for key, each in task.frames.items()}
@@ -223,12 +211,7 @@ def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: 
 
 
 def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
-    """Return the number of tokens up to the end of the thoughts; 0 where they are never closed.
-
-    Args:
-        tokens: tokens of a reply.
-        decode: converts tokens to text.
-    """
+    """Return the number of tokens of a reply up to the end of the thoughts; 0 where they are never closed."""
     if THOUGHT not in decode(tokens):
         return 0
     low, high = 1, len(tokens)
