@@ -3,13 +3,15 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pivot.cli import app
 from pivot.errors import PivotError, StoreError
 from pivot.tests.storage.canary import Canary
+from pivot.tests.storage.hostile_makers import reseal
 from pivot.training.records import find_files
 from typer.testing import CliRunner
 
@@ -126,3 +128,43 @@ def test_linked_folders_of_an_own_store_work_for_every_command(small_store: Path
         assert error is None, (command, error)
     assert (root / "labels").is_symlink()
     assert (tmp_path / "labels/v2").is_dir()
+
+
+READING = ("verify", "stats", "peek", "compare", "plot", "report", "push", "compact")
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+def test_no_command_looks_into_a_model_folder_that_run_json_names(
+    role: str, small_store: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    root = Path(shutil.copytree(small_store, tmp_path / "store"))
+    raw = json.loads((root / "run.json").read_text())
+    raw["config"][role] = {"name": "transformers", "options": {"model": str(model)}}
+    (root / "run.json").write_text(json.dumps(raw))
+    reseal(root, "run.json")
+    opened.clear()
+    for command in READING:
+        error = _run(command, root, small_store, tmp_path / "out" / command)
+        assert error is None or isinstance(error, PivotError | SystemExit), (command, error)
+        assert not [path for path in opened if path.startswith(str(model))], command
+    assert "names the model folder" in str(_run("compact", root, small_store, tmp_path / "out"))
+    _run("compact", root, small_store, tmp_path / "out", "--sources")
+    assert [path for path in opened if path.startswith(str(model))]  # the test sees what is opened
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """Files and folders that this process opens or lists, from now on."""
+    paths: list[str] = []
+    listens = True
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if listens and event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str | os.PathLike):
+            paths.append(os.fspath(arguments[0]))  # type: ignore[arg-type]
+
+    sys.addaudithook(note)
+    yield paths
+    listens = False  # a hook cannot be removed
