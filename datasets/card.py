@@ -1,4 +1,4 @@
-"""The dataset card: what the rows are, how they were made, counts, modes, rejects, and a picture of a labelled failure.
+"""The dataset card: meaning and origin of the rows, counts, modes, rejects, and a picture of a labelled failure.
 
 Every number is read from the stored tables. The card also names the dataset's configs for the Hugging Face library.
 """
@@ -50,7 +50,7 @@ def write_card(store: Store, folder: str, files: Mapping[str, FileRecord]) -> di
 
 
 def contents(folder: str, files: Mapping[str, FileRecord]) -> dict[str, dict[str, str]]:
-    """Return the digests of a dataset's Parquet files: by subfolder and name, wherever the dataset lies."""
+    """Return the digests of a dataset's Parquet files, by subfolder and name."""
     parts: dict[str, dict[str, str]] = {}
     for name, record in sorted(files.items()):
         if name.startswith(f"{folder}/") and name.endswith(".parquet"):
@@ -231,7 +231,7 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
 
 
 def _labels(store: Store) -> pl.LazyFrame:
-    """The labels of a store, with the environment of each; told by their files, which a join of millions would cost."""
+    """Return the labels of a store with their environments, which come from the file names to avoid a join."""
     shards = store.config.shards()
     return pl.concat(
         store.scan(LABELS, [shard for shard in shards if shard.env == env]).with_columns(env=pl.lit(env))
@@ -265,7 +265,7 @@ def _modes(store: Store) -> str:
 
 
 def _bounds(store: Store) -> list[dict[str, Any]]:
-    """Say how good an inexact certificate is where a better reference stands beside it; empty without any."""
+    """Return how often inexact certificates agree with the better reference that is stored with them; may be empty."""
     facts = pl.col("certificate").struct
     compared = (
         store.lazy()
@@ -303,7 +303,7 @@ DRAWN_FROM = 4_096
 
 
 def example_picture(store: Store) -> bytes | None:
-    """Draw a labelled failure that shows well: much happens in it, and its pivot has a before and an after."""
+    """Draw the labelled failure with the most distinct frames, preferring a pivot in the middle of the episode."""
     shards = [shard for shard in store.config.shards() if shard.first * store.config.rollouts < DRAWN_FROM]
     labels, steps = (store.scan(schema, shards) for schema in (LABELS, STEPS))
     usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))

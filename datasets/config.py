@@ -1,7 +1,7 @@
-"""The one typed config of a run: everything that decides the bytes of a store, resolved before anything starts.
+"""The typed config of a run: everything that decides the bytes of a store, resolved before anything starts.
 
-``DIR/run.json`` holds it with the versions that ran; it can be fed back with ``--config``. What does not change bytes
-(workers, progress, folder) is not in it.
+``DIR/run.json`` holds it with the versions that ran; ``--config`` reads it again. Workers, progress and folder, which
+do not change bytes, are not in it.
 """
 
 import json
@@ -46,58 +46,60 @@ class PartConfig(BaseModel):
     name: str
     """The registered name, such as ``scripted`` or ``openai``."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What decides the answers: model, revision, sampling. Part of ids and receipts."""
+    """Settings that decide the answers: model, revision, sampling. Part of ids and receipts."""
     service: dict[str, Any] = Field(default_factory=dict)
-    """Where a model is and how hard it may be driven: address, limits, cache, prices. Decides no byte of an answer, so
-    it is in no id, and a store may be gone on with at another address. Kept in ``run.json``, without credentials."""
+    """Settings of the model's server: address, limits, cache, prices. They do not affect answers, so ids do not contain
+    them, and a build may resume with another address. Kept in ``run.json``, without credentials."""
 
     @field_validator("service")
     @classmethod
     def _strip_credentials(cls, service: dict[str, Any]) -> dict[str, Any]:
-        """Keep what an address tells about its user out of everything that is stored."""
+        """Remove credentials from an address before it is stored."""
         return {name: bare_url(value) if name == "base_url" else value for name, value in service.items()}
 
     @model_serializer(mode="wrap")
     def _without_empty_service(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Say nothing about the service of a part that has none."""
+        """Leave out an empty service."""
         data: dict[str, Any] = serialise(self)
         return data if self.service else {key: value for key, value in data.items() if key != "service"}
 
     @property
     def answers_like(self) -> tuple[str, dict[str, Any]]:
-        """What two parts must share to give the same answers."""
+        """Name and options: two parts that share them give the same answers."""
         return self.name, self.options
 
 
 class EnvRun(BaseModel):
-    """How much of one environment is rolled out, and with which settings."""
+    """Number of levels of one environment, and its settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tasks: int = Field(gt=0, le=10_000_000)
-    """Levels."""
+    """Number of levels."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
-    """Which levels of the plan the tasks are, by place, where they are not its first ones: a training run draws some
-    for every update, and may draw a level again for a later one."""
+    """Indices of the levels in the plan, if they are not its first ones: a training run samples levels for every
+    update, and may sample a level again for a later one."""
 
     @field_validator("drawn")
     @classmethod
     def _one_each(cls, drawn: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
         if drawn is not None and (len(drawn) != info.data.get("tasks") or min(drawn) < 0):
-            raise ValueError(f"found {len(drawn)} levels for {info.data.get('tasks')} tasks, expected a place for each")
+            raise ValueError(
+                f"found {len(drawn)} levels for {info.data.get('tasks')} tasks, expected an index for each"
+            )
         return drawn
 
     @model_serializer(mode="wrap")
     def _without_an_empty_draw(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Say nothing about levels that are simply the first ones."""
+        """Leave out the indices if the levels are the first ones."""
         data: dict[str, Any] = serialise(self)
         return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
 
 
 MANY_SHARDS, LARGEST_FITTING = 256, 128
-"""Shards of an environment above which larger ones are chosen, and the levels of the largest."""
+"""Largest number of shards of an environment before shards become larger, and the levels of the largest shard."""
 
 
 class RunConfig(BaseModel):
@@ -106,41 +108,41 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     environments: dict[str, EnvRun] = Field(min_length=1)
-    """By name, in the order of the store."""
+    """Environments by name, in the order of the store."""
     rollouts: int = Field(default=GROUP_SIZE, gt=0, le=10_000)
-    """Episodes a level; eight make a group."""
+    """Episodes per level; eight make a group."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of levels and of scripted policies."""
+    """Seed of levels and of scripted policies."""
     policy: PartConfig = PartConfig(name="scripted")
-    """Who acts."""
+    """Policy that acts."""
     teacher: PartConfig = PartConfig(name="template")
-    """Who writes guidance."""
+    """Teacher that writes guidance."""
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
-    defaults otherwise. They decide labels alone: episodes stay what they are."""
+    defaults otherwise. They decide labels alone, not episodes."""
     filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)
     """Filters that judge the labels of single environments, by name, such as ``{"sokoban": ["target", "replay"]}``; by
     default every installed filter that judges the environment. A filter that is installed later changes no store."""
     split: Literal["task", "episode"] = "task"
-    """``task``: a level is on one side only; ``episode``: exactly a tenth of the episodes, whatever their level."""
+    """``task``: all episodes of a level are in one split; ``episode``: exactly a tenth of the episodes validate."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the validation side."""
+    """Fraction of the records in the validation split."""
     include_infeasible: bool = False
     """Whether records that were infeasible before any action enter the training set (spec section 1)."""
     target_vocabulary: Vocabulary = "certificate"
-    """Whose words for failure modes the targets use; `paper` says timeout for all modes of svg (spec section 3)."""
+    """Vocabulary of failure modes in targets; `paper` uses timeout for all modes of svg (spec section 3)."""
     log: LogDetail = "full"
-    """What the Analyzer's log shows of a step: the fields of its environment, from which the pivot can often be worked
-    out, or its action alone, so that the pictures decide (spec section 4)."""
+    """Content of a step in the Analyzer's log: ``full`` has the fields of its environment, from which the pivot can
+    often be computed; ``actions`` has its action alone, so that the pictures decide (spec section 4)."""
     license: str = Field(default="", max_length=60, pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$")
     """Licence that the publisher of the dataset states, as the Hugging Face hub spells it, such as ``cc-by-4.0``. Empty
-    to derive it from what the rows are made of: ``unknown`` where others made something under terms nobody knows."""
+    to derive it from the sources of the rows: ``unknown`` if the terms of a source are unknown."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
-    """A shard is the unit of work, resume and storage; 16 tasks x 8 rollouts is one row group of 128 episodes."""
+    """Levels per shard, the unit of work, resume and storage; 16 levels of 8 rollouts are one row group."""
     label_version: int = Field(default=1, gt=0)
-    """Counted up by `pivot relabel`."""
+    """Number of the label version; `pivot relabel` increments it."""
     part: int = Field(default=0, ge=0, le=9999)
-    """Number of the part of a store that this is; 0 for a store of its own, or the first part. See `pivot build
+    """Number of the part in a store with parts; 0 for a store of its own, or the first part. See `pivot build
     --append`."""
 
     @field_validator("environments")
@@ -187,14 +189,14 @@ class RunConfig(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Say nothing about parts where there is one."""
+        """Leave out the number of the first part."""
         data: dict[str, Any] = serialise(self)
         return data if self.part else {key: value for key, value in data.items() if key != "part"}
 
     def with_fitting_shards(self) -> "RunConfig":
-        """Return the config with larger shards where the usual ones would be many small files.
+        """Return the config with larger shards if the default size would make many small files.
 
-        256 shards at most, but no more than 128 levels in one: a worker holds the rows and pictures of a shard.
+        At most 256 shards, and at most 128 levels per shard, because a worker holds the rows and pictures of a shard.
         """
         size, most = self.tasks_per_shard, max(run.tasks for run in self.environments.values())
         while size < LARGEST_FITTING and most > MANY_SHARDS * size:
@@ -244,31 +246,31 @@ def solver_settings(env: str, options: Mapping[str, Any]) -> Settings:
     """Check the settings of the solver of an environment.
 
     Raises:
-        ConfigError: a setting is unknown or cannot be used; PluginError: the solver is.
+        ConfigError: a setting is unknown or cannot be used. PluginError: the solver is unknown or cannot be used.
     """
     return read_settings(solver_type(env).config_type, options, f"solver setting {env}.")
 
 
 def part_type(role: Role, name: str) -> Any:
-    """Load what a policy (``student``) or guidance writer (``teacher``) is made of: its class, or a model's backend.
+    """Load the class of a policy (``student``) or guidance writer (``teacher``), or the backend of a model.
 
     Raises:
-        PluginError: there is no such part, or it cannot be used.
+        PluginError: the name is unknown, or the plugin cannot be used.
     """
     group = "policies" if role == "student" else "writers"
     if name in plugins.names(group):
         return plugins.load(group, name)
     if name in plugins.names("models"):
         return plugins.load("models", name)
-    known = ", ".join(sorted([*plugins.names(group), *plugins.names("models")]))
-    raise PluginError(f"unknown {plugins.GROUPS[group].member} {name!r}; registered: {known}")
+    registered = ", ".join(sorted([*plugins.names(group), *plugins.names("models")]))
+    raise PluginError(f"unknown {plugins.GROUPS[group].member} {name!r}; registered: {registered}")
 
 
 def env_config(name: str, settings: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> EnvConfig:
     """Check the settings of one environment; ``context`` is ``STORED`` for those of a store.
 
     Raises:
-        ConfigError: a setting is unknown or out of range; PluginError: the environment is.
+        ConfigError: a setting is unknown or out of range. PluginError: the environment is unknown.
     """
     return read_settings(environment(name).config_type, settings, f"setting {name}.", context)
 
@@ -315,17 +317,17 @@ def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
     pictures = ("pillow", "opencv-python-headless", "isal", "cairosvg")
-    found: dict[str, str] = {}
+    versions_by_name: dict[str, str] = {}
     for package in (*packages, *pictures):
         try:
-            found[package] = version(package)
+            versions_by_name[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found | {"cairo": _cairo_version()}
+            versions_by_name[package] = "not installed"
+    return versions_by_name | {"cairo": _cairo_version()}
 
 
 def _cairo_version() -> str:
-    """Version of the library that draws SVG, which is no Python package."""
+    """Return the version of the C library that draws SVG."""
     try:
         return import_module("cairocffi").cairo_version_string()
     except (ImportError, OSError):

@@ -42,23 +42,23 @@ class EpisodeView:
 
     @cached_property
     def decimals(self) -> int:
-        """How many decimals of a measurement are shown, so that log and certificate say the same."""
+        """Number of decimals of measurements, the same in log and certificate."""
         if self.label is None or self.pivot_step is None:
             return FLOAT_DECIMALS
         episode, solver = self.episode, self.store.run.env(self.episode["env"]).solver()
-        told = [step["observation_text"] for step in self.steps]
-        case = Case(episode["initial_state"], episode["actions"], episode["horizon"], self._infos, told)
+        observations = [step["observation_text"] for step in self.steps]
+        case = Case(episode["initial_state"], episode["actions"], episode["horizon"], self._infos, observations)
         return log_decimals(solver, [case], [stored_verdict(self.label)])[0]
 
     @property
     def log(self) -> list[str]:
-        """The compact action log with all fields, whatever the Analyzer is shown."""
+        """The compact action log with all fields, also if the Analyzer's log has fewer."""
         fields = environment(self.episode["env"]).profile.log_fields
         return log_lines(fields, self.episode["actions"], self._infos, self.decimals)
 
     @property
     def title(self) -> str:
-        """What the episode is, in a few words."""
+        """Environment and outcome of the episode."""
         env, label = self.episode["env"], self.label
         if label is None or label["pivot_step"] is None:
             outcome = "solved" if self.episode["success"] else self.episode["stop_reason"]
@@ -66,7 +66,7 @@ class EpisodeView:
         return f"{env}: {label['failure_mode']} at step {label['pivot_step']}"
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of everything that a person wants to know first."""
+        """Return names and values of the main facts about the episode."""
         episode, label = self.episode, self.label
         facts = [
             ("episode", episode["episode_id"]),
@@ -98,7 +98,7 @@ class EpisodeView:
         """Draw the episode with its label; RGB.
 
         Raises:
-            StoreError: there is no step to draw, or the label names one that the episode does not have.
+            StoreError: the episode has no step, or not the one that the label names.
         """
         if self.pivot_step is not None and not 0 <= self.pivot_step < max(1, len(self.steps)):
             raise StoreError(
@@ -114,8 +114,8 @@ class EpisodeView:
 
 def _row(store: Store, schema: Any, shard: Shard, episode_id: str) -> dict[str, Any] | None:
     rows = store.read(schema, shard)
-    wanted = [index for index, found in enumerate(rows["episode_id"].to_pylist()) if found == episode_id]
-    return rows.slice(wanted[0], 1).to_pylist()[0] if wanted else None
+    ids = rows["episode_id"].to_pylist()
+    return rows.slice(ids.index(episode_id), 1).to_pylist()[0] if episode_id in ids else None
 
 
 def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS) -> str:
@@ -137,7 +137,7 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
 
 
 def reference_text(certificate: dict[str, Any]) -> str | None:
-    """State in one sentence what the better reference beside a certificate says; None without one."""
+    """State the better reference of a certificate in one sentence; None without one."""
     if certificate["reference_pivot"] is None:
         return None
     latest, least = (" at the latest", "at least ") if certificate["reference_kind"] == "lower_bound" else ("", "")
@@ -164,16 +164,16 @@ def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None =
     """Find an episode by its id or an unambiguous beginning of it, in some shards or in all.
 
     Raises:
-        StoreError: there is none, or there are several.
+        StoreError: no episode matches, or several do.
     """
-    found: list[tuple[Shard, str]] = []
+    matches: list[tuple[Shard, str]] = []
     for shard in store.config.shards() if shards is None else shards:
         ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
-        found += [(shard, each) for each in ids if each.startswith(episode_id)]
-    if len(found) == 1 or any(each == episode_id for _, each in found):
-        shard, exact = next((item for item in found if item[1] == episode_id), found[0])
+        matches += [(shard, each) for each in ids if each.startswith(episode_id)]
+    if len(matches) == 1 or any(each == episode_id for _, each in matches):
+        shard, exact = next((item for item in matches if item[1] == episode_id), matches[0])
         return EpisodeView(store, shard, exact)
-    problem = "no episode" if not found else f"{len(found)} episodes"
+    problem = f"{len(matches)} episodes" if matches else "no episode"
     raise StoreError(f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}")
 
 
@@ -181,7 +181,7 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
     """Return the first accepted failure of the store, preferring one whose pivot is not its first step.
 
     Raises:
-        StoreError: the store, or that environment of it, holds none.
+        StoreError: the store, or that environment of it, has no accepted failure.
     """
     first: EpisodeView | None = None
     for shard in store.config.shards():
@@ -193,6 +193,6 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
             if first is None:
                 first = EpisodeView(store, shard, row["episode_id"])
     if first is None:
-        known = ", ".join(store.config.environments)
-        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {known}")
+        environments = ", ".join(store.config.environments)
+        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {environments}")
     return first

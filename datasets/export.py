@@ -1,4 +1,4 @@
-"""From stored rows to what a trainer loads: collages, panels, TRL parts, and whole episodes.
+"""Compose the rows that a trainer loads from stored rows: collages, panels, TRL parts, and whole episodes.
 
 Everything is derived from one shard's stored rows; nothing is rolled out or labelled again. All environments share one
 schema, so that their configs concatenate; a shard has a file on a side where it has rows there.
@@ -34,20 +34,20 @@ def trainable(label: dict[str, Any], config: RunConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardSplit:
-    """What decides the sides of a shard's episodes beside its own rows (spec section 4): nearly always nothing."""
+    """Facts of other shards that decide the splits of a shard's episodes (spec section 4); nearly always none."""
 
     moved: str | None = None
-    """The level that changes its side, split by task: all of its environment would be on one side without that."""
+    """Split by task: the level that moves to the other split, because otherwise one split would be empty."""
     held_out: frozenset[int] | None = None
-    """Split by episode: the places of the validation records among those of the shard."""
+    """Split by episode: the indices of the validation records in the shard."""
 
 
 def plan_split(store: Store) -> dict[Shard, ShardSplit]:
-    """Return what every labelled shard has to know of the others to split its rows.
+    """Return, for every labelled shard, the facts of other shards that its splits depend on.
 
-    By task a level's side is a hash of it, so some shards tell that both sides have a record; a whole environment is
-    read only where they are all on one; not for a later part, whose store has both. By episode the number of records
-    of every shard decides.
+    By task, the split of a level is a hash of it. Some shards suffice to see that both splits have records; a whole
+    environment is read only if all records are in one split, and never for a later part, whose store has both. By
+    episode, the number of records in every shard decides.
     """
     plan: dict[Shard, ShardSplit] = {}
     for env in store.config.environments:

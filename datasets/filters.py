@@ -30,7 +30,7 @@ def filter_type(name: str) -> type[Filter]:
     """Load a filter.
 
     Raises:
-        PluginError: there is no such filter, or it cannot be used.
+        PluginError: the filter is unknown or cannot be used.
     """
     return plugins.load("filters", name)
 

@@ -1,4 +1,4 @@
-"""Which bytes this version writes for equal inputs, and what to do with a store that holds others."""
+"""Format numbers of the bytes that this version writes, and the refusal of stores with other formats."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,47 +19,47 @@ LATER_FIELDS: frozenset[str] = frozenset({"filters"})
 
 
 def formats() -> dict[str, int]:
-    """What ``run.json`` says of the formats."""
+    """Return the formats as ``run.json`` has them."""
     return {"store": STORE_FORMAT, "labels": LABEL_FORMAT}
 
 
 def refuse_other_formats(run: Mapping[str, Any], root: object, *names: str, whole: bool = True) -> None:
-    """Refuse to go on with a store of other formats: what this version adds to it would not be like the rest.
+    """Refuse to resume a store of other formats: new rows would differ from the stored ones.
 
     Args:
         run: its ``run.json``; one from before there was the field is read as today's.
         root: where it is.
-        names: which formats matter; all by default.
-        whole: whether it is finished; another version cannot go on with one that is not.
+        names: formats to compare; all by default.
+        whole: whether it is finished; this version cannot resume an unfinished store of another.
 
     Raises:
-        StoreError: one is another; the message names the command that makes a store of this version of it.
+        StoreError: one differs; the message names the command that migrates the store.
     """
     refuse_newer(run, root)
     stored, here = run.get("formats", formats()), formats()
     for name in names or here:
         if stored.get(name) != here[name]:
-            held = f"{root} has {name} format {stored.get(name)}, this version writes {here[name]}"
-            unfinished = "it is not finished: do that with the version that began it, or make it anew with --refresh"
-            raise StoreError(f"{held}; {migrate_hint(root) if whole else unfinished}")
+            difference = f"{root} has {name} format {stored.get(name)}, this version writes {here[name]}"
+            unfinished = "it is unfinished: finish it with the version that began it, or build it again with --refresh"
+            raise StoreError(f"{difference}; {migrate_hint(root) if whole else unfinished}")
 
 
 def refuse_newer(run: Any, root: object) -> None:
-    """Refuse a store whose ``run.json`` says a newer version wrote it: nobody here knows what its rows mean.
+    """Refuse a store that a newer version wrote, because this version does not know the meaning of its rows.
 
     Raises:
-        StoreError: it does.
+        StoreError: its ``run.json`` names a newer format.
     """
     stored = run.get("formats") if isinstance(run, Mapping) else None
     for name, here in formats().items():
-        held = stored.get(name) if isinstance(stored, Mapping) else None
-        if isinstance(held, int) and held > here:
+        number = stored.get(name) if isinstance(stored, Mapping) else None
+        if isinstance(number, int) and number > here:
             raise StoreError(
-                f"{root} has {name} format {held}, this version knows none above {here}: a newer PIVOT wrote it; "
+                f"{root} has {name} format {number}, this version knows none above {here}: a newer PIVOT wrote it; "
                 "install that one"
             )
 
 
 def migrate_hint(root: object) -> str:
-    """Say how a store of another version becomes one of this version."""
+    """Return half a sentence with the command that migrates a store."""
     return f"bring it to this version with: pivot migrate {root} --out NEW"

@@ -1,4 +1,4 @@
-"""What the receipt of a shard's stage says: the digest of all that decided its files, and counts of what they hold.
+"""Content of the receipts of a shard's stages: the digest of the inputs of its files, and counts of their rows.
 
 Resume compares the digests, a summary adds up the facts, and ``verify`` derives both again.
 """

@@ -1,7 +1,7 @@
-"""Under which terms a dataset stands: derived from what its rows are made of, or said by whoever publishes it.
+"""The licence of a dataset: derived from the sources of its rows, or stated by its publisher.
 
-What the pipeline generates by itself is under the pipeline's own licence. Everything else has an owner: an environment
-says what of its levels and pictures others made (:class:`~pivot.environments.base.Source`), and the text of a model
+Rows that the pipeline generates by itself have the pipeline's own licence. Everything else has an owner: an environment
+lists the levels and pictures that others made (:class:`~pivot.environments.base.Source`), and the text of a model
 belongs under the model's terms. A licence that nobody stated is *unknown*, never assumed; ``--license`` states it.
 """
 
@@ -12,27 +12,27 @@ from .config import PartConfig
 from .run import Run
 
 OWN = "apache-2.0"
-"""What the pipeline generates."""
+"""Licence of generated data."""
 UNKNOWN, SEVERAL = "unknown", "other"
 """Hugging Face's words for data whose terms are not known, and for terms of several kinds."""
 PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc0-1.0"})
-"""Licences under which parts may stand beside data under our own, as long as they are named."""
+"""Licences of sources that may be combined with data under our own licence, as long as they are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The licence of a dataset and what it rests on."""
+    """The licence of a dataset and its sources."""
 
     licence: str
     """An id of the Hugging Face hub."""
     stated: bool
     """Whether a person stated it."""
     sources: tuple[tuple[str, Source], ...]
-    """Whose data it is that the pipeline did not generate: where it stands, and what it is."""
+    """Sources that the pipeline did not generate: their place in the dataset, and their description."""
 
     @property
     def open_questions(self) -> bool:
-        """Whether there is data whose terms nobody knows."""
+        """Whether the terms of a source are unknown."""
         return any(source.licence is None for _, source in self.sources)
 
 

@@ -1,6 +1,6 @@
-"""Reading what an older version wrote: a config with other fields, tables with other columns.
+"""Read the config and tables of an older version, which may have other fields and columns.
 
-Nothing here decides whether the old rows mean today what they meant then; :mod:`.proof.rederive` does, by a replay.
+Whether the old rows still have the same meaning is decided by a replay, in :mod:`.proof.rederive`.
 """
 
 from collections.abc import Mapping
@@ -22,45 +22,45 @@ from .tables import Rows
 
 
 def readable_config(raw: Mapping[str, Any]) -> tuple[RunConfig, list[str]]:
-    """Return the config in ``run.json`` of any version, and what of it this version does not know.
+    """Return the config in ``run.json`` of any version, and the settings that this version does not know.
 
-    Fields that came later get their defaults.
+    Later fields get their defaults.
 
     Raises:
-        ConfigError, PluginError: what this version knows of it cannot be used.
+        ConfigError, PluginError: a setting that this version knows cannot be used.
     """
     left_out: list[str] = []
 
-    def known(values: Mapping[str, Any], kind: type[BaseModel], where: str) -> dict[str, Any]:
+    def checked(values: Mapping[str, Any], kind: type[BaseModel], where: str) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             raise ConfigError(f"the config in run.json: found {values!r} at {where or 'its top'}, expected an object")
         fields = values if kind.model_config.get("extra") == "allow" else kind.model_fields
         left_out.extend(f"{where}{name}={value!r}" for name, value in values.items() if name not in fields)
         return {name: value for name, value in values.items() if name in fields}
 
-    config = known(raw, RunConfig, "")
+    config = checked(raw, RunConfig, "")
     environments: dict[str, Any] = {}
-    for name, held in config.get("environments", {}).items():
-        env = known(held, EnvRun, f"{name}.")
-        env["settings"] = known(env.get("settings", {}), environment(name).config_type, f"{name}.")
+    for name, chosen in config.get("environments", {}).items():
+        env = checked(chosen, EnvRun, f"{name}.")
+        env["settings"] = checked(env.get("settings", {}), environment(name).config_type, f"{name}.")
         environments[name] = env
     config["environments"] = environments
     solvers = config.get("solvers", {}).items()
-    config["solvers"] = {env: known(held, solver_type(env).config_type, f"solver {env}.") for env, held in solvers}
+    config["solvers"] = {env: checked(each, solver_type(env).config_type, f"solver {env}.") for env, each in solvers}
     roles: dict[str, Role] = {"policy": "student", "teacher": "teacher"}
     for name, role in roles.items():
         if name in config:
-            part = known(config[name], PartConfig, f"{name}.")
+            part = checked(config[name], PartConfig, f"{name}.")
             kind = part_type(role, part["name"])
-            part["options"] = known(part.get("options", {}), kind.config_type, f"{name}.")
+            part["options"] = checked(part.get("options", {}), kind.config_type, f"{name}.")
             if "service" in part and hasattr(kind, "service_type"):
-                part["service"] = known(part["service"], kind.service_type, f"{name}.")
+                part["service"] = checked(part["service"], kind.service_type, f"{name}.")
             config[name] = part
     return make_config(config, STORED), left_out
 
 
 def hint_for(raw: Mapping[str, Any], root: object) -> str:
-    """Name the command that reads a config after all, where fields of another version are all that is wrong with it."""
+    """Return a hint to migrate, if a config only has fields of another version; else nothing."""
     try:
         _, left_out = readable_config(raw)
     except (PivotError, AttributeError, KeyError, TypeError):
@@ -70,14 +70,14 @@ def hint_for(raw: Mapping[str, Any], root: object) -> str:
 
 @dataclass(frozen=True)
 class OlderFiles:
-    """Some files of a finished store of any version; small, so that it can travel to a worker."""
+    """Files of a finished store of any version; small, so that it can be sent to a worker."""
 
     root: Address
     files: Mapping[str, FileRecord]
-    """What the manifest says of them."""
+    """Their entries in the manifest."""
 
     def rows(self, name: str) -> Rows:
-        """Return the rows of a table's file with whatever columns they have; none where the manifest lists no file.
+        """Return the rows of a table's file with the columns that they have; none if the manifest lists no such file.
 
         Raises:
             StoreError: the file is missing, damaged, or not what the manifest lists.

@@ -1,19 +1,19 @@
-"""What a store that is made from another one says of that: by which command, and from which files."""
+"""The origin of a store that is made from another one: the command, and the files of the source."""
 
 from ..errors import StoreError
 from ..storage import Storage
 
 ORIGIN = ".receipts/origin.json"
-"""Written before anything else, and kept: the same command again goes on, or says that all is done."""
+"""Written first, and kept, so that the same command resumes, or reports that all is done."""
 
 MANIFEST = "manifest.json"
 
 
 def refuse_unfinished_copy(storage: Storage) -> None:
-    """Refuse a store that is being made from another one: what is missing there is copied, not made.
+    """Refuse an unfinished store that is made from another one: a build must not complete it.
 
     Raises:
-        StoreError: it is one; the message names the command that goes on with it.
+        StoreError: it is one; the message names the command that finishes it.
     """
     if storage.stat(MANIFEST) is None and storage.stat(ORIGIN) is not None:
         origin = storage.read_json(ORIGIN)

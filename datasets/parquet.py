@@ -1,4 +1,4 @@
-"""Parquet in and out with the store's rules: metadata columns zstd, image bytes as they are, in small row groups.
+"""Read and write Parquet by the rules of the store: zstd for columns, none for image bytes, small row groups.
 
 Image bytes are already compressed, so a second compression costs time and saves nothing. Small row groups let a viewer
 read one picture without decoding thousands; what holds none is one group a shard. Readers check a file against its
@@ -218,7 +218,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
             refuse_bombs(address, file, stream.seek(0, io.SEEK_END))
             yield file
     except FileNotFoundError as error:
-        raise StoreError(f"{address} is missing; run the same build again to make it anew") from error
+        raise StoreError(f"{address} is missing; run the same build again to write it") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
@@ -226,19 +226,19 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
         ) from error
 
 
-def check_columns(address: str, schema: TableSchema, found: pa.Schema, root: str = "DIR") -> None:
+def check_columns(address: str, schema: TableSchema, stored: pa.Schema, root: str = "DIR") -> None:
     """Raise StoreError unless every declared column is there with its type; more are allowed, later ones may lack.
 
     ``root`` is the store that the file belongs to, for the message.
     """
-    missing = [column.name for column in schema.columns if column.name not in found.names and not column.later]
+    missing = [column.name for column in schema.columns if column.name not in stored.names and not column.later]
     if missing:
         raise StoreError(
             f"{address} lacks column{'s' * (len(missing) > 1)} {', '.join(missing)} of table {schema.name}; "
             f"an older version wrote it, or another program; {migrate_hint(root)}"
         )
-    for column in (column for column in schema.columns if column.name in found.names):
-        actual = found.field(column.name).type
+    for column in (column for column in schema.columns if column.name in stored.names):
+        actual = stored.field(column.name).type
         if actual != column.type:
             raise StoreError(
                 f"{address}: column {column.name} of table {schema.name} has type {actual}, expected {column.type}; "

@@ -1,9 +1,9 @@
-"""Stores that grow: further whole stores under ``DIR/parts``, and a root over them.
+"""Stores that grow: further stores under ``DIR/parts``, which readers see as one.
 
-The first part of a store is the store itself. Each later one lies in ``DIR/parts/<number>`` with its own ``run.json``,
+The first part of a store is the store itself. Each later one is in ``DIR/parts/<number>`` with its own ``run.json``,
 tables, manifest and card, so everything that works on a store works on a part. ``DIR/parts.json`` names the finished
 ones by the digests of their manifests: it stays small however many shards there are. Readers of ``DIR`` see all parts
-that it names; one in the making is seen by nobody.
+that it names, and no unfinished one.
 """
 
 import re
@@ -21,14 +21,14 @@ from .store import RUN, Store, StoreFrames
 PARTS, PARTS_FOLDER = "parts.json", "parts"
 
 SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
-"""Fields of the config that all parts have in common: their rows are read as one dataset."""
+"""Fields of the config that all parts share, because their rows are read as one dataset."""
 
 Members = Mapping[str, Store]
-"""The stores of all parts by the beginning of their files' names, from ``""`` of the first."""
+"""The stores of all parts by the prefix of their files' names, which is ``""`` for the first."""
 
 
 def part_folder(number: int) -> str:
-    """Relative folder of a later part."""
+    """Return the relative folder of a later part."""
     return f"{PARTS_FOLDER}/{number:04d}"
 
 
@@ -45,14 +45,14 @@ def listed_parts(storage: Storage) -> dict[int, FileRecord]:
         return {_part_number(text): FileRecord.decode(record) for text, record in sorted(raw["parts"].items())}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            f"{storage.address(PARTS)} is no list of parts (expected {{'parts': {{number: {{'sha256', 'bytes'}}}}}}); "
-            "the next `pivot build --append` of the same part writes it anew once it is removed"
+            f"{storage.address(PARTS)} is not a parts list (expected {{'parts': {{number: {{'sha256', 'bytes'}}}}}}): "
+            "remove it, and the next `pivot build --append` of the same part writes it again"
         ) from error
 
 
 def _part_number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{4,9}", text) or not int(text):
-        raise ValueError(f"{text!r} is no number of a part")
+        raise ValueError(f"{text!r} is not a number of a part")
     return int(text)
 
 
@@ -75,10 +75,10 @@ def members_of(store: Store) -> Members:
 
 
 def refuse_unfinished_relabel(root: Address) -> None:
-    """Refuse a store of which a part is between two label versions, for readers that compare its files.
+    """Refuse a store with an interrupted relabel in any part, for readers that compare its files.
 
     Raises:
-        StoreError: it is one; the message names the command that finishes it.
+        StoreError: a relabel was interrupted; the message names the command that finishes it.
     """
     storage = open_storage(root)
     for folder in ("", *(part_folder(number) for number in listed_parts(storage))):
@@ -86,7 +86,7 @@ def refuse_unfinished_relabel(root: Address) -> None:
 
 
 def unlike(store: Store, first: Store) -> list[str]:
-    """Say in what a part differs from the first one where all parts have to be alike."""
+    """Describe the shared fields in which a part differs from the first one."""
     return [
         f"its {name} is {getattr(store.config, name)!r}, that of the first part {getattr(first.config, name)!r}"
         for name in SHARED
@@ -104,11 +104,11 @@ def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrame
 
     Args:
         root: folder of the store, which may be a link itself, or its address.
-        follow_links: whether links below that folder are followed, as those of your own stores may be.
+        follow_links: follow links below that folder; do so for your own stores only.
 
     Raises:
-        StoreError: there is no finished store at ``root``, a shard is missing, torn or has other columns, or the
-            store holds a link that is not followed.
+        StoreError: the store at ``root`` is missing or unfinished, a shard is missing, torn or has other columns, or
+            the store holds a link that is not followed.
         ConfigError, PluginError: its config cannot be used here.
     """
     frames: list[StoreFrames] = []
@@ -121,7 +121,7 @@ def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrame
 
 
 def begun_parts(store: Store) -> dict[int, Store]:
-    """Return the later parts of a store that are not finished, or that nothing names yet, by their numbers."""
+    """Return the later parts of a store that are unfinished or not listed yet, by their numbers."""
     begun: dict[int, Store] = {}
     listed, number = listed_parts(store.storage), 1
     while number in listed or store.storage.stat(f"{part_folder(number)}/{RUN}") is not None:

@@ -1,4 +1,4 @@
-"""What trivial predictors reach on a store's dataset: the bar that an Analyzer which looks at pictures has to clear.
+"""Accuracy of trivial predictors on a store's dataset: an Analyzer that looks at pictures has to exceed it.
 
 Each is fitted on the training side of one environment and reads what the Analyzer's log shows, so a store with
 ``--log actions`` gives less away than one with the full log. Everything is read from the dataset's own rows.
@@ -23,25 +23,25 @@ _COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mo
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How often one predictor is right in one environment; shares are 0 to 1, None where the side has no failures."""
+    """Accuracy of one predictor in one environment, 0 to 1; None if the split has no failures."""
 
     env: str
     predictor: str
     train: int
-    """Failures that it was fitted on."""
+    """Number of failures that it was fitted on."""
     validation: int
-    """Failures that it had not seen."""
+    """Number of held-out failures."""
     pivot_train: float
-    """Its weight on the right step of those that it was fitted on."""
+    """Mean weight on the right step of the failures that it was fitted on."""
     pivot_validation: float | None
     mode_validation: float | None
 
     CELLS: ClassVar[tuple[str, ...]] = ("predictor", "pivot % train", "pivot % validation", "mode % validation")
-    """What the cells are."""
+    """Headings of the cells."""
 
     @property
     def cells(self) -> list[str]:
-        """The row of a table, without the environment."""
+        """Cells of a table row, without the environment."""
         shares = (self.pivot_train, self.pivot_validation, self.mode_validation)
         return [self.predictor, *("–" if share is None else f"{100 * share:.1f}" for share in shares)]
 

@@ -26,7 +26,7 @@ _PRIMITIVE = re.compile(r"(pick|place|push)\(")
 
 @dataclass(frozen=True)
 class LoggedFailure:
-    """A labelled failure as its log tells it. ``T`` is the number of steps."""
+    """A labelled failure as its log shows it. ``T`` is the number of steps."""
 
     env: str
     horizon: int
@@ -87,7 +87,7 @@ def _value(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a predictor says about one failure."""
+    """Answer of a predictor about one failure."""
 
     steps: Mapping[int, float]
     """Its weight on each step; they add up to 1."""
@@ -306,7 +306,7 @@ PREDICTORS: Mapping[str, Callable[[Sequence[LoggedFailure]], Predictor]] = {
     "length": fit_length,
     "arithmetic": fit_arithmetic,
 }
-"""How each is fitted on the training failures (at least one) of one environment, in the order of tables."""
+"""Functions that fit a predictor on the training failures (at least one) of one environment, in the order of tables."""
 
 
 def accuracy(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:

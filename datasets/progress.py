@@ -1,4 +1,4 @@
-"""How long work reports how far it has come."""
+"""Progress of long work: reporters, and lines for logs."""
 
 import threading
 import time
@@ -7,61 +7,61 @@ from typing import Protocol, runtime_checkable
 
 
 class Reporter(Protocol):
-    """Is told how far the work has come."""
+    """Gets the progress of the work."""
 
     def start(self, stage: str, total: int) -> None:
-        """A stage of ``total`` episodes begins."""
+        """Begin a stage of ``total`` episodes."""
         ...
 
     def advance(self, stage: str, amount: int) -> None:
-        """``amount`` episodes more are done."""
+        """Add ``amount`` finished episodes."""
         ...
 
     def finish(self, stage: str) -> None:
-        """The stage is over."""
+        """End the stage."""
         ...
 
 
 @runtime_checkable
 class ShardReporter(Reporter, Protocol):
-    """Is also told of every shard."""
+    """Also gets every stored shard."""
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
-        """A stage of a shard is on disk: ``size`` bytes after ``seconds``; ``reused`` where it was there already."""
+        """Report a stored stage of a shard: ``size`` bytes after ``seconds``; ``reused`` from an earlier run."""
         ...
 
 
 class Silent:
-    """Reports nothing."""
+    """A reporter that shows nothing."""
 
     def start(self, stage: str, total: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def advance(self, stage: str, amount: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def finish(self, stage: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 SHARE, QUIET, SILENCE = 0.05, 5.0, 60.0
-"""A line every 5 %, but not within five seconds of the last one; and one a minute, whatever is done by then."""
+"""Share of a stage and seconds between lines; and seconds without progress before a line."""
 
 
 class Lines:
     """Reports in lines, for logs and pipes: one as a stage begins, then one every 5 % or minute.
 
-    As a context it also speaks while nobody reports anything: a rollout that waits for a model, one large shard.
+    As a context manager it also writes a line per minute without progress, such as while a rollout waits for a model.
     """
 
     def __init__(
         self, say: Callable[[str], None], names: Mapping[str, str], clock: Callable[[], float] = time.monotonic
     ):
-        """Tell ``say`` what happens; ``names`` are what stages are called."""
+        """Write lines with ``say``; ``names`` are the names of stages for people."""
         self._say, self._names, self._clock = say, names, clock
         self._stage, self._total, self._done = "", 0, 0
         self._began = self._spoke = clock()
-        self._told = 0
+        self._reported = 0
         self._lock, self._over = threading.Lock(), threading.Event()
 
     def __enter__(self) -> "Lines":
@@ -72,40 +72,40 @@ class Lines:
         self._over.set()
 
     def start(self, stage: str, total: int) -> None:
-        """Say that a stage begins."""
+        """Write the line of a new stage."""
         with self._lock:
-            self._stage, self._total, self._done, self._told = stage, total, 0, 0
+            self._stage, self._total, self._done, self._reported = stage, total, 0, 0
             self._began = self._spoke = self._clock()
             self._say(f"{self._names.get(stage, stage)}: {total} episodes")
 
     def advance(self, stage: str, amount: int) -> None:
-        """Count, and say so when enough is done since it was said last."""
+        """Add finished episodes, and write a line when enough are done since the last one."""
         del stage
         with self._lock:
             self._done += amount
-            enough = self._done - self._told >= SHARE * self._total
+            enough = self._done - self._reported >= SHARE * self._total
             if enough and self._done < self._total and self._clock() - self._spoke >= QUIET:
-                self._tell()
+                self._report()
 
     def finish(self, stage: str) -> None:
-        """End the stage; the next one's line tells that this one is over."""
+        """End the stage."""
         del stage
         with self._lock:
             self._stage = ""
 
     def tick(self) -> None:
-        """Say how far it is when nothing was said for a minute."""
+        """Write a line after a minute without one."""
         with self._lock:
             if self._stage and self._clock() - self._spoke >= SILENCE:
-                self._tell()
+                self._report()
 
     def _beat(self) -> None:
         while not self._over.wait(1.0):
             self.tick()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now = self._clock()
-        took, self._spoke, self._told = now - self._began, now, self._done
+        took, self._spoke, self._reported = now - self._began, now, self._done
         left = f", about {_minutes(took * (self._total - self._done) / self._done)} left" if self._done else ""
         share = f"{100 * self._done / max(self._total, 1):.0f} %"
         name = self._names.get(self._stage, self._stage)
@@ -129,4 +129,4 @@ STAGE_NAMES = {
     "compact": "copying rows",
     "compact labels": "copying labels",
 }
-"""What stages are called before people."""
+"""Names of stages for people."""

@@ -31,7 +31,7 @@ from .store import DATASET_FOLDER, Store
 PREFIX = "hub:"
 MAIN = "main"
 AT_ONCE = 64
-"""Files that are sent before it is told how far it is; of a store elsewhere, they are in memory meanwhile."""
+"""Files per commit of an upload, after which progress is reported; files of a remote store are in memory meanwhile."""
 
 _OURS = re.compile(
     rf"(?:(?:parts/\d+/)?{DATASET_FOLDER}/)?"
@@ -52,7 +52,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a push did, or would do."""
+    """The outcome of a push, or its plan."""
 
     repo: str
     revision: str
@@ -153,12 +153,12 @@ def publish(
         repo: ``owner/name``; made if there is none.
         private: make it a private one.
         revision: branch; made if there is none.
-        dry_run: only find out what would be done.
-        say: is told how far it is.
+        dry_run: only return the plan.
+        say: gets lines about the progress.
 
     Raises:
-        StoreError: there is no finished store, or it is not what its manifest says.
-        HubError: the hub refuses, or cannot be reached; what was sent is kept there, and shown to nobody.
+        StoreError: the store is missing or unfinished, or differs from its manifest.
+        HubError: the hub refuses, or cannot be reached; uploaded files are kept there, and not visible.
         ConfigError: the repository holds something else, or is public and asked for as private.
     """
     store = Store.open(root)
@@ -195,7 +195,7 @@ class _Remote:
     """A branch of a repository as it is."""
 
     commit: str | None
-    """None where there is no such branch yet; it then begins as the main one is."""
+    """Last commit of the branch; None for a new branch, which starts from the main one."""
     private: bool
     files: Mapping[str, str]
     """SHA-256 of the content, or the number that git gives to it."""

@@ -36,7 +36,7 @@ class ShardRows:
     covering: Sequence[Shard]
     """The stored shards that hold its tasks, in order."""
     files: Mapping[str, FileRecord]
-    """What the manifest says of their files."""
+    """Entries of their files in the manifest."""
 
     @classmethod
     def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "ShardRows":
@@ -65,8 +65,8 @@ class ShardRows:
             lengths = every["num_steps"]
             expected = (old.stop - old.first) * self.store.config.rollouts
             if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
-                found = f"{every.num_rows} episodes and {steps.num_rows} steps"
-                raise self._apart(old, f"{found}, expected {expected} and {_sum(lengths)}")
+                stored = f"{every.num_rows} episodes and {steps.num_rows} steps"
+                raise self._apart(old, f"{stored}, expected {expected} and {_sum(lengths)}")
             first, stop = self._rows(old)
             episodes = every.slice(first, stop - first)
             steps = steps.slice(_sum(lengths.slice(0, first)), _sum(episodes["num_steps"]))

@@ -1,8 +1,7 @@
 """A config resolved at the door: every plugin found and checked, every setting typed, before anything is written.
 
-A :class:`Run` is what stages get. It holds classes and settings, never a living part: whoever asks for a policy,
-writer, solver or prover gets one of its own, so that no two threads share one. It travels between processes as its
-config.
+Stages get a :class:`Run`. It holds classes and settings, not objects: every caller gets a policy, writer, solver or
+prover of its own, so that threads share none. Between processes it is sent as its config.
 """
 
 from collections.abc import Mapping
@@ -61,7 +60,7 @@ class RunEnv:
 
 
 class Run:
-    """What a config asks for, resolved."""
+    """A resolved config: classes, settings and filters by name."""
 
     def __init__(self, config: RunConfig, home: str = "") -> None:
         """Find and check everything that the config names; ``home`` is the store that pays for answers of models.
@@ -118,7 +117,7 @@ class Run:
         return self._parts["teacher"].served
 
     def services(self, *roles: Role) -> list[Settings]:
-        """Return how the models in these roles are reached, or loaded; nothing for a part that is no model."""
+        """Return the service settings of the models in these roles; parts that are not models have none."""
         services = (self._parts[role].service for role in roles)
         return [each for each in services if each is not None]
 

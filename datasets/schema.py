@@ -20,7 +20,7 @@ from ..rollouts.base import Episode, Step
 from ..solvers.base import FAILURE_MODES, Certificate
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-"""How the Hugging Face library stores an image."""
+"""Struct in which the Hugging Face library stores an image."""
 
 STRINGS = pa.list_(pa.string())
 

@@ -119,12 +119,12 @@ class Store:
         return stored
 
     def run_record(self) -> dict[str, Any]:
-        """What ``run.json`` says: the resolved config, the versions that run now, and the formats that they write."""
+        """Return the content of ``run.json``: the resolved config, the versions that run now, and their formats."""
         config = self.config.model_dump(mode="json")
         return {"run_id": self.run.run_id, "config": config, "versions": versions(), "formats": formats()}
 
     def write_run(self, name: str = RUN) -> FileRecord:
-        """Write ``run.json``, or beforehand what will take its place."""
+        """Write ``run.json``, or the file ``name`` that replaces it later."""
         return self.storage.write_json(name, self.run_record())
 
     # Paths
@@ -153,7 +153,7 @@ class Store:
     def label_calls_file(self, shard: Shard) -> str | None:
         """Relative path of the teacher's requests for a shard's current labels, a part of the ``calls`` table.
 
-        None where the teacher is no model: then there are no requests and no file.
+        None if the teacher is not a model, because then no requests exist.
         """
         if not self._writer_is_served:
             return None
@@ -291,11 +291,11 @@ class Store:
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{self.storage.address(MANIFEST)} is not a manifest "
-                "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it anew"
+                "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
             ) from error
 
     def write_manifest(self, files: dict[str, FileRecord], name: str = MANIFEST) -> None:
-        """Write the manifest: from now on the store is complete. Or write beforehand what will take its place."""
+        """Write the manifest, which completes the store, or the file ``name`` that replaces it later."""
         entries = {path: asdict(files[path]) for path in sorted(files)}
         self.storage.write_json(name, {"files": entries})
 

@@ -104,7 +104,7 @@ def reference() -> str:
 
 
 def with_reference(page: str) -> str:
-    """Return a page with everything below its marker made anew."""
+    """Return a page with the text below its marker rewritten."""
     head, _, _ = page.partition(MARKER)
     return f"{head}{MARKER}\n{reference()}"
 

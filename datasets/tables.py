@@ -44,7 +44,7 @@ def rollout_tables(rollouts: Sequence[TaskRollouts]) -> dict[TableSchema, pa.Tab
 
 
 def stored_rollouts(tables: dict[TableSchema, pa.Table]) -> list[TaskRollouts]:
-    """Rebuild the records of a stored shard, so that only its owed episodes need to run again."""
+    """Rebuild the records of a stored shard, so that only its pending episodes need to run again."""
     frames = {row["frame_id"]: from_row(EncodedFrame, row) for row in tables[FRAMES].to_pylist()}
     prompts = {row["prompt_hash"]: from_row(PromptMessages, row) for row in tables[PROMPTS].to_pylist()}
     steps = steps_by_episode(tables[STEPS].to_pylist())
@@ -106,7 +106,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
     """
     by_episode = steps_by_episode(steps.select(_STEP_COLUMNS).to_pylist())
     settings: dict[str, dict[str, Any]] = {}
-    found: list[FailedEpisode] = []
+    failed: list[FailedEpisode] = []
     for row in episodes.select([*_SHARED_COLUMNS, "failed"]).to_pylist():
         if not row.pop("failed"):
             continue
@@ -114,7 +114,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
         text = row["env_config"]
         if text not in settings:
             settings[text] = parsed_cell(row, "env_config")
-        found.append(
+        failed.append(
             FailedEpisode(
                 **row | {"env_config": settings[text]},
                 payloads=[step["payload"] for step in mine],
@@ -127,7 +127,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
                 submission_outcomes=[step["submission_outcome"] for step in mine],
             )
         )
-    return found
+    return failed
 
 
 def label_table(labels: Sequence[Label]) -> pa.Table:

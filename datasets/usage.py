@@ -1,7 +1,7 @@
 """Usage of the models of a store: requests, tries, tokens and cost by role, summed from the stored ``calls``.
 
 Every request for an episode or label of the store counts, also without an answer, and also if the episode or label was
-made again. An answer from the call cache costs nothing, unless this store paid for it in a run that ended before the
+recomputed. An answer from the call cache costs nothing, unless this store paid for it in a run that ended before the
 answer was stored.
 """
 

@@ -6,10 +6,10 @@ tables that PIVOT opens, in a database that can reach no file, network or extens
 blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
 short blocks are dropped and counted (spec section 6).
 
-A summary of a million episodes would join and read them anew for every view. What holds shard by shard (blocks, pivots,
-rejects) is therefore read once for all queries of a connection, some shards at a time: labels and episodes of a shard
-belong together, so no join is larger than that, and rows that summaries need fit in memory. Opening and decoding files
-of a few small row groups is most of the time: every file is opened once for all views, for the columns that these name.
+A summary of a million episodes would join and read them again for every view. Views that hold shard by shard (blocks,
+pivots, rejects) are therefore read once for all queries of a connection, some shards at a time: labels and episodes of
+a shard belong together, so no join is larger than that, and rows that summaries need fit in memory. Opening and
+decoding small files takes most of the time: every file is opened once for all views, for the columns that these name.
 """
 
 import contextlib
@@ -60,9 +60,9 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 _KEY_ALONE = ("env_config", "policy_config")
 """Columns that views by shard group by and never show: long texts, compared a million times."""
 _EPISODES_AT_ONCE = 65_536
-"""Of shards that are read together: few enough that a join of them stays under 100 MB, in files of any size."""
+"""Episodes of the shards that are read together, so that their join stays under 100 MB."""
 _MEMORY = "512MiB"
-"""What DuckDB may take before it goes on disk. The process holds another 200 MB of libraries and open files."""
+"""Memory of DuckDB before it spills to disk. The process needs another 200 MB for libraries and open files."""
 
 
 def _sources(store: Store, *, patterns: bool = False) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = 
 
 
 def write_database(store: Store, name: str = DATABASE) -> None:
-    """Write the views anew to ``DIR/pivot.duckdb``, or beforehand what will take its place.
+    """Write the views to ``DIR/pivot.duckdb``, or to the file ``name`` that replaces it later.
 
     The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
 
@@ -202,20 +202,20 @@ def connect(
 
     Args:
         root: the store.
-        queries: what will be run, or names of views. Of the views those that they name are there, of the tables those
-            are checked; where they name none, all views are there.
+        queries: SQL that will run, or names of views. Only the views that they name are created, and only their tables
+            checked; without names, all views are created.
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
         definitions: queries of derived views by name, in the place of ours; they run without any access to files.
 
     Raises:
-        StoreError: there is no finished store, or one of its files is missing, torn or has other columns.
+        StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
     """
     store = Store.open(root)
     members, needed = members_of(store), _needed(queries)
     for member in members.values():
         member.check_presence(_BASE.values())
-        # Files of views that are read beforehand are checked by reading them.
+        # Files of prefetched views are checked by reading them.
         member.check_files([schema for name, schema in _BASE.items() if name in needed])
     with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
@@ -244,9 +244,9 @@ def connect(
 
 
 def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
-    """Return the views that some queries name, and those that these rest on, each with the columns to be had of it.
+    """Return the views that some queries name, and the views that these use, each with its needed columns.
 
-    A view that is read by shard rests on nothing. No columns stand for all of them.
+    A view that is read by shard uses no other. An empty set means all columns.
     """
     needed: dict[str, set[str]] = {}
     for query_text in queries:

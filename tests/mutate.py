@@ -179,7 +179,7 @@ DIFFS = {
         "length-only": "if actual{+.bytes+} != record{+.bytes+}:",
         "extra-labels": "for version in range(1, store.config.label_version[-)\n        for-]{+ + 1)\n        for+}",
         "extra-picture": "wrong = picture is not None[- or storage.stat(name) is not None-]",
-        "metadata-of-a-schema": "elif found[key] [-!= wanted[key]-]{+is None+}:",
+        "metadata-of-a-schema": "elif actual[key] [-!= right[key]-]{+is None+}:",
         "bytes-after-a-picture": "expected [-or inflater.unused_data -]or not inflater.eof",
         "path-of-a-picture": 'if [-stored["path"] != derived["path"]-]{+False+}:',
         "byte-size-too-small": 'if row["byte_size"] [-!=-]{+>+} len(image)',

@@ -1,4 +1,4 @@
-"""Compare a stored table with the one derived anew, cell by cell, and name every difference so that it shows."""
+"""Compare a stored table with the recomputed one, cell by cell, and describe every difference."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 Same = Callable[[Any, Any], bool | str]
-"""Whether two cells mean the same though they differ; or a text that says what is wrong with the stored one."""
+"""Returns whether two different cells have the same meaning, or a description of the problem of the stored one."""
 
 SHOWN = 80
 """Characters of a value that are shown."""
@@ -20,11 +20,11 @@ def differences(
     """Describe every row that is missing, unexpected, doubled, out of order or changed.
 
     Args:
-        name: how the table is called in the descriptions.
+        name: name of the table in the descriptions.
         key: columns that name a row.
         stored: what the store holds.
         derived: what it should hold; a row is looked up by its key.
-        same: equality of columns whose bytes may differ while they mean the same (encoded pictures).
+        same: comparison of columns whose bytes may differ with the same meaning (encoded pictures).
     """
     stored = stored.select(derived.column_names).replace_schema_metadata(None)
     derived = derived.replace_schema_metadata(None)
@@ -34,42 +34,42 @@ def differences(
     problems: list[str] = []
     expected = {_key(row, key): row for row in derived.to_pylist()}
     seen: list[tuple[Any, ...]] = []
-    known: set[tuple[Any, ...]] = set()
+    present: set[tuple[Any, ...]] = set()
     for row in stored.to_pylist():
         place = _key(row, key)
-        if place in known:
+        if place in present:
             problems.append(f"{name} {_shown(place)}: the row stands there twice")
             continue
-        known.add(place)
+        present.add(place)
         if place not in expected:
             problems.append(f"{name} {_shown(place)}: a row that the run does not make")
             continue
         seen.append(place)
         problems += _cells(name, place, row, expected[place], same)
-    problems += [f"{name} {_shown(place)}: the row is missing" for place in expected if place not in known]
+    problems += [f"{name} {_shown(place)}: the row is missing" for place in expected if place not in present]
     if not problems and seen != list(expected):
         problems.append(f"{name}: the rows are out of order")
     return problems
 
 
 def schema_differences(name: str, stored: pa.Schema, expected: pa.Schema) -> list[str]:
-    """Describe columns that are more or elsewhere, and metadata by which readers decode the others.
+    """Describe extra or reordered columns, and differences in the metadata by which readers decode columns.
 
-    Columns that are missing or of another type are found when a table is read.
+    Missing columns, and columns of another type, are reported when a table is read.
     """
     problems = []
     if more := [column for column in stored.names if column not in expected.names]:
         problems.append(f"{name}: columns that the run does not make: {', '.join(more)}")
     elif stored.names != expected.names:
         problems.append(f"{name}: the columns are out of order")
-    found, wanted = (_metadata(schema) for schema in (stored, expected))
-    for key in sorted(found.keys() | wanted.keys()):
-        if key not in wanted:
+    actual, right = (_metadata(schema) for schema in (stored, expected))
+    for key in sorted(actual.keys() | right.keys()):
+        if key not in right:
             problems.append(f"{name}: schema metadata {key!r}, which the run does not make")
-        elif key not in found:
+        elif key not in actual:
             problems.append(f"{name}: the schema metadata {key!r} is missing, so readers decode no picture or class")
-        elif found[key] != wanted[key]:
-            problems.append(f"{name}: schema metadata {contrast(key, found[key], wanted[key])}")
+        elif actual[key] != right[key]:
+            problems.append(f"{name}: schema metadata {contrast(key, actual[key], right[key])}")
     problems += [
         f"{name}: column {field.name} has metadata, which the run does not make" for field in stored if field.metadata
     ]
@@ -82,7 +82,7 @@ def _metadata(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _parsed(value: bytes) -> Any:
-    """JSON as data where it can be read, so that a difference in it can be named."""
+    """Return JSON as data if it can be parsed, so that differences in it can be described."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
@@ -90,7 +90,7 @@ def _parsed(value: bytes) -> Any:
 
 
 def contrast(name: str, stored: Any, derived: Any) -> str:
-    """Say where two values differ, showing the parts that do: of a struct its field, of a text what is around."""
+    """Describe where two values differ: the field of a struct, the item of a list, the surroundings in a text."""
     if isinstance(stored, dict) and isinstance(derived, dict) and stored.keys() == derived.keys():
         fields = [field for field in derived if stored[field] != derived[field]]
         if fields:
@@ -102,12 +102,12 @@ def contrast(name: str, stored: Any, derived: Any) -> str:
             return contrast(f"{name}[{place}]", stored[place], derived[place])
         one, other = _short(stored[place:]), _short(derived[place:])
         return (
-            f"{name} holds {len(stored)} items, derived anew {len(derived)}; they differ from number {place} on: "
+            f"{name} holds {len(stored)} items, recomputed {len(derived)}; they differ from number {place} on: "
             f"{one} and {other}"
         )
     texts = repr(stored), repr(derived)
     start = _first_difference(*texts) - _BEFORE if max(map(len, texts)) > SHOWN else 0
-    return f"{name} holds {_short(texts[0], start)}, derived anew it is {_short(texts[1], start)}"
+    return f"{name} holds {_short(texts[0], start)}, recomputed it is {_short(texts[1], start)}"
 
 
 def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -120,10 +120,10 @@ def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _cells(
-    name: str, place: tuple[Any, ...], row: dict[str, Any], wanted: dict[str, Any], same: dict[str, Same]
+    name: str, place: tuple[Any, ...], row: dict[str, Any], right: dict[str, Any], same: dict[str, Same]
 ) -> list[str]:
     problems = []
-    for column, value in wanted.items():
+    for column, value in right.items():
         if row[column] != value:
             verdict = same[column](row[column], value) if column in same else False
             if verdict is not True:

@@ -19,7 +19,7 @@ from .inventory import dataset_files
 
 
 def run_problems(store: Store, run_id: str) -> list[str]:
-    """Check that ``run.json`` says what a build writes into it and nothing more; ``run_id`` is the one of its rows."""
+    """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is that of its rows."""
     raw, config = store.storage.read_json(RUN), store.config.model_dump(mode="json")
     expected = {"run_id", "config", "versions"}
     problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected - {"formats"}))]
@@ -31,7 +31,7 @@ def run_problems(store: Store, run_id: str) -> list[str]:
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
     if not isinstance(raw["config"], dict):
         return [*problems, f"{RUN}: the config is not an object"]
-    # What it means was read. A field may be missing where the store is older than the field, as its formats say.
+    # Its meaning was checked on reading. A field may be missing if the store is older than the field.
     complete = _without_later(config, raw["config"], None if "formats" not in raw else LATER_FIELDS)
     if raw["config"] != complete:
         problems.append(f"{RUN}: {_config_contrast(raw['config'], complete)}")
@@ -79,7 +79,7 @@ def card_problems(store: Store) -> list[str]:
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
         return problems + _picture_problems(storage, f"{DATASET_FOLDER}/{PICTURE}", picture)
     except Exception as error:  # noqa: BLE001 - tables that contradict each other break what is counted in any way
-        return [f"{DATASET_FOLDER}/{CARD}: it cannot be derived anew ({type(error).__name__}: {error})"]
+        return [f"{DATASET_FOLDER}/{CARD}: it cannot be recomputed ({type(error).__name__}: {error})"]
 
 
 def _picture_problems(storage: Storage, name: str, picture: bytes | None) -> list[str]:
@@ -87,12 +87,12 @@ def _picture_problems(storage: Storage, name: str, picture: bytes | None) -> lis
     if picture is None or storage.stat(name) is None:
         wrong = picture is not None or storage.stat(name) is not None
         return [f"{name}: it is not the picture that the tables give"] if wrong else []
-    found = storage.read_bytes(name)
-    if found == picture:
+    stored = storage.read_bytes(name)
+    if stored == picture:
         return []
-    if frame_id(decode(found)) != frame_id(decode(picture)):
+    if frame_id(decode(stored)) != frame_id(decode(picture)):
         return [f"{name}: it is not the picture that the tables give"]
-    strange = container_problem(found, LOSSLESS)
+    strange = container_problem(stored, LOSSLESS)
     return [] if strange is None else [f"{name}: {strange}"]
 
 

@@ -1,4 +1,4 @@
-"""Which files a store may hold: those that its run makes. Whatever else a reader's pattern would find is a problem.
+"""Check the files of a store: files that its run does not make are problems if a reader's pattern matches them.
 
 DuckDB and polars read ``**/*.parquet`` in hidden files and folders, too, and pandas reads every file of a folder, so a
 file that nobody proved would be read with the others. ``pivot verify`` therefore refuses in the folders of tables and

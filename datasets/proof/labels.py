@@ -38,8 +38,7 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
     teacher = _teacher(store.run.writer(), rows.to_pylist())
     wording = (store.config.target_vocabulary, store.config.log)
-    found = _differences(store, shard, rows, episodes, env.solver(), teacher, wording)
-    report.problems += found
+    report.problems += _differences(store, shard, rows, episodes, env.solver(), teacher, wording)
     calls = store.label_calls_file(shard)
     if calls is not None:
         report.problems += _teacher_call_problems(store, calls, rows)
@@ -63,18 +62,18 @@ def _verify_older(
     episodes = _labelled_then(rows, episodes, rollouts)
     teacher = _older_teacher(store, rows)
     now = (store.config.target_vocabulary, store.config.log)
-    found: list[str] = []
+    problems: list[str] = []
     # No row says which wording it was; nothing else of a version depends on it.
     for wording in sorted(product(get_args(Vocabulary), get_args(LogDetail)), key=lambda then: then != now):
         answers = _differences(store, shard, table, episodes, solver, teacher, wording)
-        found = answers if not found or len(answers) < len(found) else found
-        if not found:
+        problems = answers if not problems or len(answers) < len(problems) else problems
+        if not problems:
             break
     calls = f"{CALLS.name}/{shard.stem}-labels-v{store.config.label_version}.parquet"
     if store.storage.stat(calls) is not None:
-        found += _teacher_call_problems(store, calls, table)
+        problems += _teacher_call_problems(store, calls, table)
     where = f"{store.labels_folder()}/{shard.file}: "
-    report.problems += [problem if problem.startswith(where[:-2]) else where + problem for problem in found]
+    report.problems += [problem if problem.startswith(where[:-2]) else where + problem for problem in problems]
     report.checked["older labels"] = report.checked.get("older labels", 0) + len(rows)
     _prove(prover_of(shard.env, solver.config), rows, episodes, report)
 
@@ -113,9 +112,9 @@ def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
 
 
 class _Forgotten(StoredGuidance):
-    """A model that wrote labels under an older prompt, or other settings: its words are taken as they are.
+    """A model that wrote labels with an older prompt or other settings: its texts are taken as they are stored.
 
-    What it was shown cannot be told, and the rules about texts have changed since; what they said then stays.
+    Its prompts cannot be recomputed, and the text filters have changed since; their stored verdicts stay.
     """
 
     def __init__(self, writer: GuidanceWriter, rows: Rows) -> None:
@@ -138,7 +137,7 @@ def _differences(
     teacher: GuidanceWriter,
     wording: tuple[Vocabulary, LogDetail],
 ) -> list[str]:
-    """Compare label rows and their prompts with those made anew."""
+    """Compare label rows and their prompts with recomputed ones."""
     config, (vocabulary, log) = store.config, wording
     rules, forgotten = store.run.filters(shard.env), isinstance(teacher, _Forgotten)
     labels = label_episodes(
@@ -168,7 +167,7 @@ def _differences(
 
 
 def judged_then(labels: Sequence[Label], rows: Rows, text_rules: Collection[str]) -> list[Label]:
-    """Return labels with the reasons that ``rows`` hold against their texts, beside those against the labels."""
+    """Return labels with the stored reasons against their texts, in addition to the reasons against the labels."""
     stored = {row["episode_id"]: [RejectReason(**reason) for reason in row["reject_reasons"] or ()] for row in rows}
     judged: list[Label] = []
     for label in labels:
@@ -182,11 +181,11 @@ def judged_then(labels: Sequence[Label], rows: Rows, text_rules: Collection[str]
 def _teacher_call_problems(store: Store, path: str, labels: pa.Table) -> list[str]:
     """Check that the requests of a teacher model belong to the shard's labels; what they cost cannot be derived."""
     calls = store.read_file(path, CALLS)
-    known = set(labels["episode_id"].to_pylist())
+    labelled = set(labels["episode_id"].to_pylist())
     return schema_differences(path, calls.schema, CALLS.arrow) + [
         f"{path}: request {call['request_id']} is none of a teacher about a label of this shard"
         for call in calls.to_pylist()
-        if call["role"] != "teacher" or call["episode_id"] not in known
+        if call["role"] != "teacher" or call["episode_id"] not in labelled
     ]
 
 

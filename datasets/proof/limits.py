@@ -1,9 +1,9 @@
-"""Limits of time and memory for the verification of a store that a stranger made.
+"""Limits of time and memory for the verification of a store from an unknown source.
 
 Each shard, and each check of the store as a whole, is one piece of work within the same limits. Time: a thread raises
 :class:`LimitReached` in the thread that works, between two of its instructions. What does not come back from compiled
 code after a grace period ends its process, where that process is ours to end. Memory: on Linux the system refuses
-memory beyond the limit (``RLIMIT_DATA``); elsewhere there is no limit of memory.
+memory beyond the limit (``RLIMIT_DATA``); other systems have none.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ class LimitReached(BaseException):
 
 
 class LimitProblem(str):
-    """A problem that is a limit which was reached, not a lie that was found."""
+    """A reached limit, as opposed to a wrong row or file."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much time and memory one shard, or one check of the whole store, may take."""
+    """Time and memory that one shard, or one check of the whole store, may take."""
 
     seconds: float = SECONDS
     memory: int = MEMORY
@@ -157,7 +157,7 @@ def _memory(additional: int) -> Iterator[None]:
 
 
 def _data_bytes() -> int | None:
-    """Return what counts against the limit of memory already; None where the system does not say."""
+    """Return the bytes that count against the limit of memory already; None if the system does not report them."""
     if sys.platform != "linux":
         return None
     try:

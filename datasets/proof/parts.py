@@ -1,4 +1,4 @@
-"""Verify what the parts of a store are to one another: parts of one dataset, none of whose rows is there twice."""
+"""Verify that the parts of a store form one dataset, without duplicate rows."""
 
 from ..config import environment
 from ..export import dataset_file

@@ -1,8 +1,7 @@
 """Derive the rollouts of an older version's shard again around its stored replies, as this version makes them.
 
-The replies are the truth: they are executed once more, and what an action did then it has to do now. Ids, columns and
-texts around them become those of this version. Where anything that happened is another thing now, nothing is derived:
-the problems say what.
+The stored replies are executed again, and every action must have the same effect as then. Ids, columns and texts become
+those of this version. If an effect differs, nothing is derived, and the problems describe the difference.
 """
 
 import json
@@ -26,10 +25,10 @@ from .compare import contrast
 from .replay import StoredReplies
 
 HAPPENED = ("goal_idx", "eval_set", "sample_idx", "instruction", "initial_state", "horizon", "num_steps", "status")
-"""Columns of ``episodes`` that have to be equal; of complete ones ``OUTCOME``, too."""
+"""Columns of ``episodes`` that have to be equal; for complete ones also ``OUTCOME``."""
 OUTCOME = ("episode_return", "success", "failed", "stop_reason")
 DONE = ("action", "payload", "reward", "frame_id", "next_frame_id")
-"""Columns of ``steps`` that have to be equal; for a model what it was shown, ``prompt_hash``, as well."""
+"""Columns of ``steps`` that have to be equal; for a model also ``prompt_hash``."""
 _REPLY: dict[str, Any] = {"finish_reason": "stop", "response_token_ids": None, "response_logprobs": None}
 """Columns of a reply that a store may lack."""
 _NEVER_LATER = "{name}: it has no column {column}, and its simulator draws nothing twice"
@@ -37,7 +36,7 @@ _NEVER_LATER = "{name}: it has no column {column}, and its simulator draws nothi
 
 @dataclass(frozen=True, slots=True)
 class Rederived:
-    """The tables of a shard as this version makes them, or what keeps it from making them."""
+    """The tables of a shard as this version makes them, or the problems that prevent it."""
 
     tables: dict[TableSchema, pa.Table]
     problems: list[str]
@@ -53,7 +52,7 @@ def rederive(run: Run, shard: Shard, tasks: Sequence[Task], stored: Mapping[Tabl
 
     Args:
         run: the config of this version.
-        shard: which one.
+        shard: the shard.
         tasks: its levels, as this version makes them.
         stored: the rows of all its tables; other columns than today's are allowed.
     """
@@ -100,44 +99,44 @@ def rederive(run: Run, shard: Shard, tasks: Sequence[Task], stored: Mapping[Tabl
 
 
 def _policy_problems(episodes: Rows, name: str, config: Mapping[str, Any]) -> list[str]:
-    """Say what rows tell of their policy that the run's does not; it may have settings that came later."""
+    """Describe settings in the rows that differ from the run's policy, which may have later settings."""
     for row in episodes:
-        told = json.loads(row["policy_config"])
+        stored = json.loads(row["policy_config"])
         if row["policy"] != name:
             return [f"episode {row['episode_id']}: {contrast('policy', row['policy'], name)}"]
-        wrong = [key for key in told if key not in config or config[key] != told[key]]
+        wrong = [key for key in stored if key not in config or config[key] != stored[key]]
         if wrong:
-            return [f"episode {row['episode_id']}: {contrast(wrong[0], told[wrong[0]], config.get(wrong[0]))}"]
+            return [f"episode {row['episode_id']}: {contrast(wrong[0], stored[wrong[0]], config.get(wrong[0]))}"]
     return []
 
 
 def _keep_error(row: Mapping[str, Any], episode: Episode) -> None:
-    """Keep what ended a broken episode: the reply or the server that did cannot break it again."""
+    """Keep the stored error of an episode: a replay cannot cause it again."""
     if row["status"] == episode.status == Status.ERROR:
         episode.stop_reason = StopReason(row["stop_reason"])
         episode.error = row["error"]
 
 
 def _differences(row: Mapping[str, Any], episode: Episode, steps: Rows, compared: Sequence[str]) -> list[str]:
-    """Describe what happened in an episode otherwise than in its replay."""
+    """Describe the first difference between an episode and its replay."""
     derived = to_row(episode)
     columns = HAPPENED if row["status"] == Status.ERROR else (*HAPPENED, *OUTCOME)
     problems = [
         contrast(name, row[name], derived[name]) for name in columns if name in row and row[name] != derived[name]
     ]
-    for old, step in zip(steps, episode.steps, strict=False):  # of other lengths: num_steps says so
+    for old, step in zip(steps, episode.steps, strict=False):  # other lengths differ in num_steps
         new = to_row(step)
         differing = [name for name in compared if name in old and old[name] != new[name]]
         if differing:
             problems.append(f"step {step.t}: {contrast(differing[0], old[differing[0]], new[differing[0]])}")
-            break  # what comes after it follows from it
+            break  # later differences follow from it
     if len(steps) != episode.num_steps and not problems:
-        problems.append(f"{len(steps)} steps are stored, derived anew there are {episode.num_steps}")
+        problems.append(f"{len(steps)} steps are stored, recomputed there are {episode.num_steps}")
     return [f"episode {row['episode_id']}: {problem}" for problem in problems[:1]]
 
 
 def _keep_calls(calls: Rows, ids: Mapping[str, str], rollouts: Sequence[TaskRollouts]) -> None:
-    """Put the stored calls in the place of those of the replay, under the ids of now."""
+    """Replace the calls of the replay by the stored calls, under the new ids."""
     by_episode: dict[str, list[Call]] = {}
     for row in calls:
         call = renamed_call(row, ids[row["episode_id"]])
@@ -155,7 +154,7 @@ def renamed_call(row: Mapping[str, Any], episode: str) -> Call:
 
 
 def _as_stored(stored: Mapping[TableSchema, Rows]) -> Rederived:
-    """Keep the rows of a simulator that draws nothing twice; columns that may come later hold nulls."""
+    """Keep the rows of a simulator whose pictures are not reproducible; later columns hold nulls."""
     problems = [
         _NEVER_LATER.format(name=schema.name, column=column.name)
         for schema, rows in stored.items()

@@ -1,4 +1,4 @@
-"""Policies and teachers that repeat what a store holds, so that everything else can be derived anew around them."""
+"""Policies and teachers that repeat the replies of a store, so that everything else can be recomputed from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,15 +58,15 @@ class StoredGuidance(GuidanceWriter):
     config_type = Settings
 
     def __init__(
-        self, teacher: GuidanceWriter, known: Mapping[str, Guidance], config: dict[str, Any] | None = None
+        self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], config: dict[str, Any] | None = None
     ) -> None:
-        """Repeat ``known``, the guidance by episode; ``config`` is that of its writer where rows tell it."""
+        """Repeat ``stored``, the guidance by episode; ``config`` is that of its writer if the rows have it."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
         self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
         self._teacher = teacher
         self._config = teacher.config if config is None else config
-        self._known = known
+        self._stored = stored
 
     @property
     def config(self) -> dict[str, Any]:
@@ -74,33 +74,33 @@ class StoredGuidance(GuidanceWriter):
         return self._config
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
-        """Return what the teacher was shown: it is derived, not stored."""
+        """Return the prompt of the teacher, which is recomputed, not stored."""
         return self._teacher.prompt(request)
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Give the stored texts, in order."""
-        return [self._known.get(request.episode.episode_id, Guidance("")) for request in requests]
+        return [self._stored.get(request.episode.episode_id, Guidance("")) for request in requests]
 
 
 class KeptGuidance(StoredGuidance):
     """Gives the stored guidance where there is some, and asks the teacher for the rest."""
 
     def __init__(
-        self, teacher: GuidanceWriter, known: Mapping[str, Guidance], shown: Mapping[str, str] | None = None
+        self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], shown: Mapping[str, str] | None = None
     ) -> None:
-        """Keep ``known``, the guidance by episode.
+        """Keep ``stored``, the guidance by episode.
 
-        With ``shown``, the digest of what the writer was shown then, only where it would be shown the same now.
+        With ``shown``, the digests of the stored prompts, guidance is kept only if its prompt has not changed.
         """
-        super().__init__(teacher, known)
+        super().__init__(teacher, stored)
         self._shown = shown
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order; the errors are the teacher's."""
         kept = [self.kept(request) for request in requests]
-        rest = [request for request, known in zip(requests, kept, strict=True) if known is None]
+        rest = [request for request, each in zip(requests, kept, strict=True) if each is None]
         fresh = iter(self._teacher.write(rest))
-        return [next(fresh) if known is None else known for known in kept]
+        return [next(fresh) if each is None else each for each in kept]
 
     def kept(self, request: GuidanceRequest) -> Guidance | None:
         """Return the stored guidance; None for a label that the teacher has to be asked about."""
@@ -109,13 +109,13 @@ class KeptGuidance(StoredGuidance):
             prompt = self.prompt(request)
             if prompt is None or self._shown.get(episode) != prompt.prompt_hash:
                 return None
-        return self._known.get(episode)
+        return self._stored.get(episode)
 
 
 def guidance_of_version(store: Store, shard: Shard, version: int, writer: GuidanceWriter) -> GuidanceWriter:
-    """Return ``writer`` as one that gives again what it wrote for a label version, where it is asked the same.
+    """Return a writer that keeps its guidance of a label version if the request has not changed.
 
-    It is returned as it is where the labels of that version are not there, or another one wrote them.
+    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them.
     """
     then = Store(store.root, store.config.model_copy(update={"label_version": version}))
     if store.storage.stat(then.table_file(LABELS, shard)) is None:
@@ -135,17 +135,17 @@ def guidance_of_version(store: Store, shard: Shard, version: int, writer: Guidan
 def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
-    """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took."""
+    """Return the guidance of stored label rows by episode, with the rows of its calls."""
     spent: dict[str, list[Call]] = {}
     for call in calls:
         spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
-    found: dict[str, Guidance] = {}
+    guidance: dict[str, Guidance] = {}
     for row in labels:
         problems = [
             Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
         ]
         episode = row["episode_id"]
-        found[episode] = Guidance(
+        guidance[episode] = Guidance(
             row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))
         )
-    return found
+    return guidance

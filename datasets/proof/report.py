@@ -1,4 +1,4 @@
-"""What a verification finds."""
+"""Reports of a verification."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ _TABLES = (*(schema.name for schema in STORE_TABLES), LABELS.name)
 
 @dataclass(slots=True)
 class ShardReport:
-    """What was checked in one shard, and what was found."""
+    """Checked rows and problems of one shard."""
 
     shard: Shard
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
     unproved: int = 0
-    """Labels that no independent search could decide."""
+    """Number of labels that no independent search could decide."""
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    """What the receipt of each stage should say, but for the digests of its files."""
+    """Expected receipt of each stage, without the digests of its files."""
 
 
 @dataclass(slots=True)
@@ -31,19 +31,19 @@ class Report:
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
     unproved: int = 0
-    """Labels that hold as far as they were derived anew, but that no independent search could decide."""
+    """Number of labels that were recomputed, but that no independent search could decide."""
     notes: list[str] = field(default_factory=list)
-    """What was taken as it is stored, and why."""
+    """Rows and files that were taken as they are stored, with the reason."""
     files: dict[str, int] = field(default_factory=dict)
-    """Files that were proved, by the folder of their table or dataset."""
+    """Number of verified files, by the folder of their table or dataset."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no problem was found."""
         return not self.problems
 
     def count(self, checked: Mapping[str, int]) -> None:
-        """Add what else was checked."""
+        """Add numbers of checked rows."""
         for name, number in checked.items():
             self.checked[name] = self.checked.get(name, 0) + number
 
@@ -54,7 +54,7 @@ class Report:
             self.files[folder] = self.files.get(folder, 0) + 1
 
     def scope(self) -> list[str]:
-        """Say in lines of text which files readers may open, and where nothing else was found."""
+        """Return lines of text that list the verified files."""
         dataset = self.files.get(DATASET_FOLDER, 0)
         tables = ", ".join(f"{name} {self.files[name]}" for name in _TABLES if name in self.files)
         rows = self.checked.get("training rows", 0)
@@ -64,7 +64,7 @@ class Report:
         ]
 
     def add(self, part: str, report: "Report") -> None:
-        """Add what was found in a part of the store."""
+        """Add the report of a part of the store."""
         self.problems += [f"{part}: {problem}" for problem in report.problems]
         self.notes += [f"{part}: {note}" for note in report.notes]
         self.unproved += report.unproved

@@ -1,4 +1,4 @@
-"""Verify one shard: derive every row anew from the run's config and prove every label by an independent search.
+"""Verify one shard: recompute every row from the run's config and prove every label by an independent search.
 
 The replies of a real model cannot be derived, so they are taken as given; everything around them (parsing, states,
 rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
@@ -76,8 +76,8 @@ def verify_shard(
         config: its run config.
         shard: what to verify.
         tasks: the levels of the shard, planned again from the config; None to take the stored ones.
-        split: what the shard has to know of others to split its rows; None where that cannot be derived.
-        follow: whether settings that name places on this machine are followed.
+        split: facts of other shards that decide the splits of this one; None if they cannot be recomputed.
+        follow: whether files of this machine that settings name are read.
         limits: the time and memory that it may take.
     """
     report, store, limits = ShardReport(shard), Store(root, config), limits or Limits()
@@ -92,7 +92,7 @@ def verify_shard(
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            # Rows that contradict each other break the derivation itself; what was found before says where.
+            # Rows that contradict each other break the derivation itself; earlier problems name them.
             report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
         return []
 
@@ -222,18 +222,18 @@ def _verify_rollouts(
     derived = rollout_tables(rollouts)
     keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
     for schema, key in keys.items():
-        found, wanted = stored[schema], derived[schema]
+        actual, right = stored[schema], derived[schema]
         same: dict[str, Same] = {}
         if schema is FRAMES:
             # Encoded bytes may differ between machines; pixels and what else the file holds are checked apart.
-            found, wanted = found.drop(["image", "byte_size"]), wanted.drop(["image", "byte_size"])
+            actual, right = actual.drop(["image", "byte_size"]), right.drop(["image", "byte_size"])
         elif settings.tolerance:
             same = dict.fromkeys(schema.names, _near(settings.tolerance))
         lacking = absent_columns(store.storage, store.table_file(schema, shard), schema)
-        found, wanted = found.drop(lacking), wanted.drop(lacking)
+        actual, right = actual.drop(lacking), right.drop(lacking)
         if schema is EPISODES:
             same |= {"error": _both_texts, "stop_reason": _both_broke}
-        report.problems += differences(schema.name, key, found, wanted, same)
+        report.problems += differences(schema.name, key, actual, right, same)
     of_a_model = ["request_id", "episode_id", "t", "role"]
     lacking = absent_columns(store.storage, store.table_file(CALLS, shard), CALLS)
     derivable = [name for name in CALLS.names if name not in (*_COSTS, *lacking)]
@@ -249,18 +249,18 @@ def stored_policy(store: Store, stored: dict[TableSchema, pa.Table]) -> tuple[Po
     """Return the policy of the run with its config; a model's replies, and how it was set, are taken from the rows.
 
     Raises:
-        StoreError: rows tell of another model than the run's config.
+        StoreError: the rows name another model than the run's config.
     """
     policy = store.run.policy()
     if policy.is_stand_in:
         return policy, policy.config
     texts = dict.fromkeys(stored[EPISODES]["policy_config"].to_pylist())
     config: dict[str, Any] = json.loads(next(iter(texts))) if texts else {}
-    asked = {name: value for name, value in store.config.policy.options.items() if value is not None}
-    told = {**config, **config.get("sampling", {})}
-    wrong = [name for name, value in asked.items() if name in told and told[name] != value]
+    options = {name: value for name, value in store.config.policy.options.items() if value is not None}
+    stored_options = {**config, **config.get("sampling", {})}
+    wrong = [name for name, value in options.items() if stored_options.get(name, value) != value]
     if wrong:
-        raise StoreError(f"episodes tell of a policy with another {wrong[0]} than run.json does")
+        raise StoreError(f"episodes name a policy with another {wrong[0]} than run.json")
     return StoredReplies(policy, config, steps_by_episode(stored[STEPS].to_pylist())), config
 
 
@@ -285,7 +285,7 @@ def _near(tolerance: float) -> Same:
 
 
 def _both_texts(stored: Any, derived: Any) -> bool:
-    """Whether there is an error on both sides: what a server said about it cannot be derived anew."""
+    """Return whether both cells have an error: the text of a server cannot be recomputed."""
     return isinstance(stored, str) and isinstance(derived, str)
 
 
@@ -378,15 +378,15 @@ def _same_pictures(stored: Any, derived: Any) -> bool | str:  # a picture or a l
         return next((answer for answer in answers if answer is not True), True)
     if isinstance(stored, dict) and isinstance(derived, dict):
         return _picture_problem(stored, derived) or True
-    return "there are other pictures than those derived anew"
+    return "the pictures differ from the recomputed ones"
 
 
 def _picture_problem(stored: dict[str, Any], derived: dict[str, Any]) -> str | None:
     if stored["path"] != derived["path"]:
-        return f"it has the path {stored['path']!r}, derived anew {derived['path']!r}"
+        return f"it has the path {stored['path']!r}, recomputed {derived['path']!r}"
     try:
         if frame_id(decode(stored["bytes"])) != frame_id(decode(derived["bytes"])):
-            return "it shows other pixels than those derived anew"
+            return "its pixels differ from the recomputed ones"
     except (ImageError, TypeError) as error:
         return f"it cannot be decoded ({error})"
     return container_problem(stored["bytes"], container_format(derived["bytes"]))
@@ -408,7 +408,7 @@ def _note_receipts(
     inputs = label_inputs(store, run, shard) if stand_ins else ""
     report.receipts[label_stage(store.config)] = Receipt(inputs, {}, label_facts(labels))
     if sides is None:
-        return  # which rows the export had cannot be told
+        return  # the rows of the export are unknown
     for staged in (True, False):
         folder = store.staged_folder if staged else DATASET_FOLDER
         inputs = export_inputs(store, run, shard, sides, folder) if stand_ins else ""

@@ -35,15 +35,15 @@ def size_problems(storage: Storage, names: Iterable[str], limits: Limits) -> lis
 def statistics_problems(storage: Storage, name: str, schema: pa.Schema) -> list[str]:
     """Compare the footer of a Parquet file with its rows, and its physical types with those of ``schema``.
 
-    Pictures have no statistics. Nothing is returned where there is no such file, or one that cannot be read: the
-    reader of its rows reports that.
+    Pictures have no statistics. A missing or unreadable file has no problems here: the reader of its rows
+    reports it.
     """
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-            found = [*_file_problems(file, schema)]
+            problems = [*_file_problems(file, schema)]
             for number in range(file.metadata.num_row_groups):
-                found += _group_problems(file, number)
-            return [f"{name}: {each}" for each in found]
+                problems += _group_problems(file, number)
+            return [f"{name}: {each}" for each in problems]
     except (OSError, ValueError, pa.ArrowException):
         return []
 
@@ -57,7 +57,7 @@ def _file_problems(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[str]:
         yield f"the footer names the writer {footer.created_by[:80]!r}, expected a parquet-cpp-arrow version"
     columns = [(leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in _leaves(file.schema)]
     if schema.names == file.schema_arrow.names and columns != _expected_leaves(schema):
-        yield "its columns have other Parquet types than those that the run makes"
+        yield "its columns have other Parquet types than in a file of the run"
 
 
 def _leaves(schema: pq.ParquetSchema) -> list[Any]:

@@ -45,7 +45,7 @@ def verify_store(
     or check that reaches one of the ``limits`` is a problem.
 
     Raises:
-        StoreError: there is no finished store at ``root``, a run is writing it, or its last one was interrupted.
+        StoreError: the store at ``root`` is missing or unfinished, a run writes it, or its last one was interrupted.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
     limits = limits or Limits()

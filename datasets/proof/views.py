@@ -29,7 +29,7 @@ MAX_BYTES = 64 << 20
 """A ``pivot.duckdb`` holds texts of views, less than a megabyte; a larger one is not opened."""
 
 SECONDS = 60.0
-"""How long the rows of one stored view, whose text is not ours, may take."""
+"""Time limit for the rows of one stored view, whose SQL is foreign."""
 
 Catalogue = Mapping[tuple[str, str], str]
 """Definitions by kind and qualified name, such as ``("view", "main.groups")``."""

@@ -1,7 +1,7 @@
-"""A stage brings one shard one step further; :func:`run` is how every stage runs, in whatever process.
+"""Stages of a shard: rollout, label, export. :func:`run` runs a stage, in any process.
 
-A stage reads what the stage before it left in the store. A shard whose receipt still holds is skipped, and an earlier
-result with pending episodes is completed: that is the whole of resume.
+A stage reads the tables of the stage before it. A shard whose receipt still holds is skipped, and an earlier result
+with pending episodes is completed; a build resumes in this way.
 """
 
 from abc import ABC, abstractmethod
@@ -130,7 +130,7 @@ class Stage(ShardFiles):
 
     @abstractmethod
     def make(self, pending: Pending) -> Product:
-        """Make the tables of the shard, or complete those that are there.
+        """Make the tables of the shard, or complete the stored ones.
 
         Raises:
             StoreError: stored rows cannot be read.

@@ -46,7 +46,7 @@ class RolloutStage(Stage):
         return self.product(pending, rollouts)
 
     def product(self, pending: Pending, rollouts: Sequence[TaskRollouts]) -> Product:
-        """Return the tables of episodes that were played, with those that the shard already holds."""
+        """Return the tables of episodes that were played, with the episodes that the shard already has."""
         store = self.store
         if pending.episodes is not None:
             stored = stored_rollouts({schema: store.read(schema, self.shard) for schema in STORE_TABLES})

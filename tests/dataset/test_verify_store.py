@@ -270,7 +270,7 @@ def test_a_wrong_solver_is_caught_by_the_second_search(
 
 @pytest.fixture
 def real_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the stand-ins pass for real models, whose words cannot be derived anew."""
+    """Let the stand-ins pass for real models, whose words cannot be recomputed."""
     monkeypatch.setattr(ScriptedPolicy, "is_stand_in", False)
     monkeypatch.setattr(TemplateWriter, "is_stand_in", False)
 

@@ -115,12 +115,12 @@ def test_a_store_that_changes_meanwhile_is_no_forgery(lake: Patient) -> None:
 @pytest.mark.parametrize(
     ("stored", "derived", "shown"),
     [
-        ({"kind": "exact", "after": 3.0}, {"kind": "exact", "after": 4.0}, "x.after holds 3.0, derived anew it is 4.0"),
-        ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 3, "c": 4}, "x.b holds 2, derived anew it is 3 (and c)"),
-        (["up", "left"], ["up", "down"], "x[1] holds 'left', derived anew it is 'down'"),
-        (["up"], ["up", "down"], "x holds 1 items, derived anew 2; they differ from number 1 on: [] and ['down']"),
+        ({"kind": "exact", "after": 3.0}, {"kind": "exact", "after": 4.0}, "x.after holds 3.0, recomputed it is 4.0"),
+        ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 3, "c": 4}, "x.b holds 2, recomputed it is 3 (and c)"),
+        (["up", "left"], ["up", "down"], "x[1] holds 'left', recomputed it is 'down'"),
+        (["up"], ["up", "down"], "x holds 1 items, recomputed 2; they differ from number 1 on: [] and ['down']"),
         ("a" * 500 + "b" + "a" * 500, "a" * 500 + "c" + "a" * 500, "aab"),
-        (None, 3, "x holds None, derived anew it is 3"),
+        (None, 3, "x holds None, recomputed it is 3"),
     ],
 )
 def test_a_difference_shows(stored: Any, derived: Any, shown: str) -> None:

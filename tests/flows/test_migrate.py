@@ -178,7 +178,7 @@ def test_what_models_said_is_kept_and_nobody_is_asked(tmp_path: Path) -> None:
 
 
 LIES: dict[str, tuple[str, Callable[[list[dict[str, Any]]], object], str]] = {
-    "reward": ("steps/sokoban", lambda rows: rows[1].update(reward=0.5), "reward holds 0.5, derived anew"),
+    "reward": ("steps/sokoban", lambda rows: rows[1].update(reward=0.5), "reward holds 0.5, recomputed"),
     "frame": ("steps/sokoban", lambda rows: rows[1].update(next_frame_id="f" * 64), "next_frame_id holds"),
     "reply": (
         "steps/sokoban",
@@ -190,7 +190,7 @@ LIES: dict[str, tuple[str, Callable[[list[dict[str, Any]]], object], str]] = {
     "policy": (
         "episodes/sokoban",
         lambda rows: [row.update(policy_config='{"version":"0"}') for row in rows],
-        "version holds '0', derived anew",
+        "version holds '0', recomputed",
     ),
 }
 

@@ -217,7 +217,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
 
 
 def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
-    """Nobody can render the prompt of then, and the rules of then are gone; all else of the labels is derived anew."""
+    """Nobody can render the prompt of then, and the rules of then are gone; all else of the labels is recomputed."""
     patient = Patient(coached[0], tmp_path / "copy")
     name = patient.file("sokoban", "labels")
 
