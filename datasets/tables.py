@@ -94,7 +94,7 @@ def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
         return json.loads(row[column])
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(
-            f"column {column} of episode {row.get('episode_id')} is no JSON that can be read "
+            f"column {column} of episode {row.get('episode_id')} cannot be read as JSON "
             f"({type(error).__name__}); pivot verify names what else is wrong with the store"
         ) from error
 

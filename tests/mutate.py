@@ -133,7 +133,7 @@ DIFFS = {
     "game-proof": {
         "fallback-unchecked": '"fallback": (verdict.fallback, [-first == len(states)-]{+verdict.fallback+}),',
         "witness-cut-short": "if [-not game.is_solved(state)-]{+False+}:",
-        "box-into-box": "pushes & ((behind == self.size)[- | (level[:, 1:] == behind[:, None]).any(axis=1)-])",
+        "box-into-box": "((behind == self.size)[- | (level[:, 1:] == behind[..., None]).any(axis=2)-])",
         "a-push-too-few": "sum(axis=1) [-<=-]{+<+} left]",
     },
     "filter": {
@@ -175,7 +175,7 @@ DIFFS = {
     },
     "verify": {
         "order-of-rows": "if not problems and [-seen != list(expected)-]{+set(seen) != set(expected)+}:",
-        "missing-rows": "for place in expected if place [-not in known-]{+is None+}]",
+        "missing-rows": "for place in expected if place [-not in present-]{+is None+}]",
         "length-only": "if actual{+.bytes+} != record{+.bytes+}:",
         "extra-labels": "for version in range(1, store.config.label_version[-)\n        for-]{+ + 1)\n        for+}",
         "extra-picture": "wrong = picture is not None[- or storage.stat(name) is not None-]",

@@ -72,7 +72,7 @@ def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
     lost = store / "episodes/sokoban/00001.parquet"
     lost.unlink()
     for more in ((), ("--sql", "select count(*) from episodes")):
-        assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to make it anew"
+        assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to write it"
 
 
 def test_predictors_are_shown_and_stand_in_the_card(built: Path) -> None:
@@ -235,7 +235,7 @@ def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:
 
     for number in (0, 1):
         change_rows(store, f"steps/sokoban/{number:05}.parquet", nest)
-    assert "is no JSON that can be read (RecursionError); pivot verify names what else" in str(error_of("peek", store))
+    assert "cannot be read as JSON (RecursionError); pivot verify names what else" in str(error_of("peek", store))
 
 
 # Relabel, verify, doctor

@@ -101,7 +101,7 @@ RECORD = {"sha256": "0" * 64, "bytes": 1}
     ],
 )
 def test_a_list_of_parts_of_another_shape_is_named(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"parts\.json is no list of parts"):
+    with pytest.raises(StoreError, match=r"parts\.json is not a parts list"):
         listed_parts(_put(tmp_path, PARTS, value))
 
 
