@@ -65,8 +65,8 @@ class ShardRows:
             lengths = every["num_steps"]
             expected = (old.stop - old.first) * self.store.config.rollouts
             if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
-                stored = f"{every.num_rows} episodes and {steps.num_rows} steps"
-                raise self._apart(old, f"{stored}, expected {expected} and {_sum(lengths)}")
+                actual = f"{every.num_rows} episodes and {steps.num_rows} steps"
+                raise self._apart(old, f"{actual}, expected {expected} and {_sum(lengths)}")
             first, stop = self._rows(old)
             episodes = every.slice(first, stop - first)
             steps = steps.slice(_sum(lengths.slice(0, first)), _sum(episodes["num_steps"]))

@@ -106,7 +106,7 @@ def test_every_reader_and_writer_of_an_older_store_names_the_command(older: Path
         relabel_store(root, {"split": "episode"}, execute_with(InProcess()), Silent())
     assert command in str(error_of("stats", root))
     (root / "manifest.json").rename(tmp_path / "manifest.json")
-    with pytest.raises(StoreError, match=r"not finished: do that with the version that began it, or .* --refresh"):
+    with pytest.raises(StoreError, match=r"unfinished: finish it with the version that began it, or .* --refresh"):
         pivot.build(CONFIG, root)
     (tmp_path / "manifest.json").rename(root / "manifest.json")
     assert any(command in problem for problem in verify_store(root, Silent()).problems)
