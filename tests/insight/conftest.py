@@ -15,7 +15,8 @@ from pivot.tests.stores import copy_store
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(small_store: Path, tiny_store: Path) -> Iterator[Any]:
+    """A running Chromium, after the stores: its event loop lets no build start in this thread."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium; as root on Debian `make test` installs it")
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright; make dev installs it")

@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pivot.insight.report.contents import CHUNK, chunk_name, page_name
+from pivot.insight.report.plain import json_text, script
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
 from pivot.tests.insight.test_sent import pages, probed
 
@@ -217,6 +220,22 @@ def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, p
     tokens = page.locator(".calls tfoot td.number").all_inner_texts()
     calls = [*(request["call"] for request in record["requests"]), *record["analyzer"]["calls"]]
     assert tokens[:3] == [str(len(calls)), str(100 * len(calls)), str(20 * len(calls))]
+    visit.close()
+
+
+def test_free_prose_is_shown_as_unverified(browser: Any, sites: dict[str, Path], tmp_path: Path) -> None:
+    columns = listed(sites["plain"])
+    number = a_failure(columns)
+    site = shutil.copytree(sites["plain"], tmp_path / "site")
+    records = [json.loads(path.read_text()) for path in (site / f"{page_name(i)}.json" for i in range(CHUNK * 6))]
+    records[number]["label"] |= {"guidance_prose": "Any push of it loses the room.", "guidance_source": "prose"}
+    for chunk in range(6):
+        text = json_text(records[chunk * CHUNK : (chunk + 1) * CHUNK])
+        (site / f"{chunk_name(chunk)}.js").write_bytes(script(chunk_name(chunk), text))
+    visit = Visit(browser, f"file://{site}/")
+    page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
+    visit.shows(".verdict .prose", "Any push of it loses the room.")
+    assert page.locator(".verdict h3 .badge").all_inner_texts() == ["unverified, written by the model"] * 2
     visit.close()
 
 

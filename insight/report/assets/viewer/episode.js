@@ -92,12 +92,14 @@
         ${page.episode.error && html`<${Block} text=${page.episode.error} label="Error" />`}</section>`;
     }
     const reasons = label.reject_reasons ?? [];
+    // null in stores whose guidance no facts were checked for; a store without the column says nothing
+    const unverified = label.guidance_source === "prose" || label.guidance_source === null;
     return html`<section class="card verdict"><h2>Certificate</h2>
       ${label.certificate_text ? html`<p class="lead"><${Long} text=${label.certificate_text} label="Certificate" /></p>` : html`<p class="none">The solver gave no verdict.</p>`}
       ${label.reference_text && html`<p class="reference">By the better reference: <${Long} text=${label.reference_text} label="Reference" /></p>`}
       ${reasons.length > 0 && html`<h3>Rejected by</h3><ul class="reasons">${reasons.map((reason) => html`
         <li><b><${Text}>${reason.name}<//></b> <span class="soft"><${Text}>${reason.kind}<//></span><br /><${Long} text=${reason.detail} label="Reason" /></li>`)}</ul>`}
-      <h3>Guidance</h3>
+      <h3>Guidance${label.failure_reason && unverified && html` <${Badge} kind="bad">unverified, written by the model<//>`}</h3>
       ${label.failure_reason ? html`<blockquote><${Long} text=${label.failure_reason} label="Guidance" /></blockquote>` : html`<p class="none">none</p>`}
       ${label.guidance_prose && html`<h3>The model's own words <${Badge} kind="bad">unverified, written by the model<//></h3>
         <blockquote class="prose"><${Long} text=${label.guidance_prose} label="Unverified text" /></blockquote>`}
