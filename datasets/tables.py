@@ -106,6 +106,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
     """
     by_episode = steps_by_episode(steps.select(_STEP_COLUMNS).to_pylist())
     settings: dict[str, dict[str, Any]] = {}
+    infos: dict[str, Any] = {}
     failed: list[FailedEpisode] = []
     for row in episodes.select([*_SHARED_COLUMNS, "failed"]).to_pylist():
         if not row.pop("failed"):
@@ -114,11 +115,14 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
         text = row["env_config"]
         if text not in settings:
             settings[text] = parsed_cell(row, "env_config")
+        for step in mine:  # few infos are distinct
+            if step["info"] not in infos:
+                infos[step["info"]] = parsed_cell(step, "info")
         failed.append(
             FailedEpisode(
                 **row | {"env_config": settings[text]},
                 payloads=[step["payload"] for step in mine],
-                infos=[parsed_cell(step, "info") for step in mine],
+                infos=[infos[step["info"]] for step in mine],
                 action_valid=[step["action_valid"] for step in mine],
                 frame_ids=[step["frame_id"] for step in mine] + [step["next_frame_id"] for step in mine[-1:]],
                 observations=[step["observation_text"] for step in mine],

@@ -19,6 +19,9 @@ from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
 _OVERSIZED_ROOMS = 3  # rooms too large to search before generation gives up; each costs about a second
 
+_STATIC = bytes(code & (WALL | TARGET) for code in range(256))
+"""Code of each code's cell without player and box."""
+
 
 class SokobanConfig(TurnRewards):
     """Settings of Sokoban; the defaults are the paper's."""
@@ -148,15 +151,15 @@ class SokobanEnv(GridEnv):
 
     def _load(self, text: str) -> None:
         level = parse_level(text)
-        static = bytes(code & (WALL | TARGET) for code in level.cells)
+        static = level.cells.translate(_STATIC)
         if (level.cols, static) != (self._cols, self._static):
             self._cols, self._static = level.cols, static
             side = self.config.cell
             grid = np.frombuffer(static, np.uint8).reshape(-1, level.cols)
             pictures = self._tiles[grid].transpose(0, 2, 1, 3, 4)
             self._background = pictures.reshape(grid.shape[0] * side, grid.shape[1] * side, 3)
-        self._boxes = {cell for cell, code in enumerate(level.cells) if code & BOX}
-        self._player = next(cell for cell, code in enumerate(level.cells) if code & PLAYER)
+        self._boxes = set(level.boxes)
+        self._player = level.player
         self._off_target = sum(static[cell] != TARGET for cell in self._boxes)
 
     def _move(self, direction: int) -> tuple[bool, float]:

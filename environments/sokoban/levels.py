@@ -26,6 +26,10 @@ class Level:
     cols: int
     cells: bytes
     """One code per cell (see ``sprites.py``), row by row."""
+    player: int
+    """Index of the player's cell."""
+    boxes: frozenset[int]
+    """Indices of the cells with a box."""
 
     @property
     def rows(self) -> int:
@@ -62,19 +66,19 @@ def parse_level(text: str) -> Level:
     players = [index for index, code in enumerate(cells) if code & PLAYER]
     if len(players) != 1:
         raise LevelError(f"the Sokoban level has {len(players)} players ('@' or '+'); it needs exactly one")
-    boxes = sum(code & BOX != 0 for code in cells)
+    boxes = frozenset(index for index, code in enumerate(cells) if code & BOX)
     targets = sum(code & TARGET != 0 for code in cells)
-    if boxes == 0:
+    if not boxes:
         raise LevelError("the Sokoban level has no box ('$' or '*'); it needs at least one")
-    if targets < boxes:
-        raise LevelError(f"the Sokoban level has {boxes} boxes but {targets} targets; every box needs one ('.')")
+    if targets < len(boxes):
+        raise LevelError(f"the Sokoban level has {len(boxes)} boxes but {targets} targets; every box needs one ('.')")
     leak = _leak(cells, cols)
     if leak is not None:
         raise LevelError(
             f"the Sokoban level is open at row {leak // cols}, column {leak % cols} (counted without blank lines "
             "around it); walls ('#') must close it around player, boxes and targets"
         )
-    return Level(cols, cells)
+    return Level(cols, cells, players[0], boxes)
 
 
 def _leak(cells: bytes, cols: int) -> int | None:
