@@ -66,7 +66,7 @@ class ProverContract(Labels):
 
     prover_type: ClassVar[type[Prover]]
     unread: ClassVar[frozenset[str]] = frozenset()
-    """Fields whose alteration is no mistake, such as ``witness`` of a prover that accepts any plan in time."""
+    """Fields that may be altered, such as ``witness`` of a prover that accepts any plan in time."""
 
     def prover(self) -> Prover:
         """Make the prover for the solver's settings."""

@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PENDING = {
     "insight",
     "labeling",
-    "testing",
     "tests",
 }
 """Rooms that have not been rewritten yet."""
