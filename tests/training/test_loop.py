@@ -107,7 +107,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
 
 def test_no_level_to_hold_out_is_told() -> None:
     levels = dataclasses.replace(plan_levels(short("none", levels=40)), validation=())
-    with pytest.raises(TrainingError, match="found no validation-out level"):
+    with pytest.raises(TrainingError, match="found no held-out level"):
         measure(levels, None, 8)  # type: ignore[arg-type]
 
 
