@@ -29,10 +29,9 @@ from .labeling.base import (
     Objection,
     PreparedRequest,
 )
-from .labeling.claims import Claim, Truth
-from .labeling.domains import Domain, Facts
+from .labeling.domains import Domain, Failure
 from .labeling.episode import FailedEpisode
-from .labeling.texts import FactsFilter
+from .labeling.statements import Choice, Offer, Statement
 from .messages import EncodedFrame, PromptMessages
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
 from .plugins import Settings
@@ -70,7 +69,7 @@ __all__ = [
     "ChatAnswer",
     "ChatModel",
     "ChatRequest",
-    "Claim",
+    "Choice",
     "Column",
     "ConcurrentWriter",
     "ConfigError",
@@ -84,9 +83,8 @@ __all__ = [
     "EnvProfile",
     "ExactSolver",
     "Exporter",
-    "Facts",
-    "FactsFilter",
     "FailedEpisode",
+    "Failure",
     "FileRecord",
     "Filter",
     "Frame",
@@ -100,6 +98,7 @@ __all__ = [
     "LevelError",
     "ModelOptions",
     "Objection",
+    "Offer",
     "ParsedAction",
     "PivotEnv",
     "PivotError",
@@ -121,11 +120,11 @@ __all__ = [
     "SolverSettings",
     "Source",
     "Stat",
+    "Statement",
     "Storage",
     "StudentPrompt",
     "TableSchema",
     "Task",
-    "Truth",
     "Turn",
     "Unsolved",
     "Url",
@@ -133,6 +132,7 @@ __all__ = [
     "WorkerPool",
     "derive_seed",
     "digest",
+    "statement",
     "uniforms",
 ]
 

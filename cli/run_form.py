@@ -23,7 +23,7 @@ RUN_FLAGS = {
 SIZE, LABELS, RARE = "How much is rolled out", "Labels and dataset", "Rarely needed"
 RUN_PANELS = {
     SIZE: ("rollouts", "seed", "tasks_per_shard"),
-    LABELS: ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
+    LABELS: ("guidance", "split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
     RARE: ("label_version", "part"),
 }
 OWNERS = {"thor": "navigation", "maniskill": "primitiveskill"}

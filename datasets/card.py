@@ -14,8 +14,10 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from ..identity import canonical_json, digest
 from ..images import encode_png
+from ..labeling.prose import MISSED
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
+from .config import RunConfig
 from .describe import find_episode
 from .licence import terms_of
 from .predictability import AT_MOST, Reach, predictors_reach
@@ -105,10 +107,12 @@ def card_text(
     with_picture: bool,
     *,
     patterns: bool = False,
+    released: bool = False,
 ) -> str:
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest.
 
-    ``patterns`` is that of :func:`card_configs`.
+    ``patterns`` is that of :func:`card_configs`. ``released`` gives the card of release 0.1.0 of a store of it, which
+    does not say that nothing proves the guidance.
     """
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
@@ -134,6 +138,7 @@ def card_text(
         predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
         config=config,
+        guidance=guidance_line(config, released=released and config.guidance is None),
         solvers=_solvers(store),
         run=run,
         run_digest=digest(run),
@@ -151,6 +156,26 @@ def card_text(
         **_counts(store, rows),
     )
     return str(card).rstrip() + "\n"
+
+
+def guidance_line(config: RunConfig, *, released: bool = False) -> str:
+    """Say what the guidance is made of, and whether anything proves it."""
+    teacher, rest = config.teacher.name, "rejected labels stay in the store with their reasons."
+    if released:
+        return f"teacher `{teacher}`, then a factual filter; {rest}"
+    if config.guidance == "facts":
+        return (
+            f"teacher `{teacher}` chose among facts that the certificate, the log or the level proves, and the "
+            f"sentences were rendered from that choice; {rest}"
+        )
+    by = (
+        "of release 0.1.0, written before guidance was rendered from facts" if config.guidance is None else "as written"
+    )
+    return (
+        f"**prose, not proved.** Free texts of teacher `{teacher}` {by}, behind a loose factual filter that misses "
+        f"much: {MISSED}. Column `guidance_source` of the store's labels says which texts were rendered from facts; "
+        f"{rest}"
+    )
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

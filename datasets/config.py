@@ -22,12 +22,14 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import ConfigError, PluginError
 from ..labeling.action_log import LogDetail
+from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
@@ -35,7 +37,7 @@ from ..plugins import Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
 from ..storage import Address, open_storage
-from .filters import default_filters, released_filters
+from .filters import RETIRED, default_filters, released_filters
 
 
 class PartConfig(BaseModel):
@@ -120,6 +122,10 @@ class RunConfig(BaseModel):
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
     defaults otherwise. They decide labels alone, not episodes."""
+    guidance: GuidanceSource | None = Field(default="facts", validate_default=True)
+    """What the texts of targets are made of: ``facts`` renders sentences from proved facts that the teacher chose;
+    ``prose`` takes what the teacher wrote freely, which nothing proves. Null in a store of release 0.1.0, whose texts
+    count as prose."""
     filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)
     """Filters that judge the labels of single environments, by name, such as ``{"sokoban": ["target", "replay"]}``; by
     default every installed filter that judges the environment. A filter that is installed later changes no store."""
@@ -169,6 +175,14 @@ class RunConfig(BaseModel):
             name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
         }
 
+    @model_validator(mode="before")
+    @classmethod
+    def _released_guidance(cls, values: Any, info: ValidationInfo) -> Any:
+        """Read a stored config without the field as one of the release that did not have it."""
+        if not isinstance(values, dict) or not (info.context or {}).get("stored"):
+            return values
+        return {"guidance": None} | values
+
     @field_validator("filters", mode="before")
     @classmethod
     def _split_names(cls, filters: Any) -> Any:
@@ -185,13 +199,18 @@ class RunConfig(BaseModel):
         if unknown := sorted(filters.keys() - environments):
             raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
         default = released_filters if (info.context or {}).get("stored") else default_filters
-        return {env: tuple(sorted({*filters[env]})) if env in filters else default(env) for env in environments}
+        retired = frozenset[str]() if info.data.get("guidance") is None else RETIRED
+        chosen = {env: tuple(sorted({*names} - retired)) for env, names in filters.items()}
+        return {env: chosen[env] if env in chosen else default(env) for env in environments}
 
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the number of the first part."""
+        """Leave out the number of the first part, and the guidance of a store that lacks the field."""
         data: dict[str, Any] = serialise(self)
-        return data if self.part else {key: value for key, value in data.items() if key != "part"}
+        absent = [
+            name for name, is_absent in (("part", not self.part), ("guidance", self.guidance is None)) if is_absent
+        ]
+        return {key: value for key, value in data.items() if key not in absent}
 
     def with_fitting_shards(self) -> "RunConfig":
         """Return the config with larger shards if the default size would make many small files.
@@ -306,7 +325,8 @@ def load_config(path: Address) -> RunConfig:
         if "config" not in raw:
             return make_config(raw)
         config: dict[str, Any] = raw["config"]
-        first = {"filters": {env: released_filters(env) for env in config.get("environments", {})}}
+        released = {env: released_filters(env) for env in config.get("environments", {})}
+        first = {"filters": released, "guidance": None}
         return make_config(first | config)
     except ConfigError as error:
         raise ConfigError(f"config file {path}: {error}") from error

@@ -26,6 +26,20 @@ RELEASED: dict[str, tuple[str, frozenset[str] | None]] = {
 """Filters of the release whose ``run.json`` names none: class and environments by registered name."""
 
 
+RETIRED = frozenset(
+    {
+        "frozenlake_facts",
+        "grid_advice",
+        "navigation_facts",
+        "outcome",
+        "primitiveskill_facts",
+        "sokoban_facts",
+        "svg_facts",
+    }
+)
+"""Released filters that judged free texts by word lists. Configs of old stores name them; none of them runs."""
+
+
 def filter_type(name: str) -> type[Filter]:
     """Load a filter.
 
@@ -45,7 +59,8 @@ def default_filters(env: str) -> tuple[str, ...]:
     Raises:
         PluginError: a filter cannot be used.
     """
-    return tuple(name for name in plugins.names("filters") if _judges(filter_type(name).environments, env))
+    installed = (name for name in plugins.names("filters") if name not in RETIRED)
+    return tuple(name for name in installed if _judges(filter_type(name).environments, env))
 
 
 def released_filters(env: str) -> tuple[str, ...]:
@@ -65,5 +80,6 @@ def filter_classes(env: str, chosen: Sequence[str]) -> list[str]:
     Released filters for other environments are listed, too, so that the digests of finished stores stay what they are.
     """
     unheard = {name: kind for name, (kind, environments) in RELEASED.items() if not _judges(environments, env)}
-    classes = unheard | {name: filter_type(name).__qualname__ for name in chosen}
+    gone = {name: kind for name, (kind, _) in RELEASED.items() if name in RETIRED and name in chosen}
+    classes = unheard | gone | {name: filter_type(name).__qualname__ for name in chosen if name not in RETIRED}
     return [classes[name] for name in sorted(classes)]

@@ -14,7 +14,7 @@ EXPORT_FORMAT = 5
 FORMATS_SINCE = "0.1.0"
 """Release that introduced label format 5 and export format 5; its receipts carry it, so these formats keep it."""
 
-LATER_FIELDS: frozenset[str] = frozenset({"filters"})
+LATER_FIELDS: frozenset[str] = frozenset({"filters", "guidance"})
 """Fields of the config in ``run.json`` that came after these formats: a store of an earlier release lacks them."""
 
 

@@ -66,15 +66,17 @@ def rollout_facts(episodes: pa.Table) -> dict[str, Any]:
 
 def label_inputs(store: Store, run: Run, shard: Shard) -> str:
     """Return the digest of everything that decides the labels of a shard, whose rollouts have left their receipt."""
-    env, teacher = run.env(shard.env), run.writer()
+    env, teacher, source = run.env(shard.env), run.writer(), run.config.guidance
     solver, prover = env.solver(), env.prover(quick=True)
+    teacher_config = teacher.config if source is not None else released_teacher(teacher.config)
     return digest(
         {
             "format": LABEL_FORMAT,
             "pivot": FORMATS_SINCE,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "solver": [solver.name, solver.version, solver.config],
-            "teacher": [teacher.name, teacher.config],
+            "teacher": [teacher.name, teacher_config],
+            **({} if source is None else {"guidance": source}),
             "filters": filter_classes(shard.env, run.config.filters[shard.env]),
             "prover": None if prover is None else type(prover).__qualname__,
             "label_version": run.config.label_version,
@@ -82,6 +84,12 @@ def label_inputs(store: Store, run: Run, shard: Shard) -> str:
             "analyzer": template_version(run.config.log),
         }
     )
+
+
+def released_teacher(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a teacher with the version of its texts in release 0.1.0."""
+    versions = {"version": "2"} if config.keys() <= {"version"} else {"prompt_version": "3"}
+    return {name: versions.get(name, value) for name, value in config.items()}
 
 
 def label_facts(labels: pa.Table) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..rollouts.policies import ModelPolicy
 from ..solvers.base import FAILURE_MODES, Prover, Solver
 from ..solvers.proofs import prover_of
 from .config import PartConfig, RunConfig, env_config, environment, part_type, solver_settings, solver_type
-from .filters import filter_type
+from .filters import RETIRED, filter_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ class Run:
         self.config = config
         self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
-        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
+        self._filters = {
+            env: [filter_type(name) for name in names if name not in RETIRED] for env, names in config.filters.items()
+        }
         self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:

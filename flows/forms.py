@@ -16,6 +16,7 @@ from .. import plugins
 from ..datasets.config import PartConfig, RunConfig
 from ..errors import PluginError
 from ..labeling.action_log import LogDetail
+from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
 
 
@@ -44,6 +45,7 @@ class LabelChanges(BaseModel):
     target_vocabulary: Vocabulary | None = None
     include_infeasible: bool | None = None
     solvers: dict[str, dict[str, Any]] | None = None
+    guidance: GuidanceSource | None = None
     filters: dict[str, tuple[str, ...]] | None = None
     log: LogDetail | None = None
 

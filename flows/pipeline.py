@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config, make_config
 from ..datasets.export import plan_split
+from ..datasets.filters import released_filters
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.origin import refuse_unfinished_copy
@@ -321,10 +322,13 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     """Return the config of the build after comparing it with the store's: a store may grow, but not change."""
     storage = open_storage(root)
     if refresh or storage.stat(RUN) is None:
-        return config
+        return make_config(config.model_dump(mode="json")) if config.guidance is None else config
     refuse_other_formats(storage.read_json(RUN), root, whole=storage.stat(MANIFEST) is not None)
     old = stored_config(root, complete=False)
     kept = {"label_version": old.label_version, "license": config.license or old.license}
+    if old.guidance is None and config.guidance != "prose":  # a store of release 0.1.0 grows as what it is
+        released = {env: tuple(sorted({*names} | {*released_filters(env)})) for env, names in config.filters.items()}
+        kept |= {"guidance": None, "filters": released}
     config = config.model_copy(update=kept)
     changed = [
         name

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
 from ..environments.base import EnvProfile
@@ -20,6 +20,7 @@ from ..solvers.base import Certificate, Solver, Verdict
 from .action_log import FLOAT_DECIMALS
 from .episode import FailedEpisode, Vocabulary
 from .replay import Replays
+from .statements import Choice, Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,22 @@ class Label:
     image_hashes: Annotated[tuple[str, ...], Stored("Names of the pictures that the prompt shows: the collage.")]
     prompt: PromptMessages = field(repr=False)
     """The rendered prompt itself; stored once per hash in ``prompts``, not in the row."""
+    guidance_source: Annotated[
+        str | None,
+        Stored(
+            "`facts`: the guidance was rendered from checked facts; `prose`: a model wrote it freely and nothing "
+            "proves it. Null without guidance, and in stores of release 0.1.0, whose guidance counts as prose.",
+            later=True,
+        ),
+    ] = None
+    guidance_facts: Annotated[
+        str | None,
+        Stored("The sentences that were rendered from the facts that the teacher chose. Null without.", later=True),
+    ] = None
+    guidance_prose: Annotated[
+        str | None,
+        Stored("What the teacher wrote freely, unverified; in no target by default. Null without.", later=True),
+    ] = None
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """What the teacher was shown; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)
@@ -94,6 +111,8 @@ class GuidanceRequest:
     episode: FailedEpisode
     verdict: Verdict
     prompt: PromptMessages
+    offer: Offer
+    """The checked statements that the teacher may choose from."""
     vocabulary: Vocabulary = "certificate"
     """Whose words for failure modes the target uses."""
     frames: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
@@ -103,7 +122,7 @@ class GuidanceRequest:
 
 
 EMPTY = "empty"
-"""Kind of the objection to guidance that holds no text; of no interest where the writer says why."""
+"""Kind of the objection to missing guidance; of no interest if the teacher reports why."""
 
 UNANSWERED = "unanswered"
 """Kind of the objection to a label whose writer could not be asked; the next run asks again."""
@@ -111,15 +130,20 @@ UNANSWERED = "unanswered"
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a teacher wrote; an empty text is an answer too and is rejected by the guidance filter."""
+    """Answer of a teacher: a choice of checked statements, and perhaps free text."""
 
-    text: str
+    text: str = ""
+    """Free text of the teacher. It is stored as unverified prose, and enters targets only with ``guidance: prose``."""
     problem: Objection | None = None
     """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
     calls: tuple[Call, ...] = ()
     """The requests to a model that it took."""
     prompt: PromptMessages | None = field(default=None, repr=False)
-    """What the teacher was shown first, where whoever asked still has it."""
+    """What the teacher was shown first, if the caller still has it."""
+    choice: Choice | None = None
+    """The chosen statements of the request's offer, from which the guidance is rendered."""
+    rendered: str | None = None
+    """The rendered text of a choice that is not known any more, as a store holds it; the filters read it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +281,17 @@ class ConcurrentWriter(GuidanceWriter):
         return [each.result() for each in asked]
 
 
+GuidanceSource = Literal["facts", "prose"]
+"""What enters targets: sentences rendered from checked facts, or the free text of the teacher."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A label before the filters have judged it."""
 
     verdict: Verdict
     guidance: str | None
-    """The teacher's text; None when no teacher was asked."""
+    """The guidance of the target; None when no teacher was asked."""
     target: str
     solver: Solver
     """The solver that gave the verdict, for rules that ask it about another state."""
@@ -271,6 +299,10 @@ class Draft:
     """Whose words for failure modes the target uses."""
     replays: Replays = field(default_factory=Replays, repr=False, compare=False)
     """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
+    source: GuidanceSource = "facts"
+    """What the guidance was made of."""
+    offer: Offer | None = None
+    """The checked statements about the failure; None where they are still to be derived."""
 
 
 def _kind_misfits(_: "Filter", objection: Objection | None, *__: Any) -> Misfits:

@@ -1,24 +1,22 @@
-"""The loose factual filter: the rules that a label must pass before anyone trains on it (spec section 4).
+"""The factual filters: the rules that a label must pass before anyone trains on it (spec section 4).
 
-Every rule sees every label that speaks about its environment, and every objection is kept: a rule never hides another.
-The text of an objection starts with a typed word and a colon, so that kinds can be counted within a rule. Adding a rule
-is one class and one entry point in the group ``pivot.filters``.
+Every rule judges every label of its environments, and every objection is kept: a rule never hides another. Adding a
+rule takes one class and one entry point in the group ``pivot.filters``.
 """
 
-import re
-from functools import lru_cache
 from typing import ClassVar
 
 from .. import plugins
 from ..environments.base import EnvProfile
 from ..plugins import Settings
+from ..solvers.base import Verdict
 from .base import EMPTY, Draft, Filter, Objection
-from .claims import is_refusal
-from .domains import domain_of
+from .domains import Failure, domain_of, offer_of
 from .episode import FailedEpisode
+from .prose import prose_objection
 from .replay import DisagreementError
+from .statements import Offer, UnknownSentenceError
 from .target import BadTargetError, Target, parse_target
-from .texts import SUCCESS, prose_problem, untrue_claims
 from .vocabulary import target_mode
 
 
@@ -74,24 +72,12 @@ class ReplayFilter(Filter):
         return None
 
 
-def names_pivot(step: int, action: str, text: str) -> bool:
-    """Whether a text names step ``step`` or the action logged there."""
-    return _pivot_pattern(step, action).search(text) is not None
-
-
-@lru_cache(maxsize=4096)
-def _pivot_pattern(step: int, action: str) -> re.Pattern[str]:
-    """Match the step by number, or the logged action: verbatim, or any word of it (``pick`` of ``pick(1,2,3)``)."""
-    words = [re.escape(action), *re.findall(r"[^\W\d_]{2,}", action)]
-    return re.compile(rf"\bstep[ \-_]?0*{step}\b|(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
-
-
 class GuidanceFilter(Filter):
-    """Guidance, when a teacher was asked for it, is plain English about step ``t*``, or the logged action there.
+    """Every sentence of the guidance is a rendered statement that the facts of the failure support.
 
-    It names no other step and gives no number that the facts do not hold; the rules of form stand in
-    :mod:`~pivot.labeling.wording`. The action has to stand as a word of its own; whether it is meant as one ("the box
-    *left* of you") is not decided.
+    The text is read back into statements, and each of them has to be among those that the domain offers for this
+    failure, with the same values. Free prose, in a store that asks for it, passes the loose rules of
+    :mod:`~pivot.labeling.prose` instead, which prove nothing.
     """
 
     name: ClassVar[str] = "guidance"
@@ -99,31 +85,34 @@ class GuidanceFilter(Filter):
     config_type: ClassVar[type[Settings]] = Settings
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``empty``, ``unrelated``, ``other_step``, ``number`` or a kind of :func:`.wording.form_problem`."""
+        """Return ``empty``, ``unknown_sentence``, ``untrue`` or a kind of :func:`.prose_objection`."""
         if draft.guidance is None:
             return None
-        if not draft.guidance.strip():
-            return Objection(EMPTY, "the teacher gave no text")
-        step = draft.verdict.pivot_step
-        action = episode.actions[step]
-        if names_pivot(step, action, draft.guidance):
-            return prose_problem(domain_of(episode.env), episode, draft.verdict, draft.guidance)
-        return Objection("unrelated", f"the text names neither step {step} nor the action {action!r}")
+        if draft.source == "facts":
+            return text_objection(draft.guidance, episode, draft.verdict, draft.offer)
+        profile: EnvProfile = plugins.load("environments", episode.env).profile
+        return prose_objection(domain_of(episode.env), Failure(profile, episode, draft.verdict), draft.guidance)
 
 
-class OutcomeFilter(Filter):
-    """Guidance neither declines to be guidance nor calls the failed episode a success."""
+def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: Offer | None = None) -> Objection | None:
+    """Return what is wrong with a text that should be rendered from checked facts; None when nothing is.
 
-    name: ClassVar[str] = "outcome"
-    judges_text: ClassVar[bool] = True
-    config_type: ClassVar[type[Settings]] = Settings
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``refusal`` or ``claims_success``."""
-        text = draft.guidance or ""
-        if is_refusal(text):
-            return Objection("refusal", "the text declines to answer")
-        for mention in untrue_claims(domain_of(episode.env), episode, draft.verdict, text):
-            if mention.claim.name == SUCCESS:
-                return Objection("claims_success", f"the text says {mention.words!r}, but the episode failed")
-        return None
+    Args:
+        text: the guidance.
+        episode: the failed episode that it is about.
+        verdict: its certified label.
+        offer: what may be said about it; derived if it is missing.
+    """
+    if not text.strip():
+        return Objection(EMPTY, "the teacher chose none of the offered facts")
+    domain = domain_of(episode.env)
+    try:
+        statements = domain.sentences.read(text)
+    except UnknownSentenceError as error:
+        return Objection("unknown_sentence", f"{str(error)!r} is not a sentence that {episode.env} renders from facts")
+    if offer is None:
+        offer = offer_of(plugins.load("environments", episode.env).profile, episode, verdict)
+    for each in statements:
+        if each not in offer:
+            return Objection("untrue", f"{domain.sentences.sentence(each)!r} is not among the facts of this failure")
+    return None

@@ -23,12 +23,15 @@ from .base import (
     Filter,
     Guidance,
     GuidanceRequest,
+    GuidanceSource,
     GuidanceWriter,
     Label,
     RejectReason,
     judge,
 )
+from .domains import domain_of, offer_of
 from .replay import Replays
+from .statements import Offer
 from .target import build_target
 from .vocabulary import Vocabulary, target_mode
 
@@ -49,6 +52,7 @@ def label_episodes(
     frames: Mapping[str, bytes] | None = None,
     prover: Prover | None = None,
     log: LogDetail = "full",
+    source: GuidanceSource = "facts",
 ) -> list[Label]:
     """Return one label per episode, in order.
 
@@ -62,6 +66,7 @@ def label_episodes(
         frames: encoded pictures by frame id, for a teacher that needs them.
         prover: proves every label a second time; one that it refutes is rejected, without it all are unproved.
         log: what the Analyzer's log shows of each step.
+        source: what enters targets: sentences rendered from checked facts, or the teacher's free text.
 
     Raises:
         StoreError: the rows of an episode do not belong together.
@@ -74,7 +79,7 @@ def label_episodes(
     if teacher is not None:
         requests = guidance_requests(certified, vocabulary, frames or {})
         guidance = write_guidance(teacher, requests)
-    return make_labels(certified, guidance, solver, teacher, filters, label_version, vocabulary, prover)
+    return make_labels(certified, guidance, solver, teacher, filters, label_version, vocabulary, prover, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class Certified:
     prompt: PromptMessages
     decimals: int
     """With how many its log shows measurements."""
+    offer: Offer | None
+    """The checked statements about the failure; None without a verdict."""
 
 
 def certify_episodes(
@@ -102,19 +109,30 @@ def certify_episodes(
     for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
         profile: EnvProfile = plugins.load("environments", episode.env).profile
         prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals)
-        certified.append(Certified(episode, profile, answer, prompt, decimals))
+        offer = offer_of(profile, episode, answer, decimals) if isinstance(answer, Verdict) else None
+        certified.append(Certified(episode, profile, answer, prompt, decimals, offer))
     return certified
 
 
 def guidance_requests(
     certified: Sequence[Certified], vocabulary: Vocabulary, frames: Mapping[str, bytes]
 ) -> dict[int, GuidanceRequest]:
-    """Return what a teacher is asked, by the place of the episode; one without a verdict gets no guidance."""
+    """Return the requests to a teacher by the index of the episode; one without a verdict gets no guidance."""
     return {
-        place: GuidanceRequest(each.profile, each.episode, each.answer, each.prompt, vocabulary, frames, each.decimals)
-        for place, each in enumerate(certified)
-        if isinstance(each.answer, Verdict)
+        index: GuidanceRequest(
+            each.profile, each.episode, each.answer, each.prompt, each.offer, vocabulary, frames, each.decimals
+        )
+        for index, each in enumerate(certified)
+        if isinstance(each.answer, Verdict) and each.offer is not None
     }
+
+
+def guidance_request(
+    profile: EnvProfile, episode: FailedEpisode, verdict: Verdict, frames: Mapping[str, bytes] | None = None
+) -> GuidanceRequest:
+    """Return the request to a teacher about one label, for tests and pre-flight checks."""
+    prompt, offer = analyzer_prompt(profile, episode), offer_of(profile, episode, verdict)
+    return GuidanceRequest(profile, episode, verdict, prompt, offer, frames=frames or {})
 
 
 def write_guidance(teacher: GuidanceWriter, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:
@@ -141,15 +159,16 @@ def make_labels(
     label_version: str,
     vocabulary: Vocabulary = "certificate",
     prover: Prover | None = None,
+    source: GuidanceSource = "facts",
 ) -> list[Label]:
-    """Return one label per certified episode, in order; ``guidance`` is given by their places."""
-    maker = _Maker(solver, teacher, label_version, vocabulary, prover)
+    """Return one label per certified episode, in order; ``guidance`` is given by their indices."""
+    maker = _Maker(solver, teacher, label_version, vocabulary, prover, source)
     with Replays() as replays:
         return [
             maker.unsolved(each.episode, each.prompt, each.answer)
             if isinstance(each.answer, Unsolved)
-            else maker.solved(each.episode, each.prompt, each.answer, guidance.get(place), filters, replays)
-            for place, each in enumerate(certified)
+            else maker.solved(each, each.answer, guidance.get(index), filters, replays)
+            for index, each in enumerate(certified)
         ]
 
 
@@ -163,8 +182,10 @@ class _Maker:
         label_version: str,
         vocabulary: Vocabulary,
         prover: Prover | None,
+        source: GuidanceSource,
     ) -> None:
         self._solver = solver
+        self._source: GuidanceSource = source
         self._prover = prover
         self._vocabulary: Vocabulary = vocabulary
         self._constant: dict[str, Any] = {
@@ -178,18 +199,21 @@ class _Maker:
 
     def solved(
         self,
-        episode: FailedEpisode,
-        prompt: PromptMessages,
+        certified: Certified,
         verdict: Verdict,
         written: Guidance | None,
         filters: Sequence[Filter],
         replays: Replays,
     ) -> Label:
+        episode, prompt = certified.episode, certified.prompt
         shown = None if written is None else written.prompt
-        guidance = None if written is None else _storable(written.text)
+        facts, prose = ("", "") if written is None else (_rendered(written, episode), _storable(written.text))
+        source: GuidanceSource = "prose" if self._source == "prose" and prose else "facts"
+        guidance = prose if source == "prose" else facts
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
-        target = build_target(verdict.pivot_step, mode, guidance or "")
-        draft = Draft(verdict, guidance, target, self._solver, self._vocabulary, replays)
+        target = build_target(verdict.pivot_step, mode, guidance)
+        known = None if written is None else guidance
+        draft = Draft(verdict, known, target, self._solver, self._vocabulary, replays, source, certified.offer)
         reasons = judge(episode, draft, filters)
         proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
         if proof.problems:
@@ -207,7 +231,10 @@ class _Maker:
             certificate=verdict.certificate,
             witness=verdict.witness,
             feasible_actions=verdict.feasible_actions,
-            failure_reason=guidance or "",
+            failure_reason=guidance,
+            guidance_source=source if guidance else None,
+            guidance_facts=facts or None,
+            guidance_prose=prose or None,
             target=target,
             accepted=not reasons,
             proved=None if proof.undecided is not None else proof.holds,
@@ -243,6 +270,13 @@ class _Maker:
             prompt=prompt,
             **self._constant,
         )
+
+
+def _rendered(written: Guidance, episode: FailedEpisode) -> str:
+    """Return the sentences of a choice, or the stored text of one that is not known any more."""
+    if written.choice is None:
+        return _storable(written.rendered or "")
+    return domain_of(episode.env).sentences.render(written.choice, episode.episode_id)
 
 
 def _teacher_config(teacher: GuidanceWriter) -> str:

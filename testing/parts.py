@@ -3,8 +3,8 @@
 import json
 from typing import ClassVar
 
-from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import Guidance, GuidanceRequest, GuidanceWriter
+from ..labeling.label import guidance_request
 from ..plugins import WORD
 from ..rollouts.base import Policy, Status, StudentPrompt
 from ..rollouts.loop import roll_out_tasks
@@ -71,16 +71,7 @@ class WriterContract(Labels):
     def requests(self) -> list[GuidanceRequest]:
         """Return one request for every label."""
         profile = self.env_type.profile
-        return [
-            GuidanceRequest(
-                profile,
-                each.episode,
-                verdict,
-                analyzer_prompt(profile, each.episode, "certificate"),
-                frames=each.frames,
-            )
-            for each, verdict in self.labelled()
-        ]
+        return [guidance_request(profile, each.episode, verdict, each.frames) for each, verdict in self.labelled()]
 
     def test_it_is_named_and_its_config_is_stored(self) -> None:
         writer = self.make()
@@ -94,12 +85,18 @@ class WriterContract(Labels):
         assert len(answers) == len(requests)
         for answer in answers:
             assert isinstance(answer, Guidance)
-            assert answer.text.strip() or answer.problem
+            assert answer.choice is not None or answer.text.strip() or answer.problem
             assert answer.problem is None or WORD.fullmatch(answer.problem.kind)
         assert self.make().write([]) == []
+
+    def test_choices_are_offered(self) -> None:
+        requests = self.requests()
+        for request, answer in zip(requests, self.make().write(requests), strict=True):
+            if answer.choice is not None:
+                assert [each for each in answer.choice.statements if each not in request.offer] == []
 
     def test_an_answer_depends_on_its_request_alone(self) -> None:
         if self.repeatable:
             requests = self.requests()
-            texts = [answer.text for answer in self.make().write(requests)]
-            assert [answer.text for answer in self.make().write(requests[::-1])] == texts[::-1]
+            answers = [(answer.text, answer.choice) for answer in self.make().write(requests)]
+            assert [(each.text, each.choice) for each in self.make().write(requests[::-1])] == answers[::-1]

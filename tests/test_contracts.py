@@ -23,6 +23,7 @@ from pivot.errors import PluginError
 from pivot.flows.engines.base import Engine
 from pivot.labeling.base import Filter, Guidance, GuidanceWriter, Objection
 from pivot.labeling.domains import Domain
+from pivot.labeling.statements import statement
 from pivot.models.base import Backend, ChatAnswer, ChatModel, ModelOptions
 from pivot.plugins import GROUPS, Settings
 from pivot.rollouts.base import Policy, Reply, StudentPrompt
@@ -216,10 +217,9 @@ SLOTS: list[Slot] = [
     Slot("prompts", "render", "[0]", lambda value: ({"role": "user", "content": value},), is_stored_text),
     Slot("prompts", "render", "[0]", lambda value: ({"role": value, "content": "x"},), is_stored_text),
     whole("domains", "meaning", is_text, "fell"),
-    whole("domains", "phrases", never, None),
-    whole("domains", "facts", either([], ["x"]), None, 0),
-    whole("domains", "literals", is_words, None, 0),
-    whole("domains", "would_serve", optional(is_text), None, 0),
+    whole("domains", "background", either([], ["x"]), None, 0),
+    *(whole("domains", name, either([]), None) for name in ("signs", "facts", "actions")),
+    whole("domains", "contradiction", optional(is_text), None, ""),
     whole("writers", "write", never, [None]),
     Slot("writers", "write", "[0]", lambda value: [value], never, ([None],)),
     Slot("writers", "write", "[0].text", lambda value: [Guidance(value)], is_text, ([None],)),
@@ -355,7 +355,7 @@ def test_a_wrong_answer_is_one_message(slot: Slot, register: Callable[[str, Any]
         (whole("solvers", "certify", never, [CASE]), [VERDICT]),
         (whole("solvers", "certify", never, [CASE]), [Unsolved("solver_limit", "too large")]),
         (whole("prompts", "render"), ({"role": "user", "content": [{"type": "image", "frame_id": "f"}]},)),
-        (whole("domains", "phrases", never, None), ("Avoid it.", "Do it.")),
+        (whole("domains", "facts", never, None), [statement("fell", step=3)]),
         (whole("engines", "pool", never, (), None), nullcontext()),
     ],
     ids=lambda each: named(each) if isinstance(each, Slot) else "",

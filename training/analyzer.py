@@ -24,7 +24,7 @@ from ..identity import derive_seed, digest
 from ..images import container_format, decode
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
-from ..labeling.claims import is_refusal
+from ..labeling.prose import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, target_modes
 from ..messages import EncodedFrame, bare_messages

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ... import plugins
 from ...labeling.action_log import LogDetail
-from ...labeling.base import GuidanceRequest, GuidanceWriter, Label, RejectReason
+from ...labeling.base import GuidanceRequest, GuidanceSource, GuidanceWriter, Label, RejectReason
 from ...labeling.episode import FailedEpisode
 from ...labeling.label import label_episodes
 from ...labeling.vocabulary import Vocabulary
@@ -24,6 +24,7 @@ from ...plugins import read_settings
 from ...solvers.base import Certificate, Prover, Solver, Verdict
 from ...solvers.proofs import prover_of
 from ..config import Shard, solver_settings, solver_type
+from ..filters import RETIRED
 from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store import Store, shard_frames
 from ..tables import Rows, failed_episodes, label_prompt_table, label_table
@@ -36,18 +37,30 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
     """Verify all labels of a shard, whose rollouts are ``stored``."""
     episodes = failed_episodes(stored[EPISODES], stored[STEPS])
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
-    teacher = _teacher(store.run.writer(), rows.to_pylist())
+    teacher = _teacher(store.run.writer(), rows.to_pylist(), proved=store.config.guidance is not None)
     wording = (store.config.target_vocabulary, store.config.log)
-    report.problems += _differences(store, shard, rows, episodes, env.solver(), teacher, wording)
+    source = store.config.guidance or "facts"
+    report.problems += _differences(store, shard, rows, episodes, env.solver(), teacher, wording, source)
     calls = store.label_calls_file(shard)
     if calls is not None:
         report.problems += _teacher_call_problems(store, calls, rows)
     report.checked["labels"] = rows.num_rows
+    report.prose = _prose(store, rows)
     _prove(env.prover(), rows.to_pylist(), episodes, report)
     for version in range(1, store.config.label_version):
         older = Store(store.root, store.config.model_copy(update={"label_version": version}))
         if store.storage.stat(older.table_file(LABELS, shard)) is not None:
             _verify_older(older, shard, episodes, stored[EPISODES], report)
+
+
+def _prose(store: Store, rows: pa.Table) -> int:
+    """Count the accepted labels whose guidance nothing proves: a teacher wrote it freely."""
+    texts = rows.select(["accepted", "failure_reason", "guidance_source"]).to_pylist()
+    is_old = store.config.guidance is None
+    return sum(
+        bool(row["accepted"] and row["failure_reason"] and (is_old or row["guidance_source"] != "facts"))
+        for row in texts
+    )
 
 
 def _verify_older(
@@ -62,10 +75,11 @@ def _verify_older(
     episodes = _labelled_then(rows, episodes, rollouts)
     teacher = _older_teacher(store, rows)
     now = (store.config.target_vocabulary, store.config.log)
+    source: GuidanceSource = "prose" if any(row["guidance_source"] == "prose" for row in rows) else "facts"
     problems: list[str] = []
     # No row says which wording it was; nothing else of a version depends on it.
     for wording in sorted(product(get_args(Vocabulary), get_args(LogDetail)), key=lambda then: then != now):
-        answers = _differences(store, shard, table, episodes, solver, teacher, wording)
+        answers = _differences(store, shard, table, episodes, solver, teacher, wording, source)
         problems = answers if not problems or len(answers) < len(problems) else problems
         if not problems:
             break
@@ -87,37 +101,43 @@ def _labelled_then(rows: Rows, episodes: list[FailedEpisode], rollouts: pa.Table
     return [episode for episode in episodes if order.index(tasks[episode.episode_id]) <= last]
 
 
-def _teacher(writer: GuidanceWriter, rows: Rows) -> GuidanceWriter:
-    """Return the writer of an embedded stand-in, or one that repeats what a model wrote, as its rows say."""
-    if writer.is_stand_in:
+def _teacher(writer: GuidanceWriter, rows: Rows, *, proved: bool) -> GuidanceWriter:
+    """Return the writer of an embedded stand-in, or one that repeats what a model wrote, as its rows say.
+
+    Texts that are not ``proved``, those of release 0.1.0, are repeated as they are, whoever wrote them.
+    """
+    if writer.is_stand_in and proved:
         return writer
     config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
     config.pop("is_stand_in", None)
     # The config of a model in this process would read the folder of its weights, which run.json names.
     now = PROMPT_VERSION if isinstance(writer, ModelWriter) else writer.config.get("prompt_version")
-    if config and config.get("prompt_version") != now:
-        return _Forgotten(writer, rows)
+    if rows and (not proved or (config and config.get("prompt_version") != now)):
+        return _Forgotten(writer, rows, proved=proved)
     return StoredGuidance(writer, stored_guidance(rows), config)
 
 
 def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
     """Return the writer that the rows of an older version name."""
     current, name = store.run.writer(), rows[0]["teacher"] if rows else None
+    proved = bool(rows) and any(row["guidance_source"] for row in rows)
     if name is None or name == current.name:
-        return _teacher(current, rows)
+        return _teacher(current, rows, proved=proved)
     if name in plugins.names("writers"):
         kind = plugins.load("writers", name)
-        return _teacher(kind(read_settings(kind.config_type, {}, f"writer {name}: ")), rows)
-    return _Forgotten(current, rows)
+        return _teacher(kind(read_settings(kind.config_type, {}, f"writer {name}: ")), rows, proved=proved)
+    return _Forgotten(current, rows, proved=proved)
 
 
 class _Forgotten(StoredGuidance):
-    """A model that wrote labels with an older prompt or other settings: its texts are taken as they are stored.
+    """A teacher of an older prompt, of other settings, or of release 0.1.0: its texts are taken as they are.
 
-    Its prompts cannot be recomputed, and the text filters have changed since; their stored verdicts stay.
+    What it was shown is unknown. Where its texts are not rendered from facts, the rules about texts have changed since,
+    and their stored reasons stay.
     """
 
-    def __init__(self, writer: GuidanceWriter, rows: Rows) -> None:
+    def __init__(self, writer: GuidanceWriter, rows: Rows, *, proved: bool) -> None:
+        self.proved = proved
         config = json.loads(rows[0]["teacher_config"])
         super().__init__(writer, stored_guidance(rows), config)
         self.name = rows[0]["teacher"]  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
@@ -136,34 +156,42 @@ def _differences(
     solver: Solver,
     teacher: GuidanceWriter,
     wording: tuple[Vocabulary, LogDetail],
+    source: GuidanceSource,
 ) -> list[str]:
     """Compare label rows and their prompts with recomputed ones."""
     config, (vocabulary, log) = store.config, wording
     rules, forgotten = store.run.filters(shard.env), isinstance(teacher, _Forgotten)
+    unproved = isinstance(teacher, _Forgotten) and not teacher.proved
+    unread = {rule.name for rule in rules if rule.judges_text} | RETIRED if unproved else set[str]()
     labels = label_episodes(
         episodes,
         solver,
         teacher,
-        [rule for rule in rules if not (forgotten and rule.judges_text)],
+        [rule for rule in rules if rule.name not in unread],
         str(config.label_version),
         vocabulary,
         shard_frames(store, shard) if teacher.needs_pictures else None,
         prover_of(shard.env, solver.config, quick=True),
         log,
+        source,
     )
-    if forgotten:
-        labels = judged_then(labels, rows.to_pylist(), {rule.name for rule in rules if rule.judges_text})
+    if unproved:
+        labels = judged_then(labels, rows.to_pylist(), unread)
     path, prompts_path = store.table_file(LABELS, shard), store.label_prompts_file(shard)
     prompts = store.read_file(prompts_path, PROMPTS)
     problems = schema_differences(path, rows.schema, LABELS.arrow)
     problems += schema_differences(prompts_path, prompts.schema, PROMPTS.arrow)
     derived, shown = label_table(labels), label_prompt_table(labels)
     if forgotten:
-        derived = derived.drop(["teacher_prompt_hash"])
+        derived = derived.drop(["teacher_prompt_hash", *(_GUIDANCE if unproved else ())])
         kept = set(shown["prompt_hash"].to_pylist())
         prompts = prompts.filter(pa.array([each in kept for each in prompts["prompt_hash"].to_pylist()], pa.bool_()))
     problems += differences("labels", ["episode_id"], rows, derived)
     return problems + differences("prompts", ["prompt_hash"], prompts, shown)
+
+
+_GUIDANCE = ("guidance_source", "guidance_facts", "guidance_prose")
+"""Columns that stores of release 0.1.0 lack."""
 
 
 def judged_then(labels: Sequence[Label], rows: Rows, text_rules: Collection[str]) -> list[Label]:

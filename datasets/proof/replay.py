@@ -79,7 +79,7 @@ class StoredGuidance(GuidanceWriter):
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Give the stored texts, in order."""
-        return [self._stored.get(request.episode.episode_id, Guidance("")) for request in requests]
+        return [self._stored.get(request.episode.episode_id, Guidance()) for request in requests]
 
 
 class KeptGuidance(StoredGuidance):
@@ -112,10 +112,13 @@ class KeptGuidance(StoredGuidance):
         return self._stored.get(episode)
 
 
-def guidance_of_version(store: Store, shard: Shard, version: int, writer: GuidanceWriter) -> GuidanceWriter:
+def guidance_of_version(
+    store: Store, shard: Shard, version: int, writer: GuidanceWriter, *, only_rejected: bool = False
+) -> GuidanceWriter:
     """Return a writer that keeps its guidance of a label version if the request has not changed.
 
-    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them.
+    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them. With
+    ``only_rejected`` it is asked again if its answer was rejected.
     """
     then = Store(store.root, store.config.model_copy(update={"label_version": version}))
     if store.storage.stat(then.table_file(LABELS, shard)) is None:
@@ -126,6 +129,8 @@ def guidance_of_version(store: Store, shard: Shard, version: int, writer: Guidan
         for row in then.read(LABELS, shard).to_pylist()
         if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
     ]
+    if only_rejected:
+        labels = [row for row in labels if not any(reason["name"] == TEACHER for reason in row["reject_reasons"])]
     calls = then.label_calls_file(shard)
     spent = [] if calls is None else then.read_file(calls, CALLS).to_pylist()
     shown = {row["episode_id"]: row["teacher_prompt_hash"] for row in labels}
@@ -135,7 +140,11 @@ def guidance_of_version(store: Store, shard: Shard, version: int, writer: Guidan
 def stored_guidance(
     labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Guidance]:
-    """Return the guidance of stored label rows by episode, with the rows of its calls."""
+    """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took.
+
+    The text of a store of release 0.1.0, which has no other columns, is taken as a rendered one: whoever checks it
+    decides what that means.
+    """
     spent: dict[str, list[Call]] = {}
     for call in calls:
         spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
@@ -144,8 +153,9 @@ def stored_guidance(
         problems = [
             Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
         ]
-        episode = row["episode_id"]
+        episode, prose = row["episode_id"], row.get("guidance_prose") or ""
+        rendered = row.get("guidance_facts") or ("" if prose else row["failure_reason"] or "")
         guidance[episode] = Guidance(
-            row["failure_reason"] or "", problems[0] if problems else None, tuple(spent.get(episode, ()))
+            prose, problems[0] if problems else None, tuple(spent.get(episode, ())), rendered=rendered
         )
     return guidance

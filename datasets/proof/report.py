@@ -20,6 +20,8 @@ class ShardReport:
     checked: dict[str, int] = field(default_factory=dict)
     unproved: int = 0
     """Number of labels that no independent search could decide."""
+    prose: int = 0
+    """Number of accepted labels whose guidance a teacher wrote freely, so that nothing proves it."""
     receipts: dict[str, Receipt] = field(default_factory=dict)
     """Expected receipt of each stage, without the digests of its files."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...environments.base import Task
 from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
-from ..config import Shard
+from ..config import RunConfig, Shard
 from ..export import ShardSplit, plan_split
 from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel
 from ..parts_card import part_problems
@@ -134,6 +134,8 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.problems += reports[shard].problems
         report.unproved += reports[shard].unproved
         report.count(reports[shard].checked)
+    if prose := sum(each.prose for each in reports.values()):
+        report.notes.append(prose_note(store.config, prose))
     expected = {shard: reports[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store, limits)
     if any(isinstance(problem, LimitProblem) for problem in report.problems):
@@ -143,6 +145,15 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.problems += _described(check, store, limits)
     report.vouches_for(store)
     return report
+
+
+def prose_note(config: RunConfig, count: int) -> str:
+    """Say in plain words that guidance is not proved, and how many labels have such a text."""
+    what = "release 0.1.0 wrote it, before guidance was rendered from facts"
+    remedy = "render it from facts with: pivot relabel --guidance facts"
+    if config.guidance is not None:
+        what = "the run asked for free text of the teacher"
+    return f"the guidance of {count} accepted labels is prose and was not proved: {what}; {remedy}"
 
 
 def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:

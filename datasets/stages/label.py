@@ -26,6 +26,8 @@ class LabelStage(Stage):
 
     like: int | None = None
     """Label version whose guidance is kept where the teacher would be asked the same."""
+    only_rejected: bool = False
+    """Whether the teacher is asked again where its answer in that version was no use."""
 
     title: ClassVar[str] = LABEL
     sparse: ClassVar[bool] = True
@@ -61,7 +63,7 @@ class LabelStage(Stage):
             stored = _stored_guidance(store, self.shard)
             return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
         if self.like is not None and store.run.writer_is_served:
-            return guidance_of_version(store, self.shard, self.like, writer)
+            return guidance_of_version(store, self.shard, self.like, writer, only_rejected=self.only_rejected)
         return writer
 
     def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
@@ -77,6 +79,7 @@ class LabelStage(Stage):
             str(run.config.label_version),
             run.config.target_vocabulary,
             env.prover(quick=True),
+            run.config.guidance or "facts",
         )
         calls = label_call_table(labels)
         name = store.label_calls_file(self.shard)

@@ -1,23 +1,20 @@
-"""What the language about one environment is: wording of the Analyzer's prompt, phrases, facts for a writer, claims.
+"""Wording of the Analyzer's prompt, and the statements of guidance, for one environment.
 
 A domain is an object of the group ``pivot.domains``, under the name of its environment. One without a domain gets the
 general sentences of the base class, so writing one improves prompts and guidance but is never needed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from ...contracts import Answer, Contract, Terms
+from ...environments.base import EnvProfile
 from ...solvers.base import Verdict
-from ..advice import NO_MOVES, Moves
-from ..base import Draft
-from ..claims import Claim, Truth
+from ..action_log import FLOAT_DECIMALS, number_text
 from ..episode import FailedEpisode
-from .lexicon import ACTION_REPEATED, FAULT, NO_ACTION, target_reached
-from .phrases import Facts, general_phrases
-
-UNUSABLE = frozenset({"invalid", "empty"})
-"""Words of the five environments for a reply that held no usable action."""
+from ..statements import Offer, Sentences, Statement, count, statement
 
 GENERAL_MEANINGS = {
     "timeout": "the goal could still be reached, but not within the turns that were left",
@@ -33,6 +30,126 @@ GENERAL_MEANINGS = {
 }
 """One line for every failure mode; a domain's own takes precedence."""
 
+GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
+    # What to look out for
+    "count_turns": (
+        "Count the turns that are left before every action.",
+        "Keep an eye on the number of turns that are left.",
+        "Before each action, compare what is left to do with the turns that are left.",
+        "Watch the budget: every action costs a turn.",
+    ),
+    "send_action": (
+        "A reply without a usable action still costs a turn.",
+        "Every reply without a usable action is a lost turn.",
+        "Watch the reply format, since a reply that cannot be read costs a turn.",
+    ),
+    "no_effect": (
+        "An action that changes nothing still costs a turn.",
+        "Watch for actions that leave everything as it was, since each of them costs a turn.",
+        "When an action changed nothing, do not spend another turn on it.",
+    ),
+    # What happened
+    "unusable": (
+        "The reply at step {step} held no usable action and still used up a turn.",
+        "At step {step} no usable action was given, so the turn was wasted.",
+        "Step {step} was lost to a reply without a usable action.",
+    ),
+    "unchanged": (
+        "The action {action} at step {step} changed nothing.",
+        "At step {step} the action {action} had no effect.",
+        "Step {step} was spent on {action}, which changed nothing.",
+    ),
+    "repeated": (
+        "Step {step} repeated {action}, the action of the step before.",
+        "The action {action} at step {step} was the same as at the step before.",
+        "At step {step} the agent took {action} again, as it had at the step before.",
+    ),
+    "turns_left": (
+        "After step {step} the agent had {turns} left.",
+        "Step {step} left the agent a budget of {turns}.",
+        "When step {step} was over, the budget was {turns}.",
+    ),
+    # What to do
+    "take": (
+        "At step {step}, choose {instead} instead of {action}.",
+        "At step {step}, do not choose {action}; choose {instead}.",
+        "At step {step}, the better action is {instead}, not {action}.",
+    ),
+    "answer": (
+        "At step {step}, do not leave the reply without an action; choose {instead}.",
+        "At step {step}, give a usable reply and choose {instead}.",
+        "At step {step}, send one clear action: {instead}.",
+    ),
+    "keep": (
+        "At step {step}, choose {instead}, which keeps the goal within reach.",
+        "At step {step}, go on with {instead}; the goal is still within reach.",
+        "At step {step}, {instead} still leaves enough turns to reach the goal.",
+    ),
+    "hopeless": (
+        "At step {step}, do not count on {action}: no action there kept the goal within reach.",
+        "At step {step}, expect nothing from {action}, since the goal was out of reach from the start.",
+        "At step {step}, neither {action} nor any other action helps, since the goal was out of reach from the start.",
+    ),
+    "other": (
+        "At step {step}, do not repeat {action}; choose an action that makes progress.",
+        "At step {step}, avoid {action} and choose an action that brings the goal nearer.",
+        "At step {step}, look for an action other than {action}, one that makes progress.",
+    ),
+    "reply": (
+        "At step {step}, do not leave the reply without an action; choose one that makes progress.",
+        "At step {step}, give a usable reply with an action that brings the goal nearer.",
+        "At step {step}, send one clear action that makes progress.",
+    ),
+}
+"""Wordings that every environment has; a domain adds its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One certified failure, as a domain reads it."""
+
+    profile: EnvProfile
+    episode: FailedEpisode
+    verdict: Verdict
+    decimals: int = FLOAT_DECIMALS
+    """Decimals with which the log of this episode shows measurements."""
+
+    @property
+    def step(self) -> int:
+        """The pivot step."""
+        return self.verdict.pivot_step
+
+    @property
+    def action(self) -> str:
+        """The logged action of the pivot step."""
+        return self.episode.actions[self.verdict.pivot_step]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the reply at the pivot step held an action."""
+        return self.action != self.profile.unusable_action
+
+    @property
+    def changed_nothing(self) -> bool:
+        """Whether the log says that a usable action at the pivot step had no effect."""
+        return self.is_usable and self.episode.infos[self.step].get("moved") is False
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        """What the certificate says was needed before and after the pivot step, as counts of moves."""
+        certificate = self.verdict.certificate
+        return count(certificate.before or 0, "move"), count(certificate.after or 0, "move")
+
+    @property
+    def turns(self) -> tuple[str, str]:
+        """The turns left before and after the pivot step."""
+        certificate = self.verdict.certificate
+        return count(certificate.budget_before, "turn"), count(certificate.budget_after, "turn")
+
+    def measure(self, value: float | None) -> str:
+        """Return a measurement as the log shows it."""
+        return number_text(value or 0.0, self.decimals)
+
 
 class Domain(Contract):
     """The general sentences; a subclass says it better for its environment."""
@@ -44,17 +161,15 @@ class Domain(Contract):
             "log_advice": str,
             "meanings": Mapping[str, str],
             "paper_modes": Mapping[str, str],
-            "quotes": Sequence[str],
+            "wordings": Mapping[str, tuple[str, ...]],
         },
         answers={
             "meaning": Answer(str),
-            "phrases": Answer(tuple[str, str]),
-            "facts": Answer(list[str]),
-            "claims": Answer(tuple[Claim, ...]),
-            "truths": Answer(dict[str, Truth]),
-            "excuses": Answer(bool),
-            "literals": Answer(tuple[str, ...]),
-            "would_serve": Answer(str | None),
+            "background": Answer(list[str]),
+            "signs": Answer(list[Statement]),
+            "facts": Answer(list[Statement]),
+            "actions": Answer(list[Statement]),
+            "contradiction": Answer(str | None),
         },
     )
 
@@ -65,83 +180,96 @@ class Domain(Contract):
         "but it is when that turn was the one too many."
     )
     log_advice: str = ""
-    """How to read the fields of the log; said only where the Analyzer is shown them."""
+    """How to read the fields of the log; shown only where the Analyzer sees them."""
     meanings: Mapping[str, str] = {}
     """One line for each failure mode of the environment."""
     paper_modes: Mapping[str, str] = {}
     """The word for each mode in the paper's targets, where the paper has others (spec section 3)."""
+    wordings: Mapping[str, tuple[str, ...]] = {}
+    """Sentences by the kind of statement; they are added to the general ones."""
 
     def meaning(self, mode: str) -> str:
         """Return the one-line meaning of ``mode``; empty when nobody has described it."""
         return self.meanings.get(mode) or GENERAL_MEANINGS.get(mode, "")
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences about a label: what to avoid, and what to do."""
-        return general_phrases(facts)
-
-    def facts(self, episode: FailedEpisode, step: int) -> list[str]:
-        """Return what a writer should know beside the certificate, a sentence each."""
+    def background(self, episode: FailedEpisode, step: int) -> list[str]:
+        """Return what a teacher should know besides the certificate, a sentence each; none of it enters a target."""
         del episode, step
         return []
 
-    moves: Moves = NO_MOVES
-    """How prose names the actions by directions."""
-    quotes: Sequence[str] = ()
-    """What may stand in a text as it is, beside the actions."""
+    @cached_property
+    def sentences(self) -> Sentences:
+        """All wordings, compiled."""
+        return Sentences({**GENERAL_WORDINGS, **self.wordings})
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim about an episode; a model writer has to declare each that has a truth."""
-        del episode
-        return _GENERAL_CLAIMS
+    def offer(self, failure: Failure) -> Offer:
+        """Return what may be said about a failure."""
+        return Offer(*map(tuple, (self.signs(failure), self.facts(failure), self.actions(failure))))
 
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return the truth of the claims, by name, from certificate and log; one that is left out is not decided."""
-        return general_truths(episode, verdict)
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for, the most telling first; statements that hold in every episode."""
+        return general_signs(failure)
 
-    def excuses(self, claim: str, episode: FailedEpisode, draft: Draft) -> bool:
-        """Whether a claim that is untrue up to the pivot became true later; re-executes the episode where it must."""
-        del claim, episode, draft
-        return False
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what happened, the most telling first; each follows from certificate, log or level."""
+        return [*general_facts(failure), statement("turns_left", step=failure.step, turns=failure.turns[1])]
 
-    def literals(self, episode: FailedEpisode, step: int) -> tuple[str, ...]:
-        """Return what may stand in a text as it is: actions that are no words, and quotes."""
-        served = self.would_serve(episode, step)
-        actions = [action for action in {*episode.actions, served or ""} if not action.isalpha()]
-        return (*actions, *(part for action in actions for part in action.split("|")), *self.quotes)
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return what to do at the pivot step instead, the witness's action first."""
+        return general_actions(failure)
 
-    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
-        """Yield the numbers that a text may give: those of the certificate, the budget, and the log's measurements."""
-        certificate, step = verdict.certificate, verdict.pivot_step
-        yield from (0, 1, step, episode.horizon, episode.num_steps)
-        yield from (certificate.budget_before, certificate.budget_after)
-        known = (certificate.before, certificate.after, certificate.raw_before, certificate.raw_after)
-        yield from (amount for amount in known if amount is not None)
-        for info in episode.infos:
-            yield from (value for value in info.values() if isinstance(value, float))
-
-    def would_serve(self, episode: FailedEpisode, step: int) -> str | None:
-        """Return an action that would have served at a step where no proof names one; None where nobody knows."""
-        del episode, step
+    def contradiction(self, failure: Failure, text: str) -> str | None:
+        """Return words of free prose that the facts contradict, in a rough check that misses much; None without any."""
+        del failure, text
         return None
 
 
-_GENERAL_CLAIMS = (target_reached("the goal was reached at the end"), NO_ACTION, ACTION_REPEATED, FAULT)
+def general_signs(failure: Failure) -> list[Statement]:
+    """Return the signs that every environment has."""
+    first = [] if failure.is_usable else [statement("send_action")]
+    if failure.changed_nothing:
+        first.append(statement("no_effect"))
+    return [*first, statement("count_turns")]
 
 
-def flags(facts: Sequence[bool | None], step: int) -> Truth:
-    """Return the truth of what holds or not at each step; None stands for a step that nobody knows about."""
-    so_far = facts[: step + 1]
-    ever = True if any(so_far) else None if None in so_far else False
-    return Truth(facts[step], ever)
+def general_facts(failure: Failure) -> list[Statement]:
+    """Return the facts that every log shows; a domain that gives the budget with other amounts adds these."""
+    step, action, actions = failure.step, failure.action, failure.episode.actions
+    found: list[Statement] = []
+    if not failure.is_usable:
+        found.append(statement("unusable", step=step))
+    elif " " not in action:
+        if failure.changed_nothing:
+            found.append(statement("unchanged", step=step, action=action))
+        if step > 0 and actions[step - 1] == action:
+            found.append(statement("repeated", step=step, action=action))
+    return found
 
 
-def general_truths(episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-    """Return what every log tells: the goal was not reached, which replies held nothing, which actions came twice."""
-    actions, step = episode.actions, verdict.pivot_step
-    twice = any(action in actions[:t] for t, action in enumerate(actions[: step + 1]))
-    return {
-        "target_reached": Truth.of(False),
-        "fault": Truth.of(None if verdict.fallback or verdict.infeasible_at_start else True),
-        "no_action": flags([action in UNUSABLE for action in actions], step),
-        "action_repeated": Truth(step > 0 and actions[step] == actions[step - 1], twice),
-    }
+def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:
+    """Return one statement for every action that kept the goal within reach; else one that names none.
+
+    Args:
+        failure: the failure.
+        kind: kind of the statements that set such an action against the logged one.
+    """
+    verdict, step, action = failure.verdict, failure.step, failure.action
+    safe = [each for each in verdict.feasible_actions if " " not in each]
+    if verdict.witness and verdict.witness[0] in safe:
+        safe = [verdict.witness[0], *(each for each in safe if each != verdict.witness[0])]
+    if verdict.infeasible_at_start and verdict.certificate.kind in ("exact", "lower_bound"):
+        return [statement("hopeless", step=step, action=action)] if failure.is_usable else [reply_action(failure)]
+    if verdict.fallback or action in safe:
+        kept = [statement("keep", step=step, instead=each) for each in safe]
+        return kept or [reply_action(failure)]
+    if not failure.is_usable:
+        return [statement("answer", step=step, instead=each) for each in safe] or [reply_action(failure)]
+    named = [statement(kind, step=step, action=action, instead=each) for each in safe if " " not in action]
+    return named or [reply_action(failure)]
+
+
+def reply_action(failure: Failure) -> Statement:
+    """Return the statement where no action is known to have served."""
+    if failure.is_usable and " " not in failure.action:
+        return statement("other", step=failure.step, action=failure.action)
+    return statement("reply", step=failure.step)

@@ -1,69 +1,116 @@
 """FrozenLake: holes, paths over ice, detours."""
 
+import re
 from collections.abc import Mapping
-from typing import ClassVar
+from functools import lru_cache
 
-from ...solvers.base import Verdict
-from ..claims import Claim, Truth, lexicon
 from ..episode import FailedEpisode
-from ..texts import FactsFilter
-from .base import Domain
-from .grid import MOVES, grid_truths
-from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
-from .phrases import Facts, command, count, spent, wasteful
+from ..statements import Statement, statement
+from .base import Domain, Failure, general_facts, general_signs
+from .grid import GRID_WORDINGS, amounts, grid_actions
 
-
-def _frozenlake(facts: Facts) -> tuple[str, str]:
-    if facts.fallback:
-        avoid = (
-            "Avoid stopping short of the goal: when the log ends, a path over ice within the turns left still existed."
-        )
-    elif facts.hopeless and facts.before is None:
-        avoid = "Avoid treating this lake as winnable: no path over ice leads from the start to the goal."
-    elif facts.hopeless:
-        avoid = (
-            f"Avoid losing any move on such a lake: the path over ice takes {count(facts.before or 0, 'move')} "
-            f"and only {count(facts.budget_before, 'turn')} were given."
-        )
-    elif facts.mode == "deadlock":
-        avoid = (
-            f"Avoid stepping into a hole, which ends the episode at once: the goal was "
-            f"{count(facts.before or 0, 'move')} away over ice with {count(facts.budget_before, 'turn')} left."
-        )
-    else:
-        avoid = f"Avoid {wasteful(facts, 'detours on the ice')}: {spent(facts, 'the path over ice')}"
-    return avoid, command(facts, "move")
-
-
-_WATER = r"(?:the |a |an |that |this )?(?:\w+ )?(?:hole|holes|water)"
-FELL = Claim(
-    "fell",
-    "the action at step {step} ended in a hole",
-    lexicon(
-        r"(?:fell|fallen|falls|slipp?ed|drown(?:s|ed)|swallow(?:s|ed)|plunge[sd]|plummeted|sank|sunk|splash(?:ed)?|"
-        r"(?:the|a) fall)",
-        r"fall (?:happened|occurred|came)|broke through",
-        rf"(?:stepp?(?:s|ed)|walk(?:s|ed)|move[sd]|went|goes|slid|slides|ran|runs|land(?:s|ed)|end(?:s|ed)|"
-        rf"dropp?(?:s|ed)|jumped|"
-        rf"tumbled|rushed|was|is)(?: \w+){{0,3}}? (?:in|into|onto) {_WATER}",
-        rf"(?:falling|stepping|a step|walking|going|slipping)(?: \w+)? (?:through|into|in) (?:the ice|"
-        rf"{_WATER})(?: \w+)? "
-        r"(?:ended|cost|lost|was|finished)",
-        r"(?:stepped|walked|went|came|slid) off the ice|went under|ice (?:broke|cracked|gave|opened)|(?:dark|cold|"
-        r"open|icy) water",
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    **GRID_WORDINGS,
+    # What to look out for
+    "watch_holes": (
+        "Look at the next cell before every move: a hole ends the episode at once.",
+        "Avoid stepping into a hole, which ends the episode.",
+        "Before a move, check that the cell you would enter is ice.",
+        "Keep away from the edge of a hole unless the path needs it.",
     ),
-    lexicon(
-        r"(?:did not|didn't|does not|doesn't|has not|hasn't|never) (?:fall|fallen|slip|drop|sink|step|walk)",
-        r"(?:at no time|never|not)(?: \w+){0,4} (?:leave|left|leaving) the ice|(?:avoided|escaped|missed) the holes?",
-        r"(?:is |was |stays |stayed |remains |remained |still |kept |standing |stood )+(?:safely )?(?:on|to) (?:the |"
-        r"safe |solid )*ice",
+    "short_path": (
+        "Avoid detours on the ice: every move costs a turn.",
+        "Follow the shortest path over ice and count its moves against the turns left.",
+        "Plan the whole path over ice before the first move.",
     ),
-    of_pivot=False,
-)
+    # What happened
+    "near": (
+        "Before step {step} the goal was {moves} away over ice, with {turns} left.",
+        "Just before step {step} the path over ice took {moves}, and the budget was {turns}.",
+        "With {turns} left before step {step}, the goal could still be reached over ice in {moves}.",
+    ),
+    "too_far": (
+        "After step {step} the path over ice takes {moves}, with only {turns} left.",
+        "Step {step} left a budget of {turns}, but the goal is still {moves} away over ice.",
+        "From the position after step {step} the shortest path over ice takes {moves}, more than the {turns} left.",
+    ),
+    "fell": (
+        "The move {action} at step {step} ended in a hole.",
+        "At step {step} the move {action} led into a hole, which ended the episode.",
+        "Moving {action} at step {step} meant falling into a hole.",
+    ),
+    "hole": (
+        "Before step {step} the next cell in the direction {side} was a hole.",
+        "Next to the player at step {step}, in the direction {side}, there was a hole.",
+        "At step {step} a hole was one move away, in the direction {side}.",
+    ),
+    "cut_off": (
+        "After step {step} no path over ice led to the goal any more.",
+        "Step {step} cut the player off from the goal.",
+        "From where step {step} ended there is no way over ice to the goal.",
+    ),
+    "no_path": (
+        "No path over ice leads from the start to the goal.",
+        "On this lake the goal cannot be reached from the start.",
+        "The start of this lake is cut off from the goal.",
+    ),
+    "long_path": (
+        "From the start the path over ice takes {moves}, but the budget is {turns}.",
+        "The goal is {moves} away from the start, more than the budget of {turns}.",
+        "The budget of {turns} is too small for the {moves} from the start to the goal.",
+    ),
+    "path_open": (
+        "When the log ends after step {step}, the goal is {moves} away over ice, with {turns} left.",
+        "After step {step}, the last one, the path over ice takes {moves} and the budget is {turns}.",
+        "The log stops after step {step}, where {turns} are enough for the {moves} to the goal.",
+    ),
+}
+
+_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+@lru_cache(maxsize=4096)
+def holes_around(level: str, actions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directions in which a hole is next to the player after some actions; none for an unknown format."""
+    *rows, last = level.splitlines() or [""]
+    start = next(((y, row.index("S")) for y, row in enumerate((*rows, last)) if "S" in row), None)
+    if start is None:
+        return ()  # the replay filter reports it
+    y, x = start
+    try:
+        if last.startswith("@"):
+            y, x = map(int, last.split()[1:])
+        else:
+            rows.append(last)
+        for action in actions:
+            down, right = _STEPS.get(action, (0, 0))
+            if 0 <= y + down < len(rows) and 0 <= x + right < len(rows[y]):
+                y, x = y + down, x + right
+        cells = {name: (y + down, x + right) for name, (down, right) in _STEPS.items()}
+        return tuple(
+            name
+            for name, (row, column) in cells.items()
+            if 0 <= row < len(rows) and 0 <= column < len(rows[row]) and rows[row][column] == "H"
+        )
+    except (ValueError, IndexError):
+        return ()
+
+
+def _holes(failure: Failure) -> tuple[str, ...]:
+    return holes_around(failure.episode.initial_state, tuple(failure.episode.actions[: failure.step]))
+
+
+def fell(episode: FailedEpisode) -> bool:
+    """Whether the last action of an episode ended in a hole."""
+    return episode.actions[-1] in holes_around(episode.initial_state, tuple(episode.actions[:-1]))
+
+
+_FALL = re.compile(r"\b(fell|fallen|drowned|ended in (?:a|the) hole|stepped into (?:a|the) hole)\b", re.IGNORECASE)
+_LATE = re.compile(r"\b(ran out of (?:turns|time)|turns ran out|budget ran out)\b", re.IGNORECASE)
 
 
 class FrozenLakeDomain(Domain):
-    """What is said about it."""
+    """Wording and statements about FrozenLake."""
 
     pivot: str = "the first step after which the goal could no longer be reached in the turns that were left"
     advice: str = (
@@ -75,60 +122,32 @@ class FrozenLakeDomain(Domain):
         "timeout": "the agent stands on ice and a path to the goal exists, but it is longer than the turns left",
         "deadlock": "the agent fell into a hole, or no path over ice leads to the goal",
     }
+    wordings = WORDINGS
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences; see the base class."""
-        return _frozenlake(facts)
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for; see the base class."""
+        if failure.verdict.failure_mode == "deadlock":
+            return [statement("watch_holes"), statement("short_path")]
+        return [statement("short_path"), *general_signs(failure)]
 
-    moves = MOVES
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what happened; see the base class."""
+        step, action, holes = failure.step, failure.action, _holes(failure)
+        found = amounts(failure, "near", "too_far", "path_open", ("no_path", "long_path"))
+        around = [statement("hole", step=step, side=side) for side in holes if side != action]
+        if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
+            return [*found, *general_facts(failure), *around]
+        how = statement("fell", step=step, action=action) if action in holes else statement("cut_off", step=step)
+        return [how, *found, *around]
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim; see the base class."""
-        return _CLAIMS
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return the moves that kept the goal within reach; see the base class."""
+        return grid_actions(failure)
 
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return what log and map tell, above all whether the player fell; a later fall counts, too."""
-        end = _fell(episode)
-        at = end if end is None else end and verdict.pivot_step == episode.num_steps - 1
-        return grid_truths(episode, verdict) | {"fell": Truth(at, end)}
+    def contradiction(self, failure: Failure, text: str) -> str | None:
+        """Return words about a fall that never happened, or about a budget where a hole ended the episode."""
+        words = _LATE.search(text) if fell(failure.episode) else _FALL.search(text)
+        return None if words is None else words[0]
 
 
-_CLAIMS = (
-    target_reached("the player stood on the goal at the end"),
-    TURNS_RAN_OUT,
-    FELL,
-    NO_ACTION,
-    ACTION_REPEATED,
-    BLOCKED,
-    PROGRESS,
-    FAULT,
-)
 DOMAIN = FrozenLakeDomain()
-
-_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
-
-def _fell(episode: FailedEpisode) -> bool | None:
-    """Whether the last action ended in a hole, by walking the map; None where the state is none of FrozenLake's."""
-    *rows, last = episode.initial_state.splitlines() or [""]
-    start = next(((y, row.index("S")) for y, row in enumerate((*rows, last)) if "S" in row), None)
-    try:
-        if last.startswith("@"):
-            y, x = map(int, last.split()[1:])
-        else:
-            rows.append(last)
-            y, x = start or (-1, -1)
-        for action in episode.actions:
-            down, right = _STEPS.get(action, (0, 0))
-            if 0 <= y + down < len(rows) and 0 <= x + right < len(rows[y]):
-                y, x = y + down, x + right
-        return None if start is None else rows[y][x] == "H"
-    except (ValueError, IndexError):
-        return None  # the replay rule says so
-
-
-class FrozenLakeFactsFilter(FactsFilter):
-    """Guidance does not contradict the facts of its FrozenLake episode, such as whether the player fell."""
-
-    name: ClassVar[str] = "frozenlake_facts"
-    environments: ClassVar[frozenset[str] | None] = frozenset({"frozenlake"})

@@ -1,58 +1,45 @@
-"""What both puzzles have in common: four moves, of which some still led to the goal, and turns that run out."""
+"""Common parts of both puzzles: four moves, of which some still lead to the goal, and turns that run out."""
 
-from typing import ClassVar
+from collections.abc import Mapping
 
-from ...plugins import Settings
 from ...solvers.base import Verdict
-from ..advice import Moves
-from ..base import Draft, Filter, Objection
-from ..claims import Truth
-from ..episode import FailedEpisode
-from ..texts import advice_problem
-from .base import UNUSABLE, flags, general_truths
+from ..statements import Statement, statement
+from .base import Failure, general_actions
 
-DIRECTIONS = ("up", "down", "left", "right")
-MOVES = Moves(
-    {
-        "up": r"up(?:wards?)?|north(?:wards?)?",
-        "down": r"down(?:wards?)?|south(?:wards?)?",
-        "left": "left|west(?:wards?)?",
-        "right": "right|east(?:wards?)?",
-    },
-    {("move", name): name for name in DIRECTIONS},
-)
+GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
+    "move": (
+        "At step {step}, do not move {action}; move {instead} instead.",
+        "At step {step}, go {instead} rather than {action}.",
+        "At step {step}, choose {instead}: it keeps the goal within reach, {action} does not.",
+        "At step {step}, the move to make is {instead}, not {action}.",
+    ),
+}
 
 
-def grid_truths(episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-    """Return what log and exact distances tell in both puzzles."""
-    step, certificate = verdict.pivot_step, verdict.certificate
-    stopped: list[bool | None] = [
-        False if action in UNUSABLE else None if (moved := info.get("moved")) is None else moved is False
-        for action, info in zip(episode.actions, episode.infos, strict=True)
-    ]
-    lost_by_turns: bool | None = verdict.failure_mode == "timeout"
-    if verdict.fallback or (not lost_by_turns and certificate.budget_after <= 0):
-        lost_by_turns = None
-    open_end = verdict.fallback or verdict.infeasible_at_start
-    return general_truths(episode, verdict) | {
-        "turns_ran_out": Truth.of(lost_by_turns),
-        "blocked": flags(stopped, step),
-        "progress": Truth(None if open_end else False, None),
-    }
+def grid_actions(failure: Failure, kind: str = "move") -> list[Statement]:
+    """Return the moves that kept the goal within reach."""
+    return general_actions(failure, kind)
 
 
-class GridAdviceFilter(Filter):
-    """Guidance does not advise an action at ``t*`` that loses the goal, nor warn of one that keeps it.
+def amounts(failure: Failure, before: str, after: str, open_end: str, hopeless: tuple[str, str]) -> list[Statement]:
+    """Return what the exact distances of a puzzle prove, in statements of the given kinds.
 
-    What a text says about actions is read by :mod:`~pivot.labeling.advice`. Where no action keeps the goal in reach,
-    any advice passes.
+    Args:
+        failure: the failure.
+        before: what the goal still took before the pivot step.
+        after: what it takes after it, where turns ran out.
+        open_end: the same where the log ends with the goal within reach.
+        hopeless: where the goal was never within reach, and where it was too far from the start.
     """
-
-    name: ClassVar[str] = "grid_advice"
-    judges_text: ClassVar[bool] = True
-    config_type: ClassVar[type[Settings]] = Settings
-    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban", "frozenlake"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return ``bad_action`` or ``other_action``."""
-        return advice_problem(MOVES, episode, draft.verdict, draft.guidance or "")
+    verdict: Verdict = failure.verdict
+    certificate, step, (moves, left), (turns, rest) = verdict.certificate, failure.step, failure.needs, failure.turns
+    if verdict.infeasible_at_start:
+        if certificate.before is None:
+            return [statement(hopeless[0])]
+        return [statement(hopeless[1], moves=moves, turns=turns)]
+    if verdict.fallback:
+        return [statement(open_end, step=step, moves=left, turns=rest)]
+    found = [statement(before, step=step, moves=moves, turns=turns)]
+    if certificate.after is not None:
+        found.insert(0, statement(after, step=step, moves=left, turns=rest))
+    return found

@@ -1,79 +1,94 @@
-"""Navigation: metres to the target, what stands in the way."""
+"""Navigation: metres to the target, blocked moves, turns of the head."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any, ClassVar
+from collections.abc import Mapping
 
-from ...solvers.base import Verdict
-from ..advice import Moves
-from ..base import Draft, Objection
-from ..claims import Claim, Truth
-from ..episode import FailedEpisode
-from ..texts import FactsFilter, advice_problem
-from .base import Domain, flags, general_truths
-from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
-from .phrases import Facts, count
+from ..statements import Statement, statement
+from .base import Domain, Failure, general_actions, general_facts, reply_action
 
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    # What to look out for
+    "watch_obstacles": (
+        "Look for walls and furniture ahead before you move: a blocked move still costs its turn.",
+        "Avoid walking into obstacles, since a blocked move costs a turn like any other.",
+        "When a move is blocked, do not try the same one again; look for a way around.",
+    ),
+    "few_turns_of_head": (
+        "Turning or looking around costs a turn and brings the target no nearer.",
+        "Avoid turns of the head that the way does not need.",
+        "Turn only when the next move needs it, since every turn on the spot is taken from the budget.",
+    ),
+    "straight_way": (
+        "Avoid detours: a move covers half a metre at most.",
+        "Take the straightest way to the target that the furniture allows.",
+        "Before each action, count the half metres to the target and compare them with the turns left.",
+    ),
+    "watch_progress": (
+        "When the target has come no nearer for several steps, change the direction.",
+        "Watch the distance: several steps without progress are too many.",
+        "Avoid sequences of steps that leave the distance to the target as it was.",
+    ),
+    # What happened
+    "far_before": (
+        "Before step {step} the target was {metres} m away, which takes at least {moves}, with {turns} left.",
+        "Just before step {step} the {metres} m to the target needed at least {moves}, and the budget was {turns}.",
+        "With {turns} left before step {step}, the target was {metres} m away, at least {moves}.",
+    ),
+    "far_after": (
+        "After step {step} the target is {metres} m away, which takes at least {moves}, with only {turns} left.",
+        "Step {step} left a budget of {turns}, but the {metres} m to the target take at least {moves}.",
+        "The {metres} m that remain after step {step} need at least {moves}, more than the {turns} left.",
+    ),
+    "away": (
+        "After step {step} the target was {metres} m away, with {turns} left.",
+        "Step {step} ended {metres} m from the target, with {turns} left.",
+        "When step {step} was over, the distance to the target was {metres} m and the budget was {turns}.",
+    ),
+    "blocked": (
+        "The log reports {action} at step {step} as blocked.",
+        "According to the log, {action} at step {step} was stopped by an obstacle.",
+        "At step {step} the log says that {action} could not be carried out.",
+    ),
+    "no_nearer": (
+        "The action {action} at step {step} brought the target no nearer.",
+        "At step {step} the action {action} did not shorten the distance to the target.",
+        "Step {step}, {action}, won no distance.",
+    ),
+    "stagnant": (
+        "In the steps up to step {step} the target came hardly any nearer.",
+        "The steps that ended with step {step} hardly shortened the distance to the target.",
+        "Up to step {step} there were several steps with hardly any progress.",
+    ),
+    "too_far": (
+        "From the start the {metres} m to the target take at least {moves}, but the budget is {turns}.",
+        "The target is {metres} m away at the start, at least {moves}, more than the budget of {turns}.",
+        "The budget of {turns} is too small for the {metres} m from the start, which take at least {moves}.",
+    ),
+    # What to do
+    "nearest": (
+        "At step {step}, do not choose {action}; take the move that shortens the distance to the target most.",
+        "At step {step}, replace {action} by the move that leads straight towards the target.",
+        "At step {step}, avoid {action} and move towards the target.",
+    ),
+    "around": (
+        "At step {step}, do not walk into the obstacle with {action}; go around it.",
+        "At step {step}, look for a way around the obstacle instead of {action}.",
+        "At step {step}, leave out {action}, which is blocked, and pass the obstacle on a free side.",
+    ),
+    "walk_on": (
+        "At step {step}, go on towards the target.",
+        "At step {step}, keep walking towards the target.",
+        "At step {step}, take the next move towards the target.",
+    ),
+}
 
-def _navigation(facts: Facts) -> tuple[str, str]:
-    at, avoid = f"At step {facts.step}", _navigation_avoid(facts)
-    if facts.hopeless:
-        return avoid, f"{at}, do not count on {facts.action}: nothing there kept the target in reach."
-    stop, go = f"do not choose {facts.action}", f"take {facts.instead} instead"
-    if facts.instead is None:
-        go = "take the move that shortens the way to the target most"
-    if facts.fallback:
-        stop = f"do not end with {facts.action}"
-    elif not facts.usable:
-        stop = f"do not leave the reply without an action ({facts.action})"
-    elif facts.mode == "blocked":
-        stop = f"do not run into what is in the way with {facts.action}"
-        go = "go around it" if facts.instead is None else f"go around it with {facts.instead}"
-    return avoid, f"{at}, {stop}; {go}."
-
-
-def _navigation_avoid(facts: Facts) -> str:
-    metres = f"{facts.measure(facts.raw_after)} m"
-    if facts.hopeless:
-        return (
-            f"Avoid losing any turn on so long a way: the {facts.measure(facts.raw_before)} m to the target take at "
-            f"least {count(facts.before or 0, 'move')}, and only {count(facts.budget_before, 'turn')} were given."
-        )
-    if facts.fallback:
-        return f"Avoid stopping on the way: when the log ends, {metres} are left to the target and so are turns."
-    habit = {
-        "format": "replies without a usable action, each of which costs a turn",
-        "blocked": "walking into what stands in the way, since a stopped move costs its turn",
-        "stagnation": "turns that bring the target no nearer",
-    }.get(facts.mode, "detours and turns of the head that the way does not need")
-    needed = count(facts.after or 0, "move")
-    return (
-        f"Avoid {habit}: after this turn the {metres} to the target take at least {needed}, "
-        f"with {count(facts.budget_after, 'turn')} left."
-    )
-
-
-MOVES = Moves(
-    {
-        "ahead": r"ahead|forwards?|straight|onwards?",
-        "back": "back(?:wards?)?",
-        "left": "left(?:wards?)?",
-        "right": "right(?:wards?)?",
-        "up": "up(?:wards?)?",
-        "down": "down(?:wards?)?",
-    },
-    {
-        **{("move", name): f"move{name}" for name in ("ahead", "back", "left", "right")},
-        **{("rotate", name): f"rotate{name}" for name in ("left", "right")},
-        **{("look", name): f"look{name}" for name in ("up", "down")},
-    },
+_REACHED = re.compile(
+    r"\b(?:reached|found|arrived at|got to) (?:the |its )?(?:target|goal|object|destination)\b", re.IGNORECASE
 )
 
 
 class NavigationDomain(Domain):
-    """What is said about it."""
+    """Wording and statements about navigation."""
 
     pivot: str = (
         "the first step after which the moves that were left, half a metre each, could no longer cover the "
@@ -94,109 +109,63 @@ class NavigationDomain(Domain):
         "budget": "none of these: the moves that were left just could not cover the remaining distance any more",
     }
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences; see the base class."""
-        return _navigation(facts)
+    wordings = WORDINGS
 
-    moves = MOVES
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for; see the base class."""
+        kinds = {"blocked": ["watch_obstacles"], "stagnation": ["watch_progress"]}.get(failure.verdict.failure_mode, [])
+        if failure.action.startswith(("rotate", "look")):
+            kinds = [*kinds, "few_turns_of_head"]
+        if not failure.is_usable:
+            kinds = [*kinds, "send_action"]
+        return [statement(kind) for kind in (*kinds, "straight_way", "count_turns")]
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim; the target's own name is one of the words for success."""
-        return _claims(_target_type(episode.initial_state))
-
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return what log and certificate tell; see the base class."""
-        step, raw = verdict.pivot_step, (verdict.certificate.raw_before, verdict.certificate.raw_after)
-        stopped = [_stopped(action, info) for action, info in zip(episode.actions, episode.infos, strict=True)]
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what happened; the simulator's flags may be wrong, so a blocked move is what the log reports."""
+        verdict, step, action = failure.verdict, failure.step, failure.action
+        facts, (moves, left), (turns, rest) = verdict.certificate, failure.needs, failure.turns
+        before, after = failure.measure(facts.raw_before), failure.measure(facts.raw_after)
+        if verdict.infeasible_at_start:
+            found = [statement("too_far", metres=before, moves=moves, turns=turns)]
+        elif (facts.after or 0) > facts.budget_after:
+            found = [
+                statement("far_after", step=step, metres=after, moves=left, turns=rest),
+                statement("far_before", step=step, metres=before, moves=moves, turns=turns),
+            ]
+        else:
+            found = [statement("away", step=step, metres=after, turns=rest)]
         if verdict.failure_mode == "blocked":
-            stopped[step] = True
-        nearer = None if None in raw else (raw[1] or 0.0) < (raw[0] or 0.0)
-        return general_truths(episode, verdict) | {
-            "turns_ran_out": Truth.of(None if verdict.fallback else True),
-            "blocked": flags(stopped, step),
-            "progress": Truth(nearer, flags([*_nearer(episode)[:step], nearer], step).ever),
-        }
+            found.append(statement("blocked", step=step, action=action))
+        if verdict.failure_mode == "stagnation":
+            found.append(statement("stagnant", step=step))
+        if failure.is_usable and _was_no_gain(failure):
+            found.append(statement("no_nearer", step=step, action=action))
+        return [*found, *(each for each in general_facts(failure) if each.kind != "unchanged")]
 
-    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
-        """Yield the numbers that a text may give, with the length of a move and the distance that counts as found."""
-        yield from super().amounts(episode, verdict)
-        yield from (0.5, 1.5)
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return the actions that kept the target within reach where the room proves them; see the base class."""
+        verdict, step, action = failure.verdict, failure.step, failure.action
+        if verdict.feasible_actions or verdict.infeasible_at_start:
+            return general_actions(failure)
+        if verdict.fallback:
+            return [statement("walk_on", step=step)]
+        if not failure.is_usable:
+            return [reply_action(failure)]
+        if verdict.failure_mode == "blocked":
+            return [statement("around", step=step, action=action)]
+        return [statement("nearest", step=step, action=action)]
 
-
-# What a text may claim
-
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-_NEAR = (
-    r"(?:stands|standing|stood|stops|stopped|ends(?: up)?|ended(?: up)?|is|was) (?:now |already |right |directly |"
-    r"just )*"
-    r"(?:at|beside|next to|in front of|close enough to|within reach of|near enough to) (?:the |its |this |that |a )?"
-)
-_MORE_TURNS = Claim(
-    TURNS_RAN_OUT.name,
-    "after step {step} the way to the target took more moves than there were turns left",
-    TURNS_RAN_OUT.says,
-    TURNS_RAN_OUT.denies,
-)
+    def contradiction(self, failure: Failure, text: str) -> str | None:
+        """Return words that call the target reached."""
+        words = _REACHED.search(text)
+        return None if words is None else words[0]
 
 
-@lru_cache(maxsize=256)
-def _claims(target: str) -> tuple[Claim, ...]:
-    """Return the claims about a walk to a target of a type such as ``AlarmClock``."""
-    name = r"[ -]?".join(re.escape(word.lower()) for word in _WORDS.findall(target))
-    goal = rf"(?:goal|target|destination|object|item{f'|{name}' if name else ''})"
-    arrival = target_reached(
-        "the agent came near enough to the target",
-        rf"{_NEAR}(?:(?!and|but|while)\w+ )?{goal}",
-        rf"{goal}s? (?:was|is|were) (?:now |already |finally |then )?(?:within|in) reach|(?:near|close) enough",
-        rf"(?:found|finds|reached|reaches|attained|located) (?:the |its |their |that )?(?:\w+ )?{goal}",
-        rf"{goal} (?:was|is|has been|had been) (?:\w+ )?(?:found|reached|attained|located)",
-        r"(?:was|were) (?:\w+ )?(?:found|reached)",
-    )
-    return arrival, _MORE_TURNS, NO_ACTION, ACTION_REPEATED, BLOCKED, PROGRESS, FAULT
-
-
-def _stopped(action: str, info: Mapping[str, Any]) -> bool | None:
-    """Whether an action was stopped; the simulator's two flags may disagree, and then nobody knows."""
-    if not action.startswith("move"):
-        return False
-    told = {info.get("moved"), info.get("last_action_success")}
-    if None in told:
-        return None
-    return not told.pop() if len(told) == 1 else None
-
-
-def _nearer(episode: FailedEpisode) -> list[bool | None]:
-    """Return for each step whether the logged distance shrank; None where a distance is missing."""
-    before: float | None = None
-    shrank: list[bool | None] = []
-    for info in episode.infos:
-        after = info.get("dist")
-        shrank.append(None if after is None or before is None else after < before)
-        before = before if after is None else after
-    return shrank
+def _was_no_gain(failure: Failure) -> bool:
+    """Whether the distance was measured on both sides of the pivot step and did not shrink."""
+    facts, infos, step = failure.verdict.certificate, failure.episode.infos, failure.step
+    measured = all(info.get("dist") is not None for info in infos[max(step - 1, 0) : step + 1])
+    return measured and (facts.raw_after or 0.0) >= (facts.raw_before or 0.0)
 
 
 DOMAIN = NavigationDomain()
-
-
-class NavigationFactsFilter(FactsFilter):
-    """Guidance does not contradict the facts of its walk, nor advise the action that lost it.
-
-    Distances prove which action lost the walk, not which would have kept it: any other may be advised.
-    """
-
-    name: ClassVar[str] = "navigation_facts"
-    environments: ClassVar[frozenset[str] | None] = frozenset({"navigation"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return an untrue claim, ``bad_action`` or ``other_action``."""
-        return super().check(episode, draft) or advice_problem(MOVES, episode, draft.verdict, draft.guidance or "")
-
-
-@lru_cache(maxsize=256)
-def _target_type(state: str) -> str:
-    """Return the name of what a navigation state asks for; empty where the text is no such state."""
-    try:
-        return str(json.loads(state)["target"]["type"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""  # the replay rule says so

@@ -1,27 +1,113 @@
-"""PrimitiveSkill: stages, grasps, and what a perfect player would have done."""
+"""PrimitiveSkill: stages, picks, and what a perfect player would have done."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from ...environments.primitiveskill import KINDS, Scene, TaskKind, reached
 from ...errors import LevelError
 from ...rollouts.scripted.primitiveskill_expert import expert_action
-from ...solvers.base import Verdict
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
-from ..advice import NO_MOVES
-from ..base import Draft, Objection
-from ..claims import Claim, Truth, lexicon
 from ..episode import FailedEpisode
-from ..texts import FactsFilter, advice_problem
-from .base import Domain, general_truths
-from .lexicon import ACTION_REPEATED, FAULT, NO_ACTION, TURNS_RAN_OUT, target_reached
-from .phrases import Facts, count
+from ..statements import Statement, count, statement
+from .base import Domain, Failure, general_facts, general_signs
 
-GRASP_COUNTS = {"place": ("red cube",), "stack": ("red cube", "purple cube"), "drawer": ("apple",)}
-"""Things whose grasp is a stage in itself: where no stage was achieved, they were never in the hand."""
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    # What to look out for
+    "stage_a_turn": (
+        "Avoid turns that achieve no stage when as many stages are open as turns are left.",
+        "Count the open stages and the turns that are left before every answer.",
+        "Plan for one stage a turn at least, so that the budget lasts.",
+    ),
+    "pick_first": (
+        "Avoid placing or pushing before an object has been picked up.",
+        "Begin with a pick: a place needs an object in the hand.",
+        "Check that an object is in the hand before you place.",
+    ),
+    "aim": (
+        "Check the coordinates of the object and of its goal before you pick and place.",
+        "Compare the coordinates in the command with the positions that are given.",
+        "Look up where the object is and where it belongs before you name coordinates.",
+    ),
+    "command": (
+        "Answer every turn with a complete pick, place or push.",
+        "Avoid answers without a command that can be carried out; each costs a turn.",
+        "Check the names and the number of coordinates of every command.",
+    ),
+    "see_the_goal": (
+        "Do not take achieved stages for the goal: everything has to be in its place at the end.",
+        "Check at the end that everything is still in its place.",
+        "Achieved stages are not enough when something is out of its place at the end.",
+    ),
+    # What happened
+    "stages_left": (
+        "After step {step} the task has {stages} open, with only {turns} left.",
+        "With {turns} left after step {step}, {stages} of the task remained open.",
+        "When step {step} was over, the budget was {turns} for {stages}.",
+    ),
+    "no_stage": (
+        "The turn at step {step} achieved no stage.",
+        "At step {step} no stage of the task was achieved.",
+        "Step {step} brought the task no stage further.",
+    ),
+    "no_command": (
+        "The answer at step {step} held no pick, place or push that could be carried out.",
+        "At step {step} the answer held no command that could be carried out.",
+        "Step {step} was lost to an answer of which nothing could be carried out.",
+    ),
+    "no_pick": (
+        "At step {step} a place or push came before any pick.",
+        "No pick had been given when step {step} placed or pushed.",
+        "Step {step} began to place or push although nothing had been picked before.",
+    ),
+    "missed": (
+        "The turn at step {step} held a pick and a place, but achieved no stage.",
+        "At step {step} a pick and a place brought no stage.",
+        "Step {step} used up a pick and a place without achieving a stage.",
+    ),
+    "all_stages": (
+        "After step {step} no stage was open, and yet the task was not complete.",
+        "All stages had been achieved by the end of step {step}, but not the goal itself.",
+        "At the end of step {step} every stage had been achieved, but the task as a whole was not done.",
+    ),
+    "stages_at_start": (
+        "At the start the task has {stages} open, but the budget is {turns}.",
+        "The budget of {turns} is smaller than the {stages} of the task at the start.",
+        "From the start there are {stages} to achieve with a budget of {turns}.",
+    ),
+    "stages_open": (
+        "When the log ends after step {step}, the task has {stages} open and {turns} left.",
+        "After step {step}, the last one, the budget is {turns} for {stages}.",
+        "The log stops after step {step} with {stages} open and {turns} left.",
+    ),
+    # What to do
+    "serve": (
+        "At step {step}, do not answer {action}; answer {instead} instead.",
+        "At step {step}, answer {instead} rather than {action}.",
+        "At step {step}, replace {action} by {instead}.",
+    ),
+    "serve_reply": (
+        "At step {step}, do not leave the answer without a command; answer {instead}.",
+        "At step {step}, give a command such as {instead}.",
+        "At step {step}, send {instead}.",
+    ),
+    "earlier": (
+        "At step {step}, {action} comes too late; take such a turn from the first step on.",
+        "At step {step}, {action} is right but late, so begin with such turns earlier.",
+        "At step {step}, {action} would have been needed sooner; waste no turn before it.",
+    ),
+    "put_right": (
+        "At step {step}, do not answer {action}; pick up what is in a wrong place and put it where it belongs.",
+        "At step {step}, instead of {action}, pick up what is out of its place and bring it there in the same turn.",
+        "At step {step}, replace {action} by a pick and a place that achieve the next stage.",
+    ),
+    "too_many": (
+        "At step {step}, do not count on {action}: the task had more open stages than turns from the start.",
+        "At step {step}, expect nothing from {action}, since the stages outnumbered the turns from the start.",
+        "At step {step}, neither {action} nor another turn was enough, as the stages outnumbered the turns.",
+    ),
+}
 
 
 def task_of(initial_state: str) -> TaskKind | None:
@@ -30,11 +116,6 @@ def task_of(initial_state: str) -> TaskKind | None:
         return KINDS.get(json.loads(initial_state)["task"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None  # the solver or the replay rule says so
-
-
-def open_stages(episode: FailedEpisode) -> list[int]:
-    """Return how many stages were open after each step that logs it."""
-    return [count for info in episode.infos if type(count := info.get("remaining_stages")) is int]
 
 
 def would_serve(episode: FailedEpisode, step: int) -> str | None:
@@ -80,45 +161,8 @@ def _order(kind: TaskKind) -> str:
     return ", ".join((*kind.things, *fixed.get(kind.name, ())))
 
 
-def _primitiveskill(facts: Facts) -> tuple[str, str]:
-    at = f"At step {facts.step}"
-    go = "pick up what is still in a wrong place and put it where it belongs in the same turn"
-    if facts.served is not None:
-        go = f"take {facts.served}"
-    if facts.hopeless:
-        command = f"{at}, do not count on {facts.action}: there were fewer turns than stages from the start."
-    elif facts.served == facts.action:
-        command = f"{at}, {facts.action} comes too late; take such a turn from the first step on."
-    elif not facts.usable:
-        command = f"{at}, do not leave the answer without a command ({facts.action}); {go}."
-    else:
-        command = f"{at}, do not answer {facts.action}; {go} instead."
-    return _primitiveskill_avoid(facts), command
-
-
-def _primitiveskill_avoid(facts: Facts) -> str:
-    stages, turns = count(facts.after or 0, "stage"), count(facts.budget_after, "turn")
-    if facts.hopeless:
-        given = count(facts.budget_before, "turn")
-        return f"Avoid losing any turn on such a task: it has {facts.before} open stages, and only {given} were given."
-    if facts.fallback and not facts.after:
-        return (
-            "Avoid taking achieved stages for the goal: all of them had been achieved, and yet not everything was in "
-            "its place at the end."
-        )
-    if facts.fallback:
-        return f"Avoid stopping on the way: when the log ends, {stages} and {turns} are left."
-    habit = {
-        "format": "answers without a pick, place or push that can be carried out",
-        "order_error": "placing or pushing before anything has been picked up",
-        "wrong_target": "picking and placing beside the thing or the place that is meant, which achieves nothing",
-    }.get(facts.mode, "turns that achieve less than the turns left demand")
-    verb = "is" if facts.after == 1 else "are"
-    return f"Avoid {habit}: after this turn {stages} {verb} open with {turns} left."
-
-
 class PrimitiveSkillDomain(Domain):
-    """What is said about it."""
+    """Wording and statements about manipulation."""
 
     pivot: str = (
         "the first step after which more stages of the task are open than turns are left, a stage being taken to "
@@ -136,157 +180,53 @@ class PrimitiveSkillDomain(Domain):
         "order_error": "the turn at the pivot places or pushes, and nothing had been picked before",
     }
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences; see the base class."""
-        return _primitiveskill(facts)
+    wordings = WORDINGS
 
-    def facts(self, episode: FailedEpisode, step: int) -> list[str]:
+    def background(self, episode: FailedEpisode, step: int) -> list[str]:
         """Return the task's stages, where things were, and what would have served."""
         return manipulation_facts(episode, step)
 
-    def would_serve(self, episode: FailedEpisode, step: int) -> str | None:
-        """Return the perfect player's action for what the observation tells."""
-        return would_serve(episode, step)
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for; see the base class."""
+        verdict = failure.verdict
+        kind = {"format": "command", "order_error": "pick_first", "wrong_target": "aim"}.get(verdict.failure_mode)
+        if verdict.fallback and not verdict.certificate.after:
+            kind = "see_the_goal"
+        return [*([statement(kind)] if kind else []), statement("stage_a_turn"), *general_signs(failure)]
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim; see the base class."""
-        kind = task_of(episode.initial_state)
-        things = None if kind is None else GRASP_COUNTS.get(kind.name)
-        return _CLAIMS if things is None else (*_CLAIMS, _of_stage(things))
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what happened; see the base class."""
+        verdict, step = failure.verdict, failure.step
+        facts, (turns, rest) = verdict.certificate, failure.turns
+        stages, left = count(facts.before or 0, "stage"), count(facts.after or 0, "stage")
+        if verdict.infeasible_at_start:
+            found = [statement("stages_at_start", stages=stages, turns=turns)]
+        elif verdict.fallback and not facts.after:
+            found = [statement("all_stages", step=step)]
+        elif verdict.fallback:
+            found = [statement("stages_open", step=step, stages=left, turns=rest)]
+        else:
+            found = [statement("stages_left", step=step, stages=left, turns=rest)]
+        kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)
+        if kind is not None:
+            found.append(statement(kind, step=step))
+        if facts.before == facts.after:
+            found.append(statement("no_stage", step=step))
+        return [*found, *general_facts(failure)]
 
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return what log and certificate tell; see the base class."""
-        step, kind, counts = verdict.pivot_step, task_of(episode.initial_state), open_stages(episode)
-        told = kind is not None and len(counts) == episode.num_steps
-        achieved = len(kind.stages) - counts[-1] if kind is not None and told else None
-        by_pivot = len(kind.stages) - counts[step] if kind is not None and told else None
-        some = None if achieved is None or by_pivot is None else Truth(by_pivot > 0, achieved > 0)
-        return general_truths(episode, verdict) | {
-            "turns_ran_out": Truth.of(None if verdict.fallback else True),
-            "grasped": Truth.of(None if _any_pick(episode, step) else False),
-            "stage_thing_grasped": Truth.of(False if achieved == 0 else None),
-            "stage_achieved": some or Truth.of(None),
-            "all_stages": Truth.of(counts[-1] == 0 if told else None),
-        }
-
-    def amounts(self, episode: FailedEpisode, verdict: Verdict) -> Iterator[float]:
-        """Yield the numbers that a text may give, with the counts of stages and the coordinates that were told."""
-        yield from super().amounts(episode, verdict)
-        step = verdict.pivot_step
-        told = (episode.actions[step], self.would_serve(episode, step) or "", *episode.observations[step : step + 1])
-        yield from (abs(float(number)) for text in told for number in re.findall(r"\d+", text))
-        kind, counts = task_of(episode.initial_state), open_stages(episode)
-        if kind is not None and counts:
-            yield from (len(kind.stages), len(kind.stages) - counts[-1], len(kind.stages) - counts[verdict.pivot_step])
-
-
-# What a text may claim
-
-_WAS = (
-    r"(?:(?:was|were|is|are|has been|have been|had been|got|stood|stand) )"
-    r"(?:(?:now|already|finally|successfully|all|both) )*"
-)
-_THING = r"(?:(?:red|green|purple|blue|yellow) )?(?:cubes?|apple|things?|blocks?|objects?)"
-_STAGES = r"(?:stages?|subgoals?|sub-goals?|parts of the task)"
-_DONE = r"(?:achieved|complete|completed|done|finished|reached|met)"
-
-TURNS = Claim(
-    TURNS_RAN_OUT.name,
-    "after step {step} more stages were open than turns were left",
-    TURNS_RAN_OUT.says,
-    TURNS_RAN_OUT.denies,
-)
-GRASPED = Claim(
-    "grasped",
-    "a thing was picked up up to step {step}",
-    lexicon(
-        rf"(?:picked up|grasped|gripped|grabbed|lifted|carried|placed|put|stacked) (?:the |a |an |its |"
-        rf"one )(?:\w+ )?{_THING}",
-        rf"{_THING} {_WAS}(?:properly |correctly |then )?(?:picked(?: up)?|grasped|gripped|grabbed|lifted|held|"
-        rf"carried|placed|put)",
-        r"(?:had|has|have) been (?:properly |correctly )?(?:picked up|grasped|gripped|lifted)",
-    ),
-)
-
-
-@lru_cache(maxsize=8)
-def _of_stage(things: tuple[str, ...]) -> Claim:
-    """Return the claim that a thing was in the hand whose grasp is a stage."""
-    named = "|".join(things)
-    return Claim(
-        "stage_thing_grasped",
-        f"the {' or the '.join(things)} was picked up up to step {{step}}",
-        lexicon(
-            rf"(?:picked up|grasped|gripped|grabbed|lifted|carried|held) (?:the |a |an )?(?:{named})",
-            rf"(?:{named}) {_WAS}(?:\w+ )?(?:picked up|grasped|gripped|grabbed|lifted|held|carried)|"
-            rf"(?:held|holding|carrying) (?:the )?(?:{named})",
-        ),
-    )
-
-
-STAGE_DONE = Claim(
-    "stage_achieved",
-    "at least one stage was achieved up to step {step}",
-    lexicon(
-        rf"(?:a|one|two|three|some|the first|several|most|any|all|"
-        rf"both)(?: of)?(?: the)?(?: \w+)? {_STAGES}(?: at all)? "
-        rf"(?:{_WAS}){_DONE}",
-        rf"{_STAGES}(?: \w+)? (?:{_WAS}){_DONE}|(?:achieved|completed|finished|reached)(?: \w+){{0,4}} {_STAGES}",
-        r"(?:some|good|real) progress was made",
-    ),
-    lexicon(
-        rf"(?:no|none of the|not one|not a single)(?: \w+)? {_STAGES}(?: at all)? (?:{_WAS})(?:ever )?{_DONE}",
-        rf"(?:never|did not|didn't) (?:achieved?|completed?|finish(?:ed)?|reach(?:ed)?) (?:a|any|"
-        rf"one)(?: \w+)? {_STAGES}",
-    ),
-)
-ALL_STAGES = Claim(
-    "all_stages",
-    "all stages had been achieved after step {step}",
-    lexicon(
-        rf"(?:all|both|every|each) (?:of )?(?:the )?(?:\w+ )?{_STAGES} {_WAS}{_DONE}",
-        r"(?:achieved|completed|finished|reached) (?:all|every one) of the (?:\w+ )?stages",
-    ),
-)
-_CLAIMS = (
-    target_reached(
-        "the task was done at the end",
-        rf"(?:cubes|blocks|they) {_WAS}(?:aligned|lined up|in line|stacked|on top of)",
-        rf"(?:cubes?|apple|blocks?|everything|things?) {_WAS}(?:\w+ )?(?:on|at|in|into|to) (?:its|their|the) "
-        r"(?:targets?|goals?|places?|drawer)",
-        rf"(?:cubes?|apple|blocks?|everything|things?) {_WAS}(?:brought|put|moved|placed|carried) (?:on|at|in|into|"
-        rf"to|onto) "
-        r"(?:its|their|the) (?:targets?|goals?|places?|drawer)",
-        rf"(?:tower|stack|alignment|arrangement) {_WAS}(?:built|complete|completed|finished|done|standing)",
-        rf"drawer {_WAS}(?:shut|closed)|(?:in|inside|into) the drawer(?! slot)",
-        r"(?:cubes?|apple|blocks?) (?:\w+ )?(?:reached|found|met) (?:its|their|the) (?:targets?|goals?|places?)",
-        unless=rf"{_STAGES}",
-    ),
-    TURNS,
-    NO_ACTION,
-    ACTION_REPEATED,
-    GRASPED,
-    STAGE_DONE,
-    ALL_STAGES,
-    FAULT,
-)
-
-
-def _any_pick(episode: FailedEpisode, step: int) -> bool:
-    """Whether a pick was issued up to a step, whatever came of it."""
-    turns = zip(episode.actions[: step + 1], episode.infos, strict=False)
-    return any("pick(" in action and info.get("legal") is not False for action, info in turns)
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return the turn of a perfect player, as far as the observation shows it; see the base class."""
+        step, action = failure.step, failure.action
+        if failure.verdict.infeasible_at_start:
+            return [statement("too_many", step=step, action=action)]
+        served = would_serve(failure.episode, step)
+        if served is None:
+            return [statement("put_right", step=step, action=action)]
+        if not failure.is_usable:
+            return [statement("serve_reply", step=step, instead=served)]
+        if served == action:
+            return [statement("earlier", step=step, action=action)]
+        return [statement("serve", step=step, action=action, instead=served)]
 
 
 DOMAIN = PrimitiveSkillDomain()
-
-
-class PrimitiveSkillFactsFilter(FactsFilter):
-    """Guidance does not contradict the facts of its manipulation, nor advise to repeat the turn that lost it."""
-
-    name: ClassVar[str] = "primitiveskill_facts"
-    environments: ClassVar[frozenset[str] | None] = frozenset({"primitiveskill"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return an untrue claim or ``bad_action``."""
-        return super().check(episode, draft) or advice_problem(NO_MOVES, episode, draft.verdict, draft.guidance or "")

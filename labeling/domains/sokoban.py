@@ -2,70 +2,137 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ...plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
 from ..base import Draft, Filter, Objection
-from ..claims import Claim, Truth, lexicon
 from ..episode import FailedEpisode
 from ..replay import DisagreementError
-from ..texts import FactsFilter
-from .base import Domain
-from .grid import MOVES, grid_truths
-from .lexicon import ACTION_REPEATED, BLOCKED, FAULT, NO_ACTION, PROGRESS, TURNS_RAN_OUT, target_reached
-from .phrases import Facts, command, count, spent, wasteful
+from ..statements import Statement, statement
+from .base import Domain, Failure, general_facts, general_signs
+from .grid import GRID_WORDINGS, amounts, grid_actions
 
-
-def _sokoban(facts: Facts) -> tuple[str, str]:
-    verb = "push" if facts.mode == "deadlock" else "move"
-    if facts.fallback:
-        avoid = "Avoid leaving the room half solved: when the log ends, a plan within the turns left still existed."
-    elif facts.hopeless and facts.before is None:
-        avoid = "Avoid treating this room as winnable: from its first position a box can never be brought to a target."
-    elif facts.hopeless:
-        avoid = (
-            f"Avoid losing any move in such a room: it takes {count(facts.before or 0, 'move')} "
-            f"and only {count(facts.budget_before, 'turn')} were given."
-        )
-    elif facts.mode == "deadlock":
-        avoid = (
-            f"Avoid pushing a box to a place from which it can never be brought to a target: "
-            f"before this push {count(facts.before or 0, 'move')} solved the room, after it no number of moves does."
-        )
-    else:
-        avoid = f"Avoid {wasteful(facts, 'detours around the box')}: {spent(facts, 'the room')}"
-    return avoid, command(facts, verb)
-
-
-_BOX = r"(?:box|boxes|crate|crates|room|puzzle|level)"
-BOX_LOST = Claim(
-    "box_lost",
-    "the action at step {step} brought a box to where no plan, however long, brings it to a target",
-    lexicon(
-        r"(?:stuck|trapped|jammed|wedged|deadlock(?:ed)?|unsolvable|unwinnable|immovable|cornered|irretrievabl[ey]|"
-        r"irreversibl[ey])",
-        rf"{_BOX}(?: \w+){{0,3}} (?:lost|dead|impossible|ruined|in (?:a|the) corner)|(?:into a corner|for good|"
-        rf"for ?ever)",
-        r"(?:lost|ruined|gave up) (?:the|a|its|one) (?:box|crate)",
-        r"(?:can|could)(?: never|not| no longer| not)(?: ever| again)? (?:be )?"
-        r"(?:\w+ )?(?:solved|pushed|brought|moved|freed|finished|escape|leave|get out|get away|recovered|solve)",
-        r"cannot (?:be )?(?:solved|pushed|brought|moved|freed|escape|leave|get out|get away|recovered)",
-        r"(?:never|no longer|not)(?: \w+){0,2} (?:come|get|move|leave|escape|slide)(?: \w+)? (?:out|away|back|loose|"
-        r"free)(?: of)?",
-        r"dead end|(?:brings?|bring|take|get) it back|corner (?:\w+ )?(?:decided|ended|cost|lost|killed)|killed",
-        r"(?:no|without a) (?:plan|number of moves|way out|solution)(?! (?:was|is) needed)",
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    **GRID_WORDINGS,
+    # What to look out for
+    "watch_corners": (
+        "Before a push, look at the cell where the box would end: a box never leaves a corner again.",
+        "Avoid pushing a box into a corner that is no target, because it can never be pushed out.",
+        "Watch for corners without a target: a box that is pushed into one stays there for good.",
     ),
-    lexicon(
-        rf"(?:can|could) still (?:be )?(?:\w+ )?(?:solve|solved|moved|pushed|brought|reach|leave)"
-        rf"|{_BOX} (?:\w+ )?(?:was|is|stayed|remained) (?:still )?(?:free|movable|solvable)"
+    "watch_walls": (
+        "Avoid pushing a box against a wall unless a target lies along that wall.",
+        "Before pushing a box to a wall, look for a target along it, since a box cannot be pulled back.",
+        "Watch for a wall ahead of the box: from there it can only be pushed along the wall.",
     ),
-    unless=lexicon("within", "in time", "in the turns", "remaining", "turns?", r"\d moves"),
-)
+    "check_pushes": (
+        "Before every push, check that the box can still be brought to a target from its new place.",
+        "Look ahead before you push: a box can be pushed but never pulled.",
+        "Avoid a push that cannot be undone unless the box still has a way to a target.",
+    ),
+    "no_detours": (
+        "Avoid detours around the box: every move costs a turn.",
+        "Before each move, count the moves that the room still takes and compare them with the turns left.",
+        "Take the shortest way to the place from which the box must be pushed.",
+    ),
+    # What happened
+    "solvable": (
+        "Before step {step} the room could be solved in {moves}, with {turns} left.",
+        "Just before step {step} a solution took {moves}, and the budget was {turns}.",
+        "With {turns} left before step {step}, the room was still solvable in {moves}.",
+    ),
+    "too_few": (
+        "After step {step} the room takes {moves}, with only {turns} left.",
+        "Step {step} left a budget of {turns}, but a solution still takes {moves}.",
+        "From the position after step {step} a solution takes {moves}, more than the {turns} left.",
+    ),
+    "unsolvable": (
+        "After the push {action} at step {step}, no number of moves solves the room.",
+        "The push {action} at step {step} made the room unsolvable.",
+        "Once the box was pushed {action} at step {step}, the room could never be solved again.",
+    ),
+    "corner": (
+        "The push {action} at step {step} left the box in a corner that is no target.",
+        "At step {step} the push {action} moved the box into a corner without a target.",
+        "Being pushed {action} at step {step}, the box came to stand in a corner, off any target.",
+    ),
+    "at_wall": (
+        "The push {action} at step {step} moved the box against a wall.",
+        "At step {step} the push {action} left the box next to a wall.",
+        "Pushed {action} at step {step}, the box came to stand next to a wall.",
+    ),
+    "never": (
+        "From its first position this room cannot be solved by any number of moves.",
+        "No number of moves solves this room from where it begins.",
+        "This room was unsolvable from the start.",
+    ),
+    "too_long": (
+        "The room takes {moves} from the start, but the budget is {turns}.",
+        "From the start a solution takes {moves}, more than the budget of {turns}.",
+        "The budget of {turns} is too small for this room, which takes {moves}.",
+    ),
+    "still_solvable": (
+        "When the log ends after step {step}, the room can still be solved in {moves}, with {turns} left.",
+        "After step {step}, the last one, a solution takes {moves} and the budget is {turns}.",
+        "The log stops after step {step}, where {turns} are enough for the {moves} that the room takes.",
+    ),
+    # What to do
+    "push": (
+        "At step {step}, do not push {action}; move {instead} instead.",
+        "At step {step}, move {instead} rather than pushing {action}.",
+        "At step {step}, leave the push {action} and go {instead}.",
+        "At step {step}, choose {instead}: it keeps the goal within reach, the push {action} does not.",
+    ),
+}
+
+
+class Push(NamedTuple):
+    """What the level says about the cell to which a box was pushed."""
+
+    in_corner: bool
+    """Walls on two sides that meet, and no target."""
+    at_wall: bool
+    """A wall right behind it, in the direction of the push."""
+
+
+_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+@lru_cache(maxsize=4096)
+def push_at(level: str, actions: tuple[str, ...]) -> Push | None:
+    """Return where the last action pushed a box to, by walking the level; None where it pushed none."""
+    rows = level.splitlines()
+    cells = {(y, x): cell for y, row in enumerate(rows) for x, cell in enumerate(row)}
+    walls = {place for place, cell in cells.items() if cell == "#"}
+    boxes = {place for place, cell in cells.items() if cell in "$*"}
+    player = next((place for place, cell in cells.items() if cell in "@+"), None)
+    if player is None:
+        return None  # the replay filter reports it
+    pushed: tuple[int, int] | None = None
+    for action in actions:
+        pushed = None
+        if action not in _STEPS:
+            continue
+        (y, x), (down, right) = player, _STEPS[action]
+        ahead, beyond = (y + down, x + right), (y + 2 * down, x + 2 * right)
+        if ahead in walls or (ahead in boxes and (beyond in walls or beyond in boxes)):
+            continue
+        if ahead in boxes:
+            boxes.remove(ahead)
+            boxes.add(beyond)
+            pushed = beyond
+        player = ahead
+    if pushed is None:
+        return None
+    y, x = pushed
+    stopped = {name: (y + down, x + right) in walls for name, (down, right) in _STEPS.items()}
+    is_corner = (stopped["up"] or stopped["down"]) and (stopped["left"] or stopped["right"])
+    return Push(is_corner and cells[pushed] not in ".*+", stopped[actions[-1]])
 
 
 class SokobanDomain(Domain):
-    """What is said about it."""
+    """Wording and statements about Sokoban."""
 
     pivot: str = "the first step after which the room could no longer be solved in the turns that were left"
     advice: str = (
@@ -77,47 +144,41 @@ class SokobanDomain(Domain):
         "timeout": "the room could still be solved, but it takes more moves than there were turns left",
         "deadlock": "a box can never be brought to a target again, however many moves are made",
     }
+    wordings = WORDINGS
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences; see the base class."""
-        return _sokoban(facts)
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for; see the base class."""
+        if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
+            return [statement("no_detours"), *general_signs(failure)]
+        push = _push(failure)
+        first = ["watch_corners"] * (push is not None and push.in_corner)
+        first += ["watch_walls"] * (push is not None and push.at_wall)
+        return [statement(kind) for kind in (*first, "check_pushes")]
 
-    moves = MOVES
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what happened; see the base class."""
+        step, action = failure.step, failure.action
+        exact = amounts(failure, "solvable", "too_few", "still_solvable", ("never", "too_long"))
+        is_lost = failure.verdict.failure_mode == "deadlock" and not failure.verdict.infeasible_at_start
+        push = _push(failure) if is_lost else None
+        if push is None:
+            return [*exact, *general_facts(failure)]
+        found = [statement("unsolvable", step=step, action=action)]
+        if push.in_corner:
+            found.append(statement("corner", step=step, action=action))
+        elif push.at_wall:
+            found.append(statement("at_wall", step=step, action=action))
+        return [*found, *exact]
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim; see the base class."""
-        return _CLAIMS
-
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return what log and certificate tell, above all whether a box was lost at the pivot."""
-        return grid_truths(episode, verdict) | {"box_lost": Truth.of(verdict.failure_mode == "deadlock")}
-
-    def excuses(self, claim: str, episode: FailedEpisode, draft: Draft) -> bool:
-        """Whether a box was lost after the pivot, in the state in which the episode ended."""
-        if claim != "box_lost":
-            return False
-        try:
-            state = draft.replays.of(episode).state_after(episode, episode.num_steps)
-        except DisagreementError:
-            return True  # the replay rule says so
-        answer = _verdict_on(draft.solver, state)
-        return isinstance(answer, Unsolved) or answer.failure_mode == "deadlock"
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return the moves that kept the room solvable in time; see the base class."""
+        return grid_actions(failure, "push" if failure.verdict.failure_mode == "deadlock" else "move")
 
 
-_CLAIMS = (
-    target_reached(
-        "all boxes stood on targets at the end",
-        r"(?:boxes|crates|box|crate) (?:was|were|is|are|stood|ended|had been|reached|sat|came)(?: \w+){0,2} "
-        r"(?:(?:on|onto|at|to) )?(?:their|its|the|a) (?:targets?|goals?|places?|storage)",
-    ),
-    TURNS_RAN_OUT,
-    BOX_LOST,
-    NO_ACTION,
-    ACTION_REPEATED,
-    BLOCKED,
-    PROGRESS,
-    FAULT,
-)
+def _push(failure: Failure) -> Push | None:
+    return push_at(failure.episode.initial_state, tuple(failure.episode.actions[: failure.step + 1]))
+
+
 DOMAIN = SokobanDomain()
 
 
@@ -163,10 +224,3 @@ class SokobanDeadlockFilter(Filter):
             return Objection("not_dead", f"{after} can still be solved")
         kind = "not_dead" if answer.reason == "not_a_failure" else "unproved"
         return Objection(kind, f"{after}: {answer.reason}, {answer.detail}")
-
-
-class SokobanFactsFilter(FactsFilter):
-    """Guidance does not contradict the facts of its Sokoban episode."""
-
-    name: ClassVar[str] = "sokoban_facts"
-    environments: ClassVar[frozenset[str] | None] = frozenset({"sokoban"})

@@ -1,108 +1,201 @@
 """SVG: submissions and their scores."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
 
-from ...solvers.base import Verdict
-from ..advice import NO_MOVES
-from ..base import Draft, Objection
-from ..claims import Claim, Truth, lexicon
-from ..episode import FailedEpisode
-from ..texts import FactsFilter, advice_problem
-from .base import Domain, flags, general_truths
-from .lexicon import FAULT, NO_ACTION, target_reached
-from .phrases import Facts
+from ..statements import Statement, statement
+from .base import Domain, Failure
 
-
-def _svg(facts: Facts) -> tuple[str, str]:
-    at, before, after = f"At step {facts.step}", facts.raw_before, facts.raw_after
-    if facts.mode == "format":
-        had = "" if before is None else f", where the submission before had {facts.measure(before)}"
-        avoid, command = _unusable(facts) if not facts.usable else _UNDRAWN.get(facts.submission or "", _UNDRAWABLE)
-        return f"Avoid {avoid}: such a submission scores 0{had}.", f"{at}, {command}."
-    if facts.mode == "regression":
-        return (
-            f"Avoid giving up what was right: with this submission the score fell from {facts.measure(before)} to "
-            f"{facts.measure(after)}.",
-            f"{at}, keep the shapes of the submission before that fit the target and change only those that do not.",
-        )
-    if facts.mode == "stagnation":
-        return (
-            f"Avoid spending a turn on nearly the same picture: the score was {facts.measure(before)} before it and "
-            f"{facts.measure(after)} after it.",
-            f"{at}, do not repeat the document; compare the canvas with the target and redraw what differs most.",
-        )
-    earlier = "" if before is None else f" after {facts.measure(before)} on the submission before"
-    return (
-        f"Avoid stopping at a rough likeness: the last drawing scored {facts.measure(after)}{earlier}; an exact match "
-        "has 1.",
-        f"{at}, draw every shape of the target, none besides, each with its own place, size and colour.",
-    )
-
-
-_EMPTY_REPLIES = {
-    "tag_in_think": (
-        "leaving the document in the thought",
-        "do not answer inside the thought; close it, then send one whole document from <svg> to </svg>",
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    # What to look out for
+    "whole_document": (
+        "A turn without a whole document from <svg> to </svg> scores 0.",
+        "Avoid replies without a document: such a submission scores 0.",
+        "Check that the answer is one whole document before it is sent.",
     ),
-    "not_an_action": (
-        "an answer that is no svg document",
-        "do not leave the answer without a drawing; send one whole document from <svg> to </svg> and nothing else",
+    "short_document": (
+        "Leave enough room for the whole document: what is cut off scores 0.",
+        "Avoid long thoughts and long documents, since a reply that breaks off scores 0.",
+        "Keep the document short enough to be finished within the reply.",
     ),
-}
-"""What to avoid and what to do, by what the reply grammar made of a reply without a document."""
-
-_UNDRAWN = {
-    "not_svg": (
-        "documents that are not well formed, such as unclosed tags or missing quotes",
-        "do not send svg code that breaks off; close every tag and check the document before you send it",
+    "drawable": (
+        "A document that cannot be drawn scores 0.",
+        "Avoid documents that cannot be drawn; each of them scores 0.",
+        "Check the document before it is sent, because one that cannot be drawn scores 0.",
+    ),
+    "keep_what_fits": (
+        "Avoid giving up shapes that were right already.",
+        "Change only what differs from the target.",
+        "Compare the last drawing with the target before anything in it is changed.",
+    ),
+    "real_changes": (
+        "Avoid spending a turn on nearly the same picture.",
+        "Small changes are not enough when the score is still low.",
+        "Before a new submission, find the part that differs most from the target.",
+    ),
+    "all_shapes": (
+        "Avoid stopping at a rough likeness: only an exact match has the score 1.",
+        "Count the shapes of the target and draw every one of them.",
+        "Compare place, size and colour of every shape with the target.",
+    ),
+    # What happened
+    "no_document": (
+        "The reply at step {step} held no document.",
+        "At step {step} nothing was submitted, because the reply held no document.",
+        "Step {step} was lost to a reply without a document.",
+    ),
+    "cut_off": (
+        "The reply at step {step} broke off before a document was complete.",
+        "At step {step} the reply was cut off before it held a whole document.",
+        "Step {step} was lost because the reply ran out of space.",
+    ),
+    "in_thought": (
+        "The reply at step {step} left the document inside the thought.",
+        "At step {step} the document stood inside the thought, where it is not read.",
+    ),
+    "not_a_document": (
+        "The answer at step {step} was no SVG document.",
+        "At step {step} the answer held something else than an SVG document.",
+    ),
+    "not_well_formed": (
+        "The document at step {step} was not well formed.",
+        "At step {step} the document could not be read as SVG.",
+        "Step {step} submitted a document that is not well-formed SVG.",
     ),
     "too_large": (
-        "documents that are longer than what is read",
-        "do not send svg code of such a length; draw with fewer and simpler shapes",
+        "The document at step {step} was longer than what is read.",
+        "At step {step} the document exceeded the length that is read.",
     ),
     "not_text": (
-        "documents that are not plain text",
-        "do not send bytes or compressed svg code; write the document out as text",
+        "The document at step {step} was not plain text.",
+        "At step {step} the document held bytes that are no text.",
     ),
-    "forbidden": (
-        "documents that declare entities or refer to something outside",
-        "do not refer to files, addresses or entities in svg code; draw everything in the document itself",
+    "outside": (
+        "The document at step {step} declared entities or referred to something outside.",
+        "At step {step} the document used entities or references to something outside, which are refused.",
     ),
-    "timeout": (
-        "documents that take too long to draw",
-        "do not send svg code that repeats or nests so much; draw with fewer and simpler shapes",
+    "too_slow": (
+        "The document at step {step} took too long to draw.",
+        "At step {step} drawing the document exceeded its time.",
     ),
-    "memory": (
-        "documents that take too much memory to draw",
-        "do not send svg code with such large or numerous parts; keep to the size of the canvas and to simple shapes",
+    "too_heavy": (
+        "The document at step {step} took too much memory to draw.",
+        "At step {step} drawing the document exceeded its memory.",
+    ),
+    "not_drawable": (
+        "The document at step {step} could not be drawn.",
+        "At step {step} the submission could not be drawn.",
+    ),
+    "had": (
+        "The submission before step {step} had scored {before}.",
+        "Before step {step} the score was {before}.",
+    ),
+    "fell": (
+        "With the submission at step {step} the score fell from {before} to {after}.",
+        "At step {step} the score went down from {before} to {after}.",
+        "The submission at step {step} scored {after}, less than the {before} of the one before.",
+    ),
+    "same": (
+        "The score was {before} before step {step} and {after} after it.",
+        "The submission at step {step} scored {after}, hardly different from the {before} before.",
+        "At step {step} the score stayed near {before} and ended at {after}.",
+    ),
+    "rose": (
+        "The submission at step {step} scored {after}, after {before} for the one before.",
+        "At step {step} the score rose from {before} to {after}, where an exact match has 1.",
+        "With step {step} the score came from {before} to {after}, still short of 1.",
+    ),
+    "scored": (
+        "The submission at step {step} scored {after}, where an exact match has 1.",
+        "At step {step} the drawing reached a score of {after}, still short of 1.",
+        "The drawing at step {step} was not the target and scored {after}.",
+    ),
+    # What to do
+    "send_document": (
+        "At step {step}, send one whole document from <svg> to </svg>.",
+        "At step {step}, answer with one complete document from <svg> to </svg> and nothing else.",
+        "At step {step}, do not leave the answer empty; send a whole document from <svg> to </svg>.",
+    ),
+    "send_shorter": (
+        "At step {step}, think less and send a shorter document, whole from <svg> to </svg>.",
+        "At step {step}, send a document that is short enough to be complete, up to </svg>.",
+    ),
+    "close_thought": (
+        "At step {step}, close the thought before the answer, then send the document.",
+        "At step {step}, do not answer inside the thought; send the document after it.",
+    ),
+    "close_tags": (
+        "At step {step}, close every tag and quote, and check the document before you send it.",
+        "At step {step}, send well-formed SVG: every tag closed, every value in quotes.",
+    ),
+    "draw_simply": (
+        "At step {step}, draw with fewer and simpler shapes.",
+        "At step {step}, use a few plain shapes with plain numbers and colours.",
+    ),
+    "write_text": (
+        "At step {step}, write the document out as plain text.",
+        "At step {step}, send the document as text, without bytes or compression.",
+    ),
+    "stay_inside": (
+        "At step {step}, draw everything in the document itself, without references to files, addresses or entities.",
+        "At step {step}, leave out entities and references, and draw every shape in the document.",
+    ),
+    "keep_shapes": (
+        "At step {step}, keep the shapes of the submission before that fit the target and change only the others.",
+        "At step {step}, begin from the submission before and correct only what differs from the target.",
+        "At step {step}, leave what already fits the target as it was.",
+    ),
+    "redraw": (
+        "At step {step}, compare the canvas with the target and redraw what differs most.",
+        "At step {step}, do not repeat the document; redraw the part that differs most from the target.",
+        "At step {step}, make the change that brings the canvas nearest to the target.",
+    ),
+    "draw_all": (
+        "At step {step}, draw every shape of the target, each with its own place, size and colour.",
+        "At step {step}, draw all shapes of the target and none besides.",
+        "At step {step}, match place, size and colour of every shape in the target.",
     ),
 }
+
+_REPLIES = {
+    "tag_in_think": ("in_thought", "whole_document", "close_thought"),
+    "not_an_action": ("not_a_document", "whole_document", "send_document"),
+}
+"""Fact, sign and action by what the reply grammar made of a reply without a document."""
+_SUBMISSIONS = {
+    "not_svg": ("not_well_formed", "drawable", "close_tags"),
+    "too_large": ("too_large", "drawable", "draw_simply"),
+    "not_text": ("not_text", "drawable", "write_text"),
+    "forbidden": ("outside", "drawable", "stay_inside"),
+    "timeout": ("too_slow", "drawable", "draw_simply"),
+    "memory": ("too_heavy", "drawable", "draw_simply"),
+}
 """The same for a document that was not drawn, by the reason why."""
+_MODES = {
+    "regression": ("fell", "keep_what_fits", "keep_shapes"),
+    "stagnation": ("same", "real_changes", "redraw"),
+}
+"""The same for a document that was drawn, by failure mode."""
 
-_UNDRAWABLE = (
-    "documents that cannot be drawn",
-    "do not send svg code with values that cannot be drawn; use plain shapes with plain numbers and colours",
-)
 
-
-def _unusable(facts: Facts) -> tuple[str, str]:
-    """Return what to avoid and what to do where a reply held no document."""
-    if facts.cut:
-        return (
-            "replies that are cut off before the document is complete",
-            "do not leave the answer empty by running out of space; think less, and send a shorter document, whole "
-            "from <svg> to </svg>",
-        )
-    default = (
-        "replies without a document",
-        "do not leave the answer empty; send one whole document from <svg> to </svg>",
-    )
-    return _EMPTY_REPLIES.get(facts.reply or "", default)
+def _kinds(failure: Failure) -> tuple[str, str, str]:
+    """Return the kinds of the fact, the sign and the action that fit a failure best."""
+    episode, step, mode = failure.episode, failure.step, failure.verdict.failure_mode
+    if mode in _MODES:
+        return _MODES[mode]
+    if mode != "format":
+        has_before = failure.verdict.certificate.raw_before is not None
+        return ("rose" if has_before else "scored"), "all_shapes", "draw_all"
+    if failure.is_usable:
+        submission = episode.submission_outcomes[step] if episode.submission_outcomes else None
+        return _SUBMISSIONS.get(submission or "", ("not_drawable", "drawable", "draw_simply"))
+    if episode.finish_reasons and episode.finish_reasons[step] == "length":
+        return "cut_off", "short_document", "send_shorter"
+    reply = episode.reply_outcomes[step] if episode.reply_outcomes else ""
+    return _REPLIES.get(reply, ("no_document", "whole_document", "send_document"))
 
 
 class SvgDomain(Domain):
-    """What is said about it."""
+    """Wording and statements about SVG."""
 
     pivot: str = "the last submission, the one that ended the episode"
     advice: str = (
@@ -120,122 +213,28 @@ class SvgDomain(Domain):
     }
     paper_modes: Mapping[str, str] = dict.fromkeys(("format", "regression", "stagnation", "mismatch"), "timeout")
 
-    def phrases(self, facts: Facts) -> tuple[str, str]:
-        """Return the template's sentences; see the base class."""
-        return _svg(facts)
+    wordings = WORDINGS
 
-    quotes = ("<svg>", "</svg>")
+    def signs(self, failure: Failure) -> list[Statement]:
+        """Return what to look out for; see the base class."""
+        return [statement(kind) for kind in dict.fromkeys((_kinds(failure)[1], "all_shapes"))]
 
-    def claims(self, episode: FailedEpisode) -> tuple[Claim, ...]:
-        """Return what a text may claim; see the base class."""
-        return _CLAIMS
+    def facts(self, failure: Failure) -> list[Statement]:
+        """Return what the log of submissions shows; see the base class."""
+        kind, certificate = _kinds(failure)[0], failure.verdict.certificate
+        values: dict[str, str | int] = {"step": failure.step}
+        scores = {"before": certificate.raw_before, "after": certificate.raw_after}
+        slots = {"fell": ("before", "after"), "same": ("before", "after"), "rose": ("before", "after")}
+        values |= {name: failure.measure(scores[name]) for name in slots.get(kind, ("after",) * (kind == "scored"))}
+        found = [statement(kind, **values)]
+        if failure.verdict.failure_mode == "format" and certificate.raw_before is not None:
+            found.append(statement("had", step=failure.step, before=failure.measure(certificate.raw_before)))
+        return found
 
-    def truths(self, episode: FailedEpisode, verdict: Verdict) -> dict[str, Truth]:
-        """Return what the log of submissions tells; see the base class."""
-        step = verdict.pivot_step
-        scores = [info.get("average_score") for info in episode.infos]
-        changes = _changes(scores)
-        valid = [info.get("valid_svg") for info in episode.infos]
-        undrawn = [
-            False if action == "empty" else None if drawn is None else not drawn
-            for action, drawn in zip(episode.actions, valid, strict=True)
-        ]
-        return general_truths(episode, verdict) | {
-            "undrawn": flags(undrawn, step),
-            "drawn": flags(valid, step),
-            "score_fell": flags([None if change is None else change < 0 for change in changes], step),
-            "score_rose": flags([None if change is None else change > 0 for change in changes], step),
-        }
-
-
-# What a text may claim
-
-_DRAWING = (
-    r"(?:score|likeness|similarity|result|drawing|picture|reconstruction|submission|document)s? "
-    r"(?:(?!never|not|no|neither|nor)\w+ ){0,2}"
-)
-_EMPTY_REPLY = Claim(
-    "no_action", "the reply at step {step} held no document", NO_ACTION.says, NO_ACTION.denies, of_pivot=False
-)
-UNDRAWN = Claim(
-    "undrawn",
-    "a document was sent at step {step}, but it could not be drawn",
-    lexicon(
-        r"(?:could not|couldn't|cannot|failed to) (?:be )?(?:drawn|rendered|parsed?|draw|render|read)",
-        r"(?:sent|submitted|wrote) (?:a )?(?:broken|malformed|invalid) (?:code|document|svg)",
-        r"(?:code|document|svg|markup) (?:broke off|was (?:broken|malformed|cut off|not well formed))",
-    ),
-    of_pivot=False,
-)
-DRAWN = Claim(
-    "drawn",
-    "the document at step {step} was drawn",
-    lexicon(
-        r"(?:last|final|second) (?:drawing|sketch|picture) (?:was|had|got|shows|showed|scored|looked)",
-        r"(?:last|final|second) (?:submission|document|answer|reply) (?:was|is) an? (?:\w+ )?(?:sketch|drawing|"
-        r"picture|copy)",
-        r"(?:drawing|sketch|picture) of the (?:last|final) (?:turn|step) (?:was|had|got|shows|showed|scored|looked)",
-    ),
-)
-SCORE_FELL = Claim(
-    "score_fell",
-    "the submission at step {step} scored less than the one before",
-    lexicon(
-        _DRAWING
-        + r"(?:fell|dropped|sank|decreased|declined|worsened|went down|(?:got|became|was|is) (?:\w+ )?worse|regressed)",
-        _DRAWING.replace("(?:score", "(?:second drawing|score") + r"scored (?:lower|less|worse)",
-        r"(?:got|became|went) (?:\w+ )?(?:worse|down)",
-    ),
-)
-SCORE_ROSE = Claim(
-    "score_rose",
-    "the submission at step {step} scored more than the one before",
-    lexicon(
-        _DRAWING
-        + r"(?:rose|climbed|increased|improved|went up|(?:got|became|was|is) (?:\w+ )?(?:better|higher|closer))",
-        r"scored (?:higher|more|better)|(?:a|an) (?:\w+ )?improvement|it (?:was|is) better than|(?:got|became|"
-        r"went) (?:\w+ )?(?:better|up)",
-    ),
-)
-_CLAIMS = (
-    target_reached(
-        "the target was reproduced exactly",
-        r"(?:match(?:es|ed)|reproduce[sd]|equal(?:s|ed|led)|recreate[sd]|copied) (?:the )?(?:target|icon|picture|"
-        r"image) "
-        r"(?:exactly|perfectly|fully|completely|flawlessly)",
-        r"(?:target|icon|picture|image) (?:was|is|had been) (?:\w+ )?"
-        r"(?:reproduced|matched|copied|drawn|recreated) (?:exactly|perfectly|fully|completely|flawlessly)",
-        r"(?:a |an |the )?(?:perfect|flawless|full) (?:match|score|reproduction|copy|marks)(?: (?:was|were) \w+ \w+)?",
-        r"full marks|drawn (?:flawlessly|perfectly|exactly)|(?:perfect|flawless)(?:ly)?|(?:identical|"
-        r"equal) to the (?:target|icon)|nothing differs",
-        r"(?:exact|faithful) (?:copy|match) (?:was|of)|(?:was|gave|reached|made|sent|submitted) an? (?:exact|"
-        r"faithful) \w+",
-        r"(?:matched|matches|equals|reproduced|reproduces) (?:the )?(?:target|icon|original)",
-    ),
-    _EMPTY_REPLY,
-    UNDRAWN,
-    DRAWN,
-    SCORE_FELL,
-    SCORE_ROSE,
-    FAULT,
-)
-
-
-def _changes(scores: Sequence[float | None]) -> list[float | None]:
-    """Return by how much each score differs from the one before; 0 for the first."""
-    before = [scores[0], *scores[:-1]]
-    return [None if a is None or b is None else a - b for a, b in zip(scores, before, strict=True)]
+    def actions(self, failure: Failure) -> list[Statement]:
+        """Return what to submit instead; see the base class."""
+        kinds = dict.fromkeys((_kinds(failure)[2], "draw_all"))
+        return [statement(kind, step=failure.step) for kind in kinds]
 
 
 DOMAIN = SvgDomain()
-
-
-class SvgFactsFilter(FactsFilter):
-    """Guidance does not contradict the log of submissions and scores, nor advise to send the same once more."""
-
-    name: ClassVar[str] = "svg_facts"
-    environments: ClassVar[frozenset[str] | None] = frozenset({"svg"})
-
-    def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
-        """Return an untrue claim or ``bad_action``."""
-        return super().check(episode, draft) or advice_problem(NO_MOVES, episode, draft.verdict, draft.guidance or "")

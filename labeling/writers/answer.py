@@ -1,62 +1,31 @@
-"""Read a teacher model's answer: the guidance text, or a typed reason why there is none.
+"""Read a teacher model's answer: a choice of offered statements with free prose, or a typed reason why there is none.
 
 The answer is untrusted text. It has to be one JSON object with exactly the fields asked for; a fence of a code block
-around it is forgiven, because models cannot leave it off. The action has to be one that kept the goal in reach, every
-declared claim has to be true, and the prose may contradict neither; whatever fails becomes a countable reason. The
-guidance is then built: the command from the checked action, and of the prose the sentences that advise, name a sign or
-repeat a fact. What merely retells the episode is left out, since no rule can tell whether it is true.
+around it is forgiven, because models cannot leave it off. Whatever keeps the schema is a choice: the target is rendered
+from it, and the prose, the one field that a model fills freely, is stored apart.
 """
 
 import json
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from typing import Any, Literal
 
 from ...models.base import CUT, ChatAnswer
-from ..base import GuidanceRequest
-from ..claims import is_refusal
-from ..domains import domain_of
-from ..target import is_storable
-from ..texts import asked_claims, supported, text_problem
-from .prompt import ACTION, AVOID, CLAIMS, MAX_FIELD_CHARS, good_actions
-from .template import facts_of
+from ..base import Guidance, GuidanceRequest
+from ..prose import is_refusal
+from ..statements import MOST_FACTS
+from .prompt import ACTION, FACTS, MAX_PROSE_CHARS, PROSE, SIGN, WORDING
 
 MAX_ANSWER_CHARS = 64 * 1024
 """Longer answers are refused unread."""
 
-Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid", "contradictory", "untrue"]
+Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid"]
 
 FINAL: frozenset[Problem] = frozenset({"refused"})
 """Problems after which asking again is no use."""
 
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
-_PARTS = re.compile(r"(?<=[.!?])\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_FIELD_CHARS)]
-
-
-class GuidanceAnswer(BaseModel):
-    """The fields of an answer; ``action`` is None where it was not asked for."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    action: Annotated[str, Field(max_length=200)] | None = None
-    claims: dict[str, bool]
-    avoid: _Text
-
-    @field_validator(AVOID)
-    @classmethod
-    def _plain(cls, text: str) -> str:
-        """Refuse what no file can store; line breaks and other control characters become spaces."""
-        if not is_storable(text):
-            raise ValueError("holds half of a surrogate pair")
-        plain = " ".join(_CONTROL.sub(" ", text).split())
-        if not plain:
-            raise ValueError("holds no text")
-        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +34,7 @@ class Unusable:
 
     problem: Problem
     detail: str
-    """What was found and what was expected; also told to the model when it is asked again."""
+    """What was found and what was expected; the model is shown it when it is asked again."""
 
 
 class AnswerReader:
@@ -73,101 +42,67 @@ class AnswerReader:
 
     def __init__(self, request: GuidanceRequest) -> None:
         self._request = request
-        self._last: tuple[ChatAnswer, str | Unusable] | None = None
+        self._last: tuple[ChatAnswer, Guidance | Unusable] | None = None
 
-    def read(self, answer: ChatAnswer) -> str | Unusable:
-        """Return the guidance text of an answer, or why it has none."""
+    def read(self, answer: ChatAnswer) -> Guidance | Unusable:
+        """Return the choice and prose of an answer, or why it has none."""
         if self._last is None or self._last[0] is not answer:
             self._last = (answer, read_answer(answer, self._request))
         return self._last[1]
 
     def is_usable(self, answer: ChatAnswer) -> bool:
         """Whether an answer gives guidance."""
-        return isinstance(self.read(answer), str)
+        return isinstance(self.read(answer), Guidance)
 
 
-def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> str | Unusable:
-    """Return the guidance text of an answer, or why it has none."""
+def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> Guidance | Unusable:
+    """Return the choice and prose of an answer, or why it has none."""
     text = answer.text.strip()
     if answer.refusal is not None or answer.finish_reason == "content_filter":
         return Unusable("refused", f"the teacher declined: {_excerpt(answer.refusal or text)}")
     if answer.finish_reason == CUT:
         return Unusable("truncated", "the answer was cut at the token limit; answer with fewer words")
-    if not text:
-        return Unusable("empty", "the answer holds no text; expected one JSON object")
     if len(text) > MAX_ANSWER_CHARS:
         return Unusable("too_long", f"{len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
-    parsed = _parse(text)
-    if isinstance(parsed, Unusable):
-        return Unusable("refused", f"the teacher declined: {_excerpt(text)}") if is_refusal(text) else parsed
-    return _checked(parsed, request)
+    return _parsed(text, request) if text else Unusable("empty", "the answer holds no text; expected one JSON object")
 
 
-def _parse(text: str) -> GuidanceAnswer | Unusable:
+def _parsed(text: str, request: GuidanceRequest) -> Guidance | Unusable:
     fenced = _FENCE.match(text)
     try:
         # Grammars of structured output let line breaks through inside a string; they become spaces below.
-        value: Any = json.loads(fenced[1] if fenced else text, strict=False)
+        value = json.loads(fenced[1] if fenced else text, strict=False)
     except (ValueError, RecursionError) as error:
+        if is_refusal(text):
+            return Unusable("refused", f"the teacher declined: {_excerpt(text)}")
         return Unusable("not_json", f"{type(error).__name__}: {_excerpt(str(error))}; expected one JSON object")
-    try:
-        return GuidanceAnswer.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "the answer"
-        return Unusable("invalid", f"{_excerpt(where)}: {_excerpt(problem['msg'])}")
+    return _choice(value, request)
 
 
-def _checked(answer: GuidanceAnswer, request: GuidanceRequest) -> str | Unusable:
-    if is_refusal(answer.avoid):
-        return Unusable("refused", f"the teacher declined: {_excerpt(answer.avoid)}")
-    problem = _action_problem(answer, request) or _claims_problem(answer, request)
-    if problem is not None:
-        return problem
-    episode, verdict = request.episode, request.verdict
-    objection = text_problem(episode, verdict, answer.avoid)
-    if objection is not None:
-        return Unusable("untrue", f"{AVOID}: {_excerpt(str(objection))}")
-    domain = domain_of(episode.env)
-    prose = [part for part in _PARTS.split(answer.avoid) if supported(domain, episode, verdict, part)]
-    return " ".join([_command(answer, request), *map(_ended, prose)])
+def _choice(value: Any, request: GuidanceRequest) -> Guidance | Unusable:
+    fields = (SIGN, FACTS, ACTION, WORDING, PROSE)
+    if not isinstance(value, dict) or value.keys() != set(fields):
+        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        return Unusable("invalid", f"found {_excerpt(found) or 'no field'}; expected the fields {', '.join(fields)}")
+    offer, chosen = request.offer, value[FACTS]
+    offered = {SIGN: offer.signs, FACTS: offer.facts, ACTION: offer.actions}
+    if not isinstance(chosen, list) or not 0 < len(chosen) <= MOST_FACTS:
+        return Unusable("invalid", f"{FACTS} is {_excerpt(repr(chosen))}; expected a list of 1 to {MOST_FACTS} names")
+    for field, name in ((SIGN, value[SIGN]), *((FACTS, each) for each in chosen), (ACTION, value[ACTION])):
+        names = [each.id for each in offered[field]]
+        if name not in names:
+            return Unusable("invalid", f"{field} is {_excerpt(repr(name))}; expected one of {', '.join(names)}")
+    wording, prose = value[WORDING], value[PROSE]
+    if type(wording) is not int or not isinstance(prose, str):
+        return Unusable("invalid", f"{WORDING} has to be an integer and {PROSE} a text")
+    return Guidance(_plain(prose)[:MAX_PROSE_CHARS], choice=offer.choice(value[SIGN], chosen, value[ACTION], wording))
 
 
-def _action_problem(answer: GuidanceAnswer, request: GuidanceRequest) -> Unusable | None:
-    good = good_actions(request)
-    if good and answer.action is None:
-        return Unusable("invalid", f"{ACTION}: the field is missing; expected one of {', '.join(good)}")
-    if not good and answer.action is not None:
-        return Unusable("invalid", f"{ACTION}: the field was not asked for")
-    if answer.action is None or answer.action.lower() in good:
-        return None
-    return Unusable(
-        "contradictory",
-        f"{ACTION} is {_excerpt(answer.action)!r}, but only {', '.join(good)} kept the goal within reach",
-    )
-
-
-def _claims_problem(answer: GuidanceAnswer, request: GuidanceRequest) -> Unusable | None:
-    truths = {claim.name: truth for claim, truth in asked_claims(request.episode, request.verdict).items()}
-    if answer.claims.keys() != truths.keys():
-        found = ", ".join(sorted(answer.claims)) or "none"
-        return Unusable("invalid", f"{CLAIMS} holds {_excerpt(found)}; expected exactly {', '.join(truths)}")
-    wrong = [f"{name} is {str(truth).lower()}" for name, truth in truths.items() if answer.claims[name] is not truth]
-    return Unusable("contradictory", f"{CLAIMS}: {', '.join(wrong)}") if wrong else None
-
-
-def _command(answer: GuidanceAnswer, request: GuidanceRequest) -> str:
-    """Return the command: the checked action, or what the facts advise where none is known to have served."""
-    if answer.action is not None:
-        return f"At step {request.verdict.pivot_step}, choose {answer.action.lower()}."
-    return domain_of(request.episode.env).phrases(facts_of(request))[1]
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+def _plain(text: str) -> str:
+    """Return a text as it may be stored: one line, valid Unicode."""
+    return " ".join(_CONTROL.sub(" ", text).split()).encode("utf-8", "replace").decode("utf-8")
 
 
 def _excerpt(text: str) -> str:
-    """Return the beginning of a text as it may be stored and shown: one line, valid Unicode."""
-    plain = " ".join(_CONTROL.sub(" ", text[:400]).split())
-    return plain.encode("utf-8", "replace").decode("utf-8")[:160]
+    """Return the beginning of a text as it may be stored and shown."""
+    return _plain(text[:400])[:160]

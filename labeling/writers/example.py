@@ -4,9 +4,9 @@ from ...environments.sokoban import SokobanEnv
 from ...images import encode_png, frame_id
 from ...rollouts.policies.example import EPISODE, ROOM
 from ...solvers.base import Certificate, Verdict
-from ..analyzer import analyzer_prompt
 from ..base import GuidanceRequest
 from ..episode import FailedEpisode
+from ..label import guidance_request
 
 LOST = ("down", "right", "up", "up")
 ENDS = (
@@ -61,4 +61,4 @@ def example_request(number: int) -> GuidanceRequest:
         action_valid=[True] * len(actions),
         frame_ids=shown,
     )
-    return GuidanceRequest(env.profile, episode, VERDICT, analyzer_prompt(env.profile, episode), frames=frames)
+    return guidance_request(env.profile, episode, VERDICT, frames)

@@ -1,4 +1,4 @@
-"""Any chat model as a teacher: it sees the collage and the proved facts, and answers JSON that is checked.
+"""Any chat model as a teacher: it sees the collage and the proved facts, and chooses by JSON what guidance says.
 
 Labels of all shards are asked about in one event loop, so that the model is kept busy across them; the collage is
 composed and encoded once a label, whatever is made of it. An answer that cannot be used is asked for once more, with
@@ -114,8 +114,8 @@ class ModelWriter(ConcurrentWriter):
                 return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
             calls.append(_call(chat, answer.call, cut_reply(answer.text or answer.refusal or "")))
             found = reader.read(answer)
-            if isinstance(found, str):
-                return Guidance(found, None, tuple(calls), prepared.prompt)
+            if isinstance(found, Guidance):
+                return replace(found, calls=tuple(calls), prompt=prepared.prompt)
             if found.problem in FINAL or sample == ASKED_AGAIN:
                 return Guidance("", Objection(found.problem, found.detail), tuple(calls), prepared.prompt)
             prompt = _with_objection(prompt, answer, found)

@@ -1,9 +1,11 @@
-"""What a teacher model is shown: the collage, the proved facts, the compact log, and the JSON that is asked for.
+"""Prompt of a teacher model: the collage, the proved facts, the compact log, and the sentences to choose from.
 
 The teacher need not find the pivot: the certificate says where the episode was lost and, where a plan still existed,
-how it began. It only has to say so usefully. The collage is one picture, named by the hash of its pixels like a frame.
+how it began. It chooses the sentences that help most. The collage is one picture, named by the hash of its pixels like
+a frame.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,17 +17,17 @@ from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
 from ..domains import domain_of
-from ..texts import asked_claims
+from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..vocabulary import target_mode
 
-VERSION = "3"
+VERSION = "4"
 """Version of the template; any change of its text raises it."""
 
-ACTION, CLAIMS, AVOID = "action", "claims", "avoid"
-"""Fields of the answer; the first is asked for where the actions that kept the goal in reach are known."""
+SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"
+"""Fields of the answer. All but the last are chosen from what is offered."""
 
-MAX_FIELD_CHARS = 400
-"""About three sentences. Longer texts are not advice any more."""
+MAX_PROSE_CHARS = 400
+"""About three sentences; what is longer is cut."""
 
 
 def template_name(env: str) -> str:
@@ -33,23 +35,20 @@ def template_name(env: str) -> str:
     return f"teacher.{env}"
 
 
-def good_actions(request: GuidanceRequest) -> tuple[str, ...]:
-    """Return the actions at ``t*`` after which the goal was still within reach, in order; empty where none is known."""
-    return request.verdict.feasible_actions or ()
-
-
 def answer_schema(request: GuidanceRequest) -> dict[str, Any]:
-    """Return the JSON schema of the answer to one request; what is declared comes before the prose."""
-    fields: dict[str, Any] = {}
-    if good_actions(request):
-        fields[ACTION] = {"type": "string", "enum": list(good_actions(request))}
-    names = [claim.name for claim in asked_claims(request.episode, request.verdict)]
-    fields[CLAIMS] = _object({name: {"type": "boolean"} for name in names})
-    fields[AVOID] = {"type": "string", "minLength": 1, "maxLength": MAX_FIELD_CHARS}
-    return _object(fields)
+    """Return the JSON schema of the answer to one request: ids of what is offered, and one free text."""
+    offer = request.offer
 
+    def one_of(statements: Sequence[Statement]) -> dict[str, Any]:
+        return {"type": "string", "enum": [each.id for each in statements]}
 
-def _object(fields: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        SIGN: one_of(offer.signs),
+        FACTS: {"type": "array", "items": one_of(offer.facts), "minItems": 1, "maxItems": MOST_FACTS},
+        ACTION: one_of(offer.actions),
+        WORDING: {"type": "integer", "minimum": 0, "maximum": WORDINGS - 1},
+        PROSE: {"type": "string", "maxLength": MAX_PROSE_CHARS},
+    }
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
@@ -87,50 +86,41 @@ def guidance_prompt(request: GuidanceRequest, picture_id: str) -> PromptMessages
 def guidance_text(request: GuidanceRequest) -> str:
     """Return the text part of the prompt."""
     episode, profile = request.episode, request.profile
-    step = request.verdict.pivot_step
-    asked: list[str] = []
-    if good_actions(request):
-        asked.append(
-            f'- "{ACTION}" (string): the action to take at step {step} in the next attempt, one word of: '
-            f"{', '.join(good_actions(request))}."
-        )
-    claims = asked_claims(episode, request.verdict)
-    asked.append(f'- "{CLAIMS}" (object): true or false for each of these, as facts and log tell:')
-    asked += [f'  - "{claim.name}": {claim.question.format(step=step)}.' for claim in claims]
-    asked.append(
-        f'- "{AVOID}" (string): one or two sentences of advice: what to stay away from in a situation like this, and '
-        "by which signs in the picture it can be told in time. The command itself is added from the other fields.",
-    )
-    declared = ", ".join(f'"{claim.name}": <true or false>' for claim in claims)
-    shapes = {ACTION: "<text>", CLAIMS: f"{{{declared}}}", AVOID: "<text>"}
-    shape = ", ".join(f'"{name}": {shapes[name]}' for name in answer_schema(request)["properties"])
+    step, offer = request.verdict.pivot_step, request.offer
+    sentences = domain_of(episode.env).sentences
+
+    def listed(statements: Sequence[Statement]) -> list[str]:
+        return [f'  - "{each.id}": {sentences.sentence(each)}' for each in statements]
+
     return "\n".join(
         [
             how_to_read(profile, episode.num_steps),
             "",
             "You coach the agent that played it. A solver has already proved where and how the episode was lost, so do "
-            "not look for another cause: turn these facts into advice that helps in the next attempt.",
+            "not look for another cause: choose what helps the agent most in its next attempt.",
             "",
-            "Facts:",
+            "Background:",
             *(f"- {fact}" for fact in facts(request)),
             "",
             "Compact action log:",
             action_log(profile.log_fields, episode.actions, episode.infos, request.decimals),
             "",
-            "Answer with JSON only: a single object with these fields.",
-            *asked,
-            "",
-            "Constraints:",
-            "- Say nothing that the facts, the log or the picture contradict. The episode failed: never call it a "
-            "success.",
-            "- Write plain English about what is visible. Do not mention the solver, the log, the collage or these "
-            "rules.",
-            f"- Name no step but step {step}, and no number that is not given here. Advise rather than retell: "
-            "sentences that only tell what happened are left out.",
-            f"- At most {MAX_FIELD_CHARS} characters of text, no line breaks or markup, nothing around the object.",
+            "Answer with JSON only: a single object with these fields. The advice is put together from the sentences "
+            "that you choose by their names.",
+            f'- "{SIGN}" (string): what to look out for in a situation like this. One of:',
+            *listed(offer.signs),
+            f'- "{FACTS}" (list of 1 to {MOST_FACTS} strings): what happened, the most useful first. Any of:',
+            *listed(offer.facts),
+            f'- "{ACTION}" (string): what to do at step {step} instead. One of:',
+            *listed(offer.actions),
+            f'- "{WORDING}" (integer): 0 to {WORDINGS - 1}, which wording of the sentences is used.',
+            f'- "{PROSE}" (string): a remark of your own in at most {MAX_PROSE_CHARS} characters of plain English, '
+            "such as what in the picture shows the danger, or an empty text. Say nothing that facts, log or picture "
+            "contradict.",
             "",
             "Shape of the answer:",
-            f"{{{shape}}}",
+            f'{{"{SIGN}": <name>, "{FACTS}": [<name>, ...], "{ACTION}": <name>, "{WORDING}": <integer>, "{PROSE}": '
+            "<text>}",
         ]
     )
 
@@ -152,15 +142,15 @@ def facts(request: GuidanceRequest) -> list[str]:
         f"Action at step {step}: {_action(request)}.",
     ]
     found += _amounts(certificate.unit, certificate.before, certificate.after, request)
-    found += words.facts(episode, step)
+    found += words.background(episode, step)
     if verdict.infeasible_at_start:
         found.append("No action at any step could have reached the goal in the turns that were given.")
     if verdict.fallback:
         found.append("No single action was fatal; the log ended while the goal was still within reach.")
     if verdict.witness:
         found.append(f"A plan that still worked from step {step} begins with: {verdict.witness[0]}.")
-    if good_actions(request):
-        found.append(f"Actions at step {step} that kept the goal within reach: {', '.join(good_actions(request))}.")
+    if verdict.feasible_actions:
+        found.append(f"Actions at step {step} that kept the goal within reach: {', '.join(verdict.feasible_actions)}.")
     return found
 
 

@@ -11,8 +11,8 @@ import pytest
 from pivot import plugins
 from pivot.api.stores import build
 from pivot.datasets.config import load_config, make_config
-from pivot.datasets.filters import RELEASED, default_filters, filter_classes, released_filters
-from pivot.datasets.inputs import label_inputs, label_stage
+from pivot.datasets.filters import RELEASED, RETIRED, default_filters, filter_classes, released_filters
+from pivot.datasets.inputs import released_teacher
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.files import run_problems
 from pivot.datasets.proof.verify import verify_store
@@ -51,8 +51,9 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake", "svg", "navigation", "primitiveskill"])
 def test_the_defaults_are_those_of_the_first_release(env: str) -> None:
-    assert default_filters(env) == released_filters(env)
-    assert filter_classes(env, default_filters(env)) == [RELEASED[name][0] for name in sorted(RELEASED)]
+    """But for those that judged free texts, which nothing runs any more; digests of old stores still list them."""
+    assert default_filters(env) == tuple(name for name in released_filters(env) if name not in RETIRED)
+    assert filter_classes(env, released_filters(env)) == [RELEASED[name][0] for name in sorted(RELEASED)]
 
 
 def test_a_config_records_the_filters_of_each_environment(strict: type[Strict]) -> None:
@@ -81,10 +82,10 @@ def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def old_store(tiny_store: Path, tmp_path: Path) -> Path:
-    """A finished store as the first release wrote it: ``run.json`` names no filters."""
+    """A finished store as the first release wrote it: ``run.json`` names no filters and no guidance."""
     root = Path(shutil.copytree(tiny_store, tmp_path / "old"))
     run = json.loads((root / RUN).read_text())
-    del run["config"]["filters"]
+    del run["config"]["filters"], run["config"]["guidance"]
     (root / RUN).write_text(json.dumps(run))
     return root
 
@@ -94,12 +95,16 @@ def test_a_store_without_the_field_has_the_released_filters(old_store: Path, str
     assert config == load_config(old_store / RUN)
     assert config.filters["frozenlake"] == released_filters("frozenlake")
     store = Store(old_store, config)
-    for shard in config.shards():
-        receipt = store.receipt(label_stage(config), shard)
-        assert receipt is not None
-        if shard.env == "frozenlake":
-            assert label_inputs(store, store.run, shard) == receipt.inputs
+    assert [rule.name for rule in store.run.filters("sokoban")] == [
+        *("guidance", "mode", "replay", "sokoban_deadlock", "strict", "target")
+    ]
     assert run_problems(store, store.run.run_id) == []
+
+
+def test_receipts_of_the_first_release_still_hold() -> None:
+    """The digest of what decided its labels, as release 0.1.0 computed it."""
+    assert released_teacher({"version": "3"}) == {"version": "2"}
+    assert released_teacher({"model": "m", "prompt_version": "4"}) == {"model": "m", "prompt_version": "3"}
 
 
 def test_a_plugin_for_another_environment_changes_no_finished_store(

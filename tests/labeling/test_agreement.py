@@ -29,6 +29,7 @@ from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.navigation_episodes import thor_state
 
 ENVIRONMENTS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
@@ -120,31 +121,20 @@ READ: dict[str, Callable[..., tuple[int, str]]] = {
 # What guidance says
 
 
-def check_guidance(episode: FailedEpisode, label: Label, log: Lines, threshold: float = 1.5) -> None:
-    assert label.pivot_step is not None
-    assert label.certificate is not None
-    text, line, facts = label.failure_reason or "", log[label.pivot_step], label.certificate
-    assert f"At step {label.pivot_step}" in text
-    assert line["action"] == episode.actions[label.pivot_step]
-    assert facts.budget_after == episode.horizon - 1 - label.pivot_step == int(line.get("remaining_turns", -1)) or (
-        episode.env == "sokoban"
-    )
-    for metres, moves in re.findall(r"([\d.]+) m to the target take at least (\d+) moves?", text):
-        assert turns(float(metres), threshold) == int(moves), text
-    if episode.env == "navigation" and "dist" in line and not label.infeasible_at_start:
-        assert re.findall(r"[\d.]+(?= m (?:to|are left))", text) == [line["dist"]]
-    for stages, left in re.findall(r"after this turn (\d+) stages? (?:is|are) open with (\d+) turns? left", text):
-        assert (stages, left) == (line["remaining_stages"], line["remaining_turns"])
-    for before, left in re.findall(r"with (\d+) turns? left (?:the path|the room)", text) and re.findall(
-        r"with (\d+) turns? left .* with (\d+) left", text
-    ):
-        assert (int(before), int(left)) == (facts.budget_before, facts.budget_after)
-    if "turns that change nothing" in text:
-        assert line["moved"] == "false"
-    if episode.env == "svg":
-        scores = [each["average_score"] for each in log[-2:]]
-        shown = re.findall(r"\b[01]\.\d+", text)
-        assert sorted(shown) == sorted(scores[:-1] if label.failure_mode == "format" else scores), text
+def check_guidance(episode: FailedEpisode, label: Label, log: Lines) -> None:
+    assert label.pivot_step is not None and label.failure_mode is not None
+    assert log[label.pivot_step]["action"] == episode.actions[label.pivot_step]
+    text = label.failure_reason or ""
+    if episode.env == "navigation":  # the turns that the rounded metres take
+        for metres, moves in re.findall(r"([\d.]+) m .*?at least (\d+) moves?", text):
+            assert turns(float(metres), label_threshold(label)) == int(moves), text
+        if "threshold" in label.solver_config and label_threshold(label) != 1.5:
+            return
+    assert Checker(episode, label.pivot_step, label.failure_mode).false_statements(text) == []
+
+
+def label_threshold(label: Label) -> float:
+    return json.loads(label.solver_config).get("threshold", 1.5)
 
 
 def check(episode: FailedEpisode, label: Label, threshold: float = 1.5, **rules: Any) -> None:
@@ -152,7 +142,7 @@ def check(episode: FailedEpisode, label: Label, threshold: float = 1.5, **rules:
     if episode.env in READ:
         rules |= {"threshold": threshold} if episode.env == "navigation" else {}
         assert READ[episode.env](episode, log, **rules) == (label.pivot_step, label.failure_mode)
-    check_guidance(episode, label, log, threshold)
+    check_guidance(episode, label, log)
 
 
 # Over all environments
@@ -298,9 +288,9 @@ def submitted(submission: str | None, reply: str = "ok", finish: str = "stop") -
 
 def test_advice_names_why_nothing_was_drawn() -> None:
     texts = {word: submitted(word) for word in ("not_svg", "timeout", "memory", "too_large", "forbidden", "crashed")}
-    assert [word for word, text in texts.items() if "unclosed tags" in text] == ["not_svg"]
-    assert "take too long to draw" in texts["timeout"]
+    reasons = r"well.formed|read as SVG|its time|too long|memory|longer|length|outside|be drawn"
+    assert all(re.search(reasons, text) for text in texts.values()), texts
     assert len(set(texts.values())) == len(texts)
-    assert "cut off before the document is complete" in submitted(None, "no_answer", "length")
-    assert "in the thought" in submitted(None, "tag_in_think")
-    assert "replies without a document" in submitted(None, "no_answer")
+    assert re.search(r"broke off|cut off|ran out of space", submitted(None, "no_answer", "length"))
+    assert "the thought" in submitted(None, "tag_in_think")
+    assert re.search(r"held no document|without a document", submitted(None, "no_answer"))

@@ -7,7 +7,7 @@ import pytest
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.errors import ConfigError
-from pivot.labeling.domains.sokoban import SokobanFactsFilter
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.writers.template import TemplateWriter
@@ -48,17 +48,13 @@ def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest
 
 
 def test_rules_that_replay_for_a_fact_leave_it_to_the_replay_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Claims(TemplateWriter):
-        def write(self, requests: Any) -> Any:
-            written = super().write(requests)
-            return [type(each)(f"{each.text} The box was stuck for good.") for each in written]
-
-    episodes = random_failures("sokoban", 3, seed=4, horizon=10)
+    episodes = random_failures("sokoban", 30, seed=4, horizon=10)
     always = list(range(1000))
     monkeypatch.setattr(SokobanEnv, "step", breaks_at("step", always, lambda: OSError("pipe closed")))
-    rules = [ReplayFilter(), SokobanFactsFilter()]
-    labels = label_episodes(episodes, SokobanSolver(), Claims(), rules, "1")
-    assert count_reject_reasons(labels) == {"replay": 3}
+    rules = [ReplayFilter(), SokobanDeadlockFilter()]
+    labels = label_episodes(episodes, SokobanSolver(), TemplateWriter(), rules, "1")
+    assert "deadlock" in {label.failure_mode for label in labels}
+    assert count_reject_reasons(labels) == {"replay": 30}
 
 
 def test_settings_that_can_never_work_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

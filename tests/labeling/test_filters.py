@@ -1,5 +1,7 @@
 """The factual filter: clean records pass, and a planted fault is found by its own rule, once, under its own name."""
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +10,6 @@ from typing import Any, ClassVar
 import pytest
 from pivot import plugins
 from pivot.errors import PluginError
-from pivot.labeling.advice import remarks
 from pivot.labeling.base import (
     Draft,
     FailedEpisode,
@@ -19,11 +20,12 @@ from pivot.labeling.base import (
     Label,
     judge,
 )
-from pivot.labeling.claims import is_refusal
-from pivot.labeling.domains.grid import MOVES
+from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
+from pivot.labeling.prose import is_refusal
+from pivot.labeling.statements import Statement
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.plugins import Settings
@@ -44,20 +46,21 @@ def solver_of(env: str) -> Solver:
 
 
 class FixedTeacher(GuidanceWriter):
-    """Always writes the same text."""
+    """Always gives the same text, as prose or as a rendered one."""
 
     config_type = Settings
     name = "fixed"
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, *, rendered: bool = False) -> None:
+        self._text, self._rendered = text, rendered
 
     @property
     def config(self) -> dict[str, Any]:
         return {"text": self._text}
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        return [Guidance(self._text) for _ in requests]
+        given = Guidance(rendered=self._text) if self._rendered else Guidance(self._text)
+        return [given for _ in requests]
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,10 @@ def lake_last_fall() -> FailedEpisode:
 def labels_of(
     episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
-    (label,) = label_episodes([episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1")
+    source = "prose" if isinstance(teacher, FixedTeacher) else "facts"
+    (label,) = label_episodes(
+        [episode], solver or solver_of(episode.env), teacher or TemplateWriter(), FILTERS, "1", source=source
+    )
     return label, [f"{reason.name}: {reason}" for reason in label.reject_reasons]
 
 
@@ -266,10 +272,10 @@ def test_a_secondary_mode_of_another_environment_is_rejected() -> None:
         ("left", " \n", False),
     ],
 )
-def test_guidance_names_the_step_or_the_action(action: str, text: str, accepted: bool) -> None:
+def test_prose_names_the_step_or_the_action(action: str, text: str, accepted: bool) -> None:
     certificate = Certificate("exact", "moves", 6, 5, 5, 6, True)
     episode = replace(lake_timeout(), actions=[action] * 9)
-    draft = Draft(Verdict(3, "timeout", certificate), text, "", solver_of("frozenlake"))
+    draft = Draft(Verdict(3, "timeout", certificate), text, "", solver_of("frozenlake"), source="prose")
     detail = GuidanceFilter().check(episode, draft)
     assert (detail is None) == accepted
     if detail is not None:
@@ -318,80 +324,29 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
-# FrozenLake facts
+# The loose rules about prose
 
 
 @pytest.mark.parametrize(
     ("episode", "text", "expected"),
     [
-        (lake_timeout, "At step 1 it fell into a hole.", "claims_fell"),
-        (lake_timeout, "At step 1 it did not fall, but too few turns were left.", None),
+        (lake_timeout, "At step 1 it fell into a hole.", "contradicts"),
+        (lake_timeout, "At step 1 too few turns were left.", None),
         (lake_fall, "At step 1 it fell into a hole.", None),
-        (lake_fall, "At step 1 it ran out of turns.", "claims_turns_ran_out"),
-        (lake_last_fall, "At step 1 it ran out of turns.", None),
-        (lake_fall, "At step 1 it never fell into a hole.", "denies_fell"),
+        (lake_fall, "At step 1 it ran out of turns.", "contradicts"),
+        (lake_fall, "At step 1 it reached the goal.", "claims_success"),
+        (lake_fall, "At step 1 it never reached the goal.", None),
+        (lake_fall, "I'm sorry, but I can't help with step 1.", "refusal"),
     ],
 )
-def test_frozenlake_guidance_must_not_contradict_the_facts(
+def test_prose_must_not_contradict_what_is_plain(
     episode: Callable[[], FailedEpisode], text: str, expected: str | None
 ) -> None:
     subject = episode()
     step = labels_of(subject)[0].pivot_step
-    _, reasons = labels_of(subject, FixedTeacher(text.replace("step 1", f"step {step}")))
-    assert [reason.split(": ")[:2] for reason in reasons] == ([["frozenlake_facts", expected]] if expected else [])
-
-
-def test_a_later_fall_may_be_told_of_a_timeout() -> None:
-    episode = played("frozenlake", LAKE, *["right", "left"] * 3, "right", "down")
-    label, reasons = labels_of(episode, FixedTeacher("At step 3 it wasted turns and later fell into a hole: left."))
-    assert label.failure_mode == "timeout"
-    assert reasons == []
-
-
-# What texts advise and claim
-
-
-@pytest.mark.parametrize(
-    ("text", "advised"),
-    [
-        ("Avoid corners. At step 3, do not push down; move up instead.", ["up"]),
-        ("At step 3, push the box left.", ["left"]),
-        ("At step 3, instead of moving left, go up.", ["up"]),
-        ("At step 3, do not move left but go up.", ["up"]),
-        ("You should move up.", ["up"]),
-        ("Up is the right choice.", ["up"]),
-        ("Keep going right.", ["right"]),
-        ("Move left early.", ["left"]),
-        ("At step 3, press up again.", ["up"]),
-        ("Do the same again.", [""]),
-        ("At step 3 don't go left.", []),
-        ("At step 3, never push up.", []),
-        ("It decided to move up.", []),
-        ("You moved up at this step.", []),
-        ("The push up wedged the box.", []),
-        ("The box left of you is stuck at step 3.", []),
-        ("With 5 moves left, every turn left counts.", []),
-        ("Moving up was wrong.", []),
-    ],
-)
-def test_advice_is_told_from_reports_and_warnings(text: str, advised: list[str]) -> None:
-    assert [each.action for each in remarks(text, MOVES, 3) if each.kind == "advises"] == advised
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "action"),
-    [
-        ("It decided to move up.", "reports", "up"),
-        ("The box was pushed up.", "reports", "up"),
-        ("You kept moving left.", "reports", "left"),
-        ("Avoid moving left.", "warns", "left"),
-        ("Do not go down there.", "warns", "down"),
-        ("The push up wedged the box.", "names", "up"),
-        ("Pushing up would end at the wall.", "mentions", "up"),
-    ],
-)
-def test_other_remarks_about_actions(text: str, kind: str, action: str) -> None:
-    assert [(each.kind, each.action) for each in remarks(text, MOVES, 3)] == [(kind, action)]
+    label, reasons = labels_of(subject, FixedTeacher(text.replace("step 1", f"step {step}")))
+    assert [reason.split(": ")[:2] for reason in reasons] == ([["guidance", expected]] if expected else [])
+    assert (label.guidance_source, label.guidance_prose) == ("prose", label.failure_reason)
 
 
 @pytest.mark.parametrize(
@@ -409,16 +364,56 @@ def test_refusals(text: str, declines: bool) -> None:
     assert is_refusal(text) == declines
 
 
-def test_a_room_that_dies_after_a_timeout_may_be_called_dead() -> None:
-    """The claim is held against the end of the episode, not against the pivot."""
-    alive = room("left", "up")
-    label, reasons = labels_of(alive, FixedTeacher("Going left wasted turns; the box was stuck for good."))
-    assert label.failure_mode == "timeout"
-    assert [reason.split(": ")[:2] for reason in reasons if "facts" in reason] == [["sokoban_facts", "claims_box_lost"]]
-    dies = played("sokoban", ROOM, *["left"] * 7, "right", "up")
-    label, reasons = labels_of(dies, FixedTeacher("The box was stuck for good, and left wasted turns."))
-    assert label.failure_mode == "timeout"
-    assert not [reason for reason in reasons if "facts" in reason]
+# Rendered guidance
+
+
+def test_prose_of_any_writer_stays_out_of_a_target() -> None:
+    text = "At step 3 the agent solved the room."
+    (label,) = label_episodes(
+        [room("down", "right", "up", "up")], solver_of("sokoban"), FixedTeacher(text), FILTERS, "1"
+    )
+    assert [str(reason).split(":")[0] for reason in label.reject_reasons] == ["empty"]
+    assert text not in (label.target or "")
+    assert (label.guidance_prose, label.guidance_facts, label.guidance_source) == (text, None, None)
+
+
+def rendered(text: str) -> list[str]:
+    """Return the kinds of what is wrong with a text that is said to be rendered."""
+    teacher, episode = FixedTeacher(text, rendered=True), room("down", "right", "up", "up")
+    (label,) = label_episodes([episode], solver_of("sokoban"), teacher, FILTERS, "1")
+    return [reason.kind for reason in label.reject_reasons]
+
+
+def test_a_stored_text_is_read_back_and_held_against_the_facts() -> None:
+    honest, _ = labels_of(room("down", "right", "up", "up"))
+    text = honest.failure_reason or ""
+    assert honest.guidance_source == "facts" and rendered(text) == []
+    assert rendered(text.replace("step 3", "step 2")) == ["untrue"]
+    assert rendered(text + " Step 3 was spent on up, which changed nothing.") == ["untrue"]
+    assert rendered(text + " The agent solved the room.") == ["unknown_sentence"]
+    assert rendered(text.replace("At step 3", "In step 3")) == ["unknown_sentence"]
+    assert rendered(text + " x" * 2_000) == ["unknown_sentence"]
+    wrong = [each for each in ("up", "down") if each not in (honest.feasible_actions or ())]
+    for action in wrong:
+        assert rendered(f"At step 3, do not push up; move {action} instead.") == ["untrue"]
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "primitiveskill", "svg"])
+def test_every_wording_is_read_back_as_what_it_was_rendered_from(env: str) -> None:
+    """Values of every shape: counts, numbers, decimals, single actions and joined ones."""
+    values = {"step": ("0", "12"), "turns": ("1 turn", "25 turns"), "moves": ("1 move", "4 moves")}
+    values |= {"stages": ("1 stage", "3 stages"), "metres": ("0.50", "12.345"), "side": ("up", "left")}
+    values |= {"before": ("0.00", "0.125"), "after": ("0.99", "1.00")}
+    actions = ("left", "empty", "pick(1,-2,3)|place(4,5,-6)")
+    sentences = domain_of(env).sentences
+    for kind, texts in sentences.wordings.items():
+        slots = sorted(set(re.findall(r"{(\w+)}", texts[0])))
+        for chosen in itertools.product(*(values.get(name, actions) for name in slots)):
+            said = Statement(kind, tuple(zip(slots, chosen, strict=True)))
+            for number in range(len(texts)):
+                text = sentences.sentence(said, number)
+                assert sentences.read(text) == [said]
+                assert sentences.read(f"{text} {text}") == [said, said]
 
 
 # Counts
@@ -431,19 +426,16 @@ def test_counts_equal_what_was_planted() -> None:
     assert isinstance(honest, Verdict)
     late = room("up", "right")
     fall = lake_fall()
-    step, late_step = labels_of(fall)[0].pivot_step, labels_of(late)[0].pivot_step
+    late_step = labels_of(late)[0].pivot_step
     planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
         (dead, None, None, []),
         (fall, None, None, []),
-        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["guidance", "target"]),
+        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
         (late, None, LyingSolver(Verdict(0, "blocked", honest.certificate), solver_of("sokoban")), ["mode"]),
         (replace(late, rewards=at(late.rewards, 0, 0.0)), None, None, ["replay"]),
         (late, FixedTeacher("Think harder."), None, ["guidance"]),
         (dead, None, LyingSolver(replace(honest, pivot_step=1), solver_of("sokoban")), ["sokoban_deadlock"]),
-        (fall, FixedTeacher(f"It timed out at step {step}."), None, ["frozenlake_facts"]),
-        (dead, FixedTeacher("At step 3 the agent ran out of turns."), None, ["sokoban_facts"]),
-        (dead, FixedTeacher("At step 3, push the box up."), None, ["grid_advice"]),
-        (late, FixedTeacher(f"After step {late_step} the agent solved the room."), None, ["outcome"]),
+        (late, FixedTeacher(f"After step {late_step} the agent solved the room."), None, ["guidance"]),
         (replace(fall, rewards=at(fall.rewards, 0, 0.0)), FixedTeacher(" "), None, ["guidance", "replay"]),
     ]
     labels = []
@@ -457,18 +449,9 @@ def test_counts_equal_what_was_planted() -> None:
         "replay": 2,
         "guidance": 3,
         "sokoban_deadlock": 1,
-        "frozenlake_facts": 1,
-        "sokoban_facts": 1,
-        "grid_advice": 1,
-        "outcome": 1,
     }
-    assert [label.accepted for label in labels] == [True, True] + [False] * 10
-    # The other rules are planted where their episodes are made (test_svg_labelling.py, test_navigation_labelling.py).
-    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS} - {
-        "svg_facts",
-        "navigation_facts",
-        "primitiveskill_facts",
-    }
+    assert [label.accepted for label in labels] == [True, True] + [False] * 7
+    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS}
     rejected = to_row(labels[-1])["reject_reasons"]
     assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
 
@@ -476,14 +459,9 @@ def test_counts_equal_what_was_planted() -> None:
 def test_a_rule_is_silent_about_other_environments() -> None:
     names = {rule.name: rule.environments for rule in FILTERS}
     assert names["sokoban_deadlock"] == {"sokoban"}
-    assert names["frozenlake_facts"] == {"frozenlake"}
-    assert names["svg_facts"] == {"svg"}
-    assert names["sokoban_facts"] == {"sokoban"}
-    assert names["grid_advice"] == {"sokoban", "frozenlake"}
     assert [name for name, envs in names.items() if envs is None] == [
         "guidance",
         "mode",
-        "outcome",
         "replay",
         "target",
     ]

@@ -9,16 +9,16 @@ from pivot.datasets.describe import certificate_text, reference_text
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.labeling.action_log import log_lines
-from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
-from pivot.labeling.base import Draft, FailedEpisode, GuidanceRequest, Objection
-from pivot.labeling.domains.primitiveskill import PrimitiveSkillFactsFilter, would_serve
-from pivot.labeling.filters import GuidanceFilter, OutcomeFilter, TargetFilter
-from pivot.labeling.target import build_target
+from pivot.labeling.analyzer import analyzer_text
+from pivot.labeling.base import FailedEpisode, GuidanceRequest
+from pivot.labeling.domains import domain_of
+from pivot.labeling.domains.primitiveskill import would_serve
+from pivot.labeling.label import guidance_request
 from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
-from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
+from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.primitiveskill_episodes import PRINTED, SOME_ACTIONS, log, observation, printed_episode, random_log
 
 PROFILE = PrimitiveSkillEnv.profile
@@ -63,18 +63,7 @@ def verdict(case: Case) -> Verdict:
 
 
 def request(case: Case, task: str) -> GuidanceRequest:
-    episode = failed(case, task)
-    return GuidanceRequest(PROFILE, episode, verdict(case), analyzer_prompt(PROFILE, episode))
-
-
-def guidance(case: Case, task: str) -> str:
-    return TemplateWriter().write([request(case, task)])[0].text
-
-
-def objection(case: Case, task: str, text: str, rule: type = PrimitiveSkillFactsFilter) -> Objection | None:
-    answer = verdict(case)
-    target = build_target(answer.pivot_step, answer.failure_mode, text)
-    return rule().check(failed(case, task), Draft(answer, text, target, PrimitiveSkillSolver()))
+    return guidance_request(PROFILE, failed(case, task), verdict(case))
 
 
 def test_the_log_has_the_printed_form() -> None:
@@ -100,84 +89,65 @@ THREE = [(BOTH, 3)] * 6
 
 
 @pytest.mark.parametrize(
-    ("task", "turns", "avoid", "command"),
+    ("task", "turns", "facts", "action"),
     [
-        (
-            "align",
-            EMPTY,
-            "Avoid answers without a pick, place or push that can be carried out: after this turn 2 stages are open "
-            "with 1 turn left.",
-            "At step 4, do not leave the answer without a command (empty); take pick(120,-80,20)|place(0,-80,28).",
-        ),
-        (
-            "stack",
-            THREE,
-            "Avoid picking and placing beside the thing or the place that is meant, which achieves nothing: after this "
-            "turn 3 stages are open with 2 turns left.",
-            f"At step 3, do not answer {BOTH}; take pick(0,0,20)|place(100,100,68) instead.",
-        ),
-        (
-            "drawer",
-            [(PUSH, 2)] * 6,
-            "Avoid placing or pushing before anything has been picked up: after this turn 2 stages are open with 1 "
-            "turn left.",
-            f"At step 4, do not answer {PUSH}; take pick(-120,150,35)|place(-300,-180,195) instead.",
-        ),
+        ("align", EMPTY, ["stages_left", "no_command"], "serve_reply pick(120,-80,20)|place(0,-80,28)"),
+        ("stack", THREE, ["stages_left", "missed"], f"serve {BOTH} pick(0,0,20)|place(100,100,68)"),
+        ("drawer", [(PUSH, 2)] * 6, ["stages_left", "no_pick"], f"serve {PUSH} pick(-120,150,35)|place(-300,-180,195)"),
         (
             "place",
             [("pick(1,2,20)", 3), *[(PUSH, 2)] * 5],
-            "Avoid turns that achieve less than the turns left demand: after this turn 2 stages are open with 1 turn "
-            "left.",
-            f"At step 4, do not answer {PUSH}; take pick(-50,-50,20)|place(80,-100,28) instead.",
+            ["stages_left", "no_stage"],
+            f"serve {PUSH} pick(-50,-50,20)|place(80,-100,28)",
         ),
         (
             "drawer",
             [(BOTH, 0)] * 6,
-            "Avoid taking achieved stages for the goal: all of them had been achieved, and yet not everything was in "
-            "its place at the end.",
-            f"At step 5, do not answer {BOTH}; take pick(-120,150,35)|place(-300,-180,195) instead.",
+            ["all_stages", "missed"],
+            f"serve {BOTH} pick(-120,150,35)|place(-300,-180,195)",
         ),
         (
             "place",
             [("pick(-50,-50,20)|place(80,-100,28)", 3)] * 6,
-            "Avoid picking and placing beside the thing or the place that is meant, which achieves nothing: after this "
-            "turn 3 stages are open with 2 turns left.",
-            "At step 3, pick(-50,-50,20)|place(80,-100,28) comes too late; take such a turn from the first step on.",
+            ["stages_left", "missed"],
+            "earlier pick(-50,-50,20)|place(80,-100,28)",
         ),
         (
             "drawer",
             [(BOTH, 1), (BOTH, 1)],
-            "Avoid stopping on the way: when the log ends, 1 stage and 4 turns are left.",
-            f"At step 1, do not answer {BOTH}; take pick(-120,150,35)|place(-300,-180,195) instead.",
+            ["stages_open", "missed"],
+            f"serve {BOTH} pick(-120,150,35)|place(-300,-180,195)",
         ),
+        ("place", [(BOTH, 3)] * 6, ["stages_left", "missed"], f"serve {BOTH} pick(-50,-50,20)|place(80,-100,28)"),
     ],
 )
-def test_template_phrases(task: str, turns: list[tuple[str, int]], avoid: str, command: str) -> None:
+def test_statements(task: str, turns: list[tuple[str, int]], facts: list[str], action: str) -> None:
     case = told(log(task, turns), task)
-    assert guidance(case, task) == f"{avoid} {command}"
-    text = guidance(replace(case, observations=()), task)
-    assert text.startswith(avoid)
-    assert "pick up what is still in a wrong place" in text or "comes too late" not in command
+    offer = request(case, task).offer
+    assert [each.kind for each in offer.facts][:2] == facts
+    (offered,) = offer.actions
+    assert " ".join([offered.kind, *(text for name, text in offered.values if name != "step")]) == action
+    (blind,) = request(replace(case, observations=()), task).offer.actions
+    assert blind.kind == "put_right"
 
 
 def test_a_start_with_too_few_turns() -> None:
-    case = told(log("place", [(BOTH, 3)] * 2, horizon=2), "place")
-    assert guidance(case, "place") == (
-        "Avoid losing any turn on such a task: it has 3 open stages, and only 2 turns were given. "
-        f"At step 0, do not count on {BOTH}: there were fewer turns than stages from the start."
-    )
+    offer = request(told(log("place", [(BOTH, 3)] * 2, horizon=2), "place"), "place").offer
+    assert [each.kind for each in (offer.facts[0], *offer.actions)] == ["stages_at_start", "too_many"]
 
 
-def test_template_guidance_passes_every_rule() -> None:
-    rng = random.Random(11)
+def test_everything_offered_about_random_logs_is_true() -> None:
+    rng, sentences = random.Random(11), domain_of("primitiveskill").sentences
     texts = set()
-    for _ in range(400):
+    for number in range(400):
         case = random_log(rng)
         task = re.findall(r'"task": "(\w+)"', case.initial_state)[0]
-        text = guidance(case, task)
-        for rule in (PrimitiveSkillFactsFilter, GuidanceFilter, TargetFilter, OutcomeFilter):
-            assert objection(case, task, text, rule) is None, text
-        texts.add(text)
+        asked = request(case, task)
+        read = Checker(asked.episode, asked.verdict.pivot_step, asked.verdict.failure_mode)
+        offer = asked.offer
+        said = [sentences.sentence(each, number) for each in (*offer.signs, *offer.facts, *offer.actions)]
+        assert [each for each in said if read.problem(each)] == []
+        texts.add(" ".join(said))
     assert len(texts) > 150
 
 
@@ -221,69 +191,3 @@ def test_both_pivots_in_words() -> None:
         "the task was lost at step 4 at the latest; before the pivot action at least 2 turns are needed, after it at "
         "least 2 turns are needed (lower_bound)"
     )
-
-
-# What a text may not claim
-
-NOTHING = log("stack", THREE)
-SOMETHING = log("stack", [(BOTH, 2), *[(PUSH, 2)] * 5])
-ALL = log("drawer", [(BOTH, 0)] * 6)
-
-CLAIMS = [
-    (NOTHING, "stack", "At step 3 the tower was built.", "claims_success"),
-    (NOTHING, "stack", "By step 3 the cubes were stacked, so stop there.", "claims_success"),
-    (NOTHING, "stack", "The arm succeeded at step 3.", "claims_success"),
-    (ALL, "drawer", "At step 5 the task was successfully completed.", "claims_success"),
-    (NOTHING, "stack", "All stages were achieved before step 3.", "claims_stage_achieved"),
-    (SOMETHING, "stack", "Every stage was completed by step 4.", "claims_all_stages"),
-    (SOMETHING, "stack", "No stage was achieved before step 4.", "denies_stage_achieved"),
-    (SOMETHING, "stack", "You never completed a stage; at step 4 pick first.", "denies_stage_achieved"),
-    (NOTHING, "stack", "The red cube was picked up at step 3 and dropped.", "claims_stage_thing_grasped"),
-    (NOTHING, "stack", "It picked up the purple cube at step 3.", "claims_stage_thing_grasped"),
-    (NOTHING, "stack", "The reply was empty at step 3.", "claims_no_action"),
-]
-NO_CLAIMS = [
-    (NOTHING, "stack", "At step 3, stop only once the tower is built."),
-    (NOTHING, "stack", "The tower was never built; at step 3 pick the red cube first."),
-    (NOTHING, "stack", "At step 3, act so that all stages are achieved in time."),
-    (NOTHING, "stack", "No stage was achieved before step 3."),
-    (NOTHING, "stack", "The red cube was not picked up at step 3."),
-    (NOTHING, "stack", "The green cube was picked up at step 3."),
-    (SOMETHING, "stack", "The red cube was picked up, but at step 4 time ran short."),
-    (ALL, "drawer", "All stages were achieved, but at step 5 the drawer stood open."),
-    (NOTHING, "stack", "At step 3, an empty reply would help nobody."),
-    (
-        replace(NOTHING, actions=["empty"] * 6, steps=[{**s, "legal": False} for s in NOTHING.steps]),
-        "stack",
-        "The reply was empty at step 3.",
-    ),
-    (NOTHING, "stack", ""),
-]
-
-
-@pytest.mark.parametrize(("case", "task", "text", "word"), CLAIMS)
-def test_what_the_log_denies_is_refused(case: Case, task: str, text: str, word: str) -> None:
-    found = objection(case, task, text, OutcomeFilter if word == "claims_success" else PrimitiveSkillFactsFilter)
-    assert found is not None
-    assert found.kind == word
-
-
-@pytest.mark.parametrize(("case", "task", "text"), NO_CLAIMS)
-def test_advice_denials_and_true_claims_pass(case: Case, task: str, text: str) -> None:
-    assert objection(case, task, text) is None
-    assert objection(case, task, text, OutcomeFilter) is None
-
-
-def test_a_log_without_stages_or_task_denies_nothing() -> None:
-    text = "All stages were achieved at step 3, and the red cube was picked up."
-    episode = failed(NOTHING, "stack")
-    draft = Draft(verdict(NOTHING), text, "", PrimitiveSkillSolver())
-    for strange in (replace(episode, infos=[{}] * 6), replace(episode, initial_state="[" * 100_000)):
-        found = PrimitiveSkillFactsFilter().check(strange, draft)
-        assert found is None or found.kind.startswith("claims_")
-
-
-@pytest.mark.timeout(10)
-def test_a_hostile_text_takes_no_time() -> None:
-    for piece in ("all of the ", "the cubes were now ", "no single stage ", "the red cube is already ", "was "):
-        objection(NOTHING, "stack", piece * 2_000)

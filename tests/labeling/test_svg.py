@@ -15,8 +15,6 @@ from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import (
     FailedEpisode,
     Filter,
-    Guidance,
-    GuidanceRequest,
     GuidanceWriter,
     Label,
 )
@@ -25,11 +23,11 @@ from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.plugins import Settings
 from pivot.rollouts.base import HistoryEntry
 from pivot.rollouts.prompts.render import render_student
 from pivot.solvers.svg import SvgSolver
 from pivot.tests import svg_episodes
+from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.labeling.reasons import count_reject_reasons
 
 PROFILE = SvgEnv.profile
@@ -144,79 +142,26 @@ def test_one_submission_makes_two_tiles(episodes: list[FailedEpisode]) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_template_phrases_state_the_facts(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
+def test_guidance_is_true_and_names_no_mode(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
     seen: Counter[str] = Counter()
     for episode, made in zip(episodes, label(episodes, vocabulary), strict=True):
-        text, facts = made.failure_reason or "", made.certificate
-        assert facts is not None
-        avoid, command = re.fullmatch(r"(Avoid .*\.) (At step \d+, .*\.)", text).groups()  # pyright: ignore[reportOptionalMemberAccess]
-        assert command.startswith(f"At step {made.pivot_step}, ")
-        assert made.accepted
+        text = made.failure_reason or ""
+        assert made.accepted and made.pivot_step is not None and made.failure_mode is not None
+        assert Checker(episode, made.pivot_step, made.failure_mode).false_statements(text) == []
         for word in (*PROFILE.failure_modes, "timeout", "deadlock"):
             assert word not in text, "the advice names no mode, so it fits both vocabularies"
-        kind = f"{made.failure_mode} {episode.actions[-1]}"
-        wanted = [facts.raw_before] if made.failure_mode == "format" else [facts.raw_before, facts.raw_after]
-        scores = sorted(re.findall(r"\b[01]\.\d+", avoid))
-        assert scores == sorted(shown(episode, score or 0.0) for score in wanted), kind
-        seen[kind] += 1
+        seen[f"{made.failure_mode} {episode.actions[-1]}"] += 1
     assert set(seen) == {"format empty", "format svg", "regression svg", "stagnation svg", "mismatch svg"}
 
 
-def test_template_phrases_for_a_single_submission(episodes: list[FailedEpisode]) -> None:
+def test_guidance_for_a_single_submission(episodes: list[FailedEpisode]) -> None:
     for wanted in ("mismatch svg", "format svg", "format empty"):
         mode, action = wanted.split()
         full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
         (made,) = label([first_turn(full)])
         assert (made.failure_mode, made.pivot_step) == (mode, 0)
-        assert "before" not in (made.failure_reason or "").replace("before you send it", "")
-        assert "At step 0, " in (made.failure_reason or "")
-
-
-class FixedTeacher(GuidanceWriter):
-    """Always writes the same text."""
-
-    config_type = Settings
-    name = "fixed"
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"text": self._text}
-
-    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        return [Guidance(self._text) for _ in requests]
-
-
-@pytest.mark.parametrize(
-    ("mode", "text", "word"),
-    [
-        ("mismatch", "At step 1 the drawing matched the target exactly.", "claims_success"),
-        ("mismatch", "Step 1 was a perfect match.", "claims_success"),
-        ("mismatch", "At step 1 the submission was empty.", "claims_no_action"),
-        ("format", "At step 1 it submitted nothing.", "claims_no_action"),  # it sent a broken document
-        ("mismatch", "At step 1 the score fell.", "claims_score_fell"),
-        ("regression", "At step 1 the score rose.", "claims_score_rose"),
-        ("regression", "At step 1 the picture improved, keep it.", "claims_score_rose"),
-        ("regression", "At step 1, send the same document again.", "bad_action"),
-        ("mismatch", "At step 1 the score did not fall; redraw the sun.", None),
-        ("regression", "At step 1 the score never rose.", None),
-        ("regression", "At step 1 the score dropped; keep the earlier shapes.", None),
-        ("mismatch", "At step 1, keep what matched.", None),
-        ("mismatch", "Avoid empty submissions. At step 1, reproduce the target exactly.", None),
-    ],
-)
-def test_guidance_must_not_contradict_the_scores(
-    of_mode: dict[str, FailedEpisode], mode: str, text: str, word: str | None
-) -> None:
-    episode = of_mode[mode]
-    (made,) = label([episode], teacher=FixedTeacher(text))
-    rule = "outcome" if word == "claims_success" else "svg_facts"
-    assert [reason.name for reason in made.reject_reasons] == ([] if word is None else [rule])
-    assert made.accepted is (word is None)
-    if word is not None:
-        assert made.reject_reasons[0].kind == word
+        assert "step 0" in (made.failure_reason or "")
+        assert Checker(first_turn(full), 0, mode).false_statements(made.failure_reason or "") == []
 
 
 # Replay

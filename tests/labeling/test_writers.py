@@ -9,15 +9,16 @@ from pivot import plugins
 from pivot.collage import collage
 from pivot.errors import PolicyError, ServerGoneError
 from pivot.images import decode, frame_id
-from pivot.labeling.base import Draft, FailedEpisode, Filter, GuidanceRequest, Label, judge
-from pivot.labeling.label import TEACHER, label_episodes
-from pivot.labeling.texts import asked_claims
-from pivot.labeling.writers.prompt import MAX_FIELD_CHARS, answer_schema, facts
-from pivot.messages import PromptMessages, cut_reply
+from pivot.labeling.base import FailedEpisode, Filter, Label
+from pivot.labeling.domains import domain_of
+from pivot.labeling.label import TEACHER, guidance_request, label_episodes
+from pivot.labeling.statements import Choice, statement
+from pivot.labeling.writers.prompt import MAX_PROSE_CHARS, answer_schema, facts
+from pivot.messages import cut_reply
 from pivot.models.base import CUT, ChatAnswer, ChatRequest
 from pivot.records import to_row
 from pivot.solvers.base import Certificate, Verdict
-from pivot.tests.labeling.episodes import random_failures, record
+from pivot.tests.labeling.episodes import record
 from pivot.tests.labeling.teaching import Answers, PlantedTeacher, pictures, text_of
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
@@ -49,22 +50,33 @@ def honest() -> tuple[int, str, str]:
 
 STEP, LOGGED, GOOD = honest()
 BAD = next(each for each in ("up", "down", "left", "right") if each == LOGGED)
-AVOID = "Avoid pushing the box against the wall above it."
-TRUE_CLAIMS = {
-    "target_reached": False,
-    "turns_ran_out": False,
-    "box_lost": True,
-    "no_action": False,
-    "action_repeated": True,
-    "blocked": False,
-    "progress": False,
+PROSE = "The wall above the box is what to look at."
+USABLE: dict[str, Any] = {
+    "sign": "watch_walls",
+    "facts": ["unsolvable", "at_wall"],
+    "action": f"push:{GOOD}",
+    "wording": 3,
+    "prose": PROSE,
 }
-USABLE: dict[str, Any] = {"action": GOOD, "claims": TRUE_CLAIMS, "avoid": AVOID}
 
 
 def answer(**changes: Any) -> str:
     fields = {name: value for name, value in (USABLE | changes).items() if value is not None}
     return json.dumps(fields)
+
+
+TEXT = domain_of("sokoban").sentences.render(
+    Choice(
+        (
+            statement("watch_walls"),
+            statement("unsolvable", step=STEP, action=LOGGED),
+            statement("at_wall", step=STEP, action=LOGGED),
+            statement("push", step=STEP, action=LOGGED, instead=GOOD),
+        ),
+        3,
+    ),
+    "episode",
+)
 
 
 def test_the_model_is_shown_the_collage_the_log_and_the_facts() -> None:
@@ -89,14 +101,18 @@ def test_the_model_is_shown_the_collage_the_log_and_the_facts() -> None:
         assert said in text
     assert (request.role, request.t, request.sampling.temperature) == ("teacher", None, 0.0)
     assert request.json_schema is not None
-    assert request.json_schema["properties"]["action"]["enum"] == list(made.feasible_actions or ())
+    offered = [f"push:{action}" for action in made.feasible_actions or ()]
+    assert sorted(request.json_schema["properties"]["action"]["enum"]) == sorted(offered)
+    for name in offered:
+        assert f'  - "{name}": At step {STEP}, do not push {LOGGED}; move {name.split(":")[1]} instead.' in text
     assert made.teacher_prompt_hash == request.prompt_hash == made.teacher_prompt.prompt_hash  # pyright: ignore
 
 
 def test_a_usable_answer_becomes_the_guidance() -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(answer(), call={"prompt_tokens": 7, "latency": 0.5}))
     assert made.accepted and not made.reject_reasons
-    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
+    assert made.failure_reason == made.guidance_facts == TEXT
+    assert (made.guidance_source, made.guidance_prose) == ("facts", PROSE)
     assert json.loads(made.teacher_config or "") == {**teacher.config, "is_stand_in": False}
     (call,) = made.calls
     assert (call.role, call.prompt_tokens, call.latency, call.t) == ("teacher", 7, 0.5, None)
@@ -109,8 +125,6 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "refusal field": (ChatAnswer("", refusal="I will not."), "refused"),
     "filtered": (ChatAnswer(answer(), "content_filter"), "refused"),
     "refusal": (ChatAnswer("I'm sorry, but I can't help with that."), "refused"),
-    "refusal in JSON": (ChatAnswer(answer(avoid="As an AI language model I see no step.")), "refused"),
-    "inability in JSON": (ChatAnswer(answer(avoid=f"I cannot assist with step {STEP}.")), "refused"),
     "cut": (ChatAnswer(answer()[:-5], CUT), "truncated"),
     "cut but whole": (ChatAnswer(answer(), CUT), "truncated"),
     "prose": (ChatAnswer(f"At step {STEP}, move {GOOD}."), "not_json"),
@@ -121,26 +135,22 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "list": (ChatAnswer(f"[{answer()}]"), "invalid"),
     "number": (ChatAnswer("7"), "invalid"),
     "null": (ChatAnswer("null"), "invalid"),
-    "missing field": (ChatAnswer(answer(avoid=None)), "invalid"),
-    "missing claims": (ChatAnswer(answer(claims=None)), "invalid"),
-    "other claims": (ChatAnswer(answer(claims={"fell": False})), "invalid"),
-    "claims in words": (ChatAnswer(answer(claims=TRUE_CLAIMS | {"box_lost": "yes"})), "invalid"),
-    "untrue claim": (ChatAnswer(answer(claims=TRUE_CLAIMS | {"box_lost": False})), "contradictory"),
+    "missing field": (ChatAnswer(answer(prose=None)), "invalid"),
     "missing action": (ChatAnswer(answer(action=None)), "invalid"),
     "extra field": (ChatAnswer(answer(pivot_step=0)), "invalid"),
-    "wrong type": (ChatAnswer(answer(avoid=["a"])), "invalid"),
-    "empty field": (ChatAnswer(answer(avoid="  ")), "invalid"),
-    "control characters": (ChatAnswer(answer(avoid="\0\x01")), "invalid"),
-    "half a pair": (ChatAnswer('{"avoid": "\\ud800", "claims": {}, "action": "right"}'), "invalid"),
-    "long field": (ChatAnswer(answer(avoid="a" * (MAX_FIELD_CHARS + 1))), "invalid"),
-    "other step": (ChatAnswer(answer(avoid="At step 77, be careful.")), "untrue"),
-    "success": (ChatAnswer(answer(avoid="The agent solved the room.")), "untrue"),
-    "ran out of turns": (ChatAnswer(answer(avoid="Avoid detours: the agent ran out of turns.")), "untrue"),
-    "fatal advice": (ChatAnswer(answer(avoid=f"Push {BAD} at step {STEP}.")), "untrue"),
-    "markup": (ChatAnswer(answer(avoid="Avoid **this**.")), "untrue"),
-    "another language": (ChatAnswer(answer(avoid="Evitez le mur de la salle.")), "untrue"),
-    "fatal action": (ChatAnswer(answer(action=BAD)), "contradictory"),
-    "unknown action": (ChatAnswer(answer(action="jump")), "contradictory"),
+    "unknown sign": (ChatAnswer(answer(sign="watch_holes")), "invalid"),
+    "a list for a name": (ChatAnswer(answer(sign=["watch_walls"])), "invalid"),
+    "unknown fact": (ChatAnswer(answer(facts=["unsolvable", "fell"])), "invalid"),
+    "no fact": (ChatAnswer(answer(facts=[])), "invalid"),
+    "too many facts": (ChatAnswer(answer(facts=["unsolvable"] * 4)), "invalid"),
+    "facts in words": (ChatAnswer(answer(facts="unsolvable")), "invalid"),
+    "an object for a fact": (ChatAnswer(answer(facts=[{}])), "invalid"),
+    "fatal action": (ChatAnswer(answer(action=f"push:{BAD}")), "invalid"),
+    "half a pair": (ChatAnswer(answer(action="\ud800")), "invalid"),
+    "unknown action": (ChatAnswer(answer(action="jump")), "invalid"),
+    "wording in words": (ChatAnswer(answer(wording="3")), "invalid"),
+    "wording that is no number": (ChatAnswer(answer(wording=True)), "invalid"),
+    "prose in a list": (ChatAnswer(answer(prose=["a"])), "invalid"),
 }
 
 
@@ -166,7 +176,7 @@ def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
     planted = UNUSABLE[problem][0]
     made, teacher = label(dead(), lambda request: ChatAnswer(answer()) if request.sample else planted)
     assert made.accepted
-    assert made.failure_reason.endswith(AVOID)  # pyright: ignore[reportOptionalMemberAccess]
+    assert made.failure_reason == TEXT
     first, second = teacher.model.requests
     assert second.messages[: len(first.messages)] == first.messages
     assert [message["role"] for message in second.messages] == ["user", "assistant", "user"]
@@ -177,49 +187,14 @@ def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
     assert made.teacher_prompt_hash == first.prompt_hash
 
 
-CONTRADICTORY = {
-    "success": ("The agent reached the goal.", "outcome"),
-    "solved": ("Well done: the puzzle was solved.", "outcome"),
-    "ran out of turns": ("Avoid detours: the agent ran out of turns.", "sokoban_facts"),
-    "fatal advice": (f"At step {STEP}, push {BAD}.", "grid_advice"),
-    "other step": ("Be careful at step 77.", "guidance"),
-}
-
-
-@pytest.mark.parametrize(("text", "rule"), CONTRADICTORY.values(), ids=CONTRADICTORY)
-def test_a_contradictory_text_of_any_writer_is_rejected_by_a_filter(text: str, rule: str) -> None:
-    made, _ = label(dead(), lambda request: ChatAnswer(answer()))
-    verdict = solver_verdict()
-    draft = Draft(verdict, f"{text} At step {STEP}, think.", "", plugins.load("solvers", "sokoban")())
-    rules = [each for each in FILTERS if each.judges_text]
-    assert made.accepted
-    assert [reason.name for reason in judge(dead(), draft, rules)] == [rule]
-
-
-def solver_verdict() -> Verdict:
-    answer = plugins.load("solvers", "sokoban")().certify([dead().case()])[0]
-    assert isinstance(answer, Verdict)
-    return answer
-
-
-def test_what_merely_retells_is_left_out() -> None:
-    """Whether it is true, no rule can tell; the label keeps the command, and the advice beside it."""
-    made, _ = label(dead(), lambda request: ChatAnswer(answer(avoid=f"The floor is grey and sunny. {AVOID}")))
-    assert made.accepted
-    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
-    made, _ = label(dead(), lambda request: ChatAnswer(answer(avoid="The crate slid into its place.")))
-    assert made.accepted
-    assert made.failure_reason == f"At step {STEP}, choose {GOOD}."
-
-
 FORGIVEN = {
     "fence": f"```json\n{answer()}\n```",
     "plain fence": f"```\n{answer()}\n```",
     "space around": f"\n  {answer()} \n",
-    "line breaks in a field": answer(avoid="Avoid pushing the box\nagainst the  wall above it."),
-    "raw line break": answer(avoid="Avoid pushing the box~against the wall above it.").replace("~", "\n"),
-    "capital action": answer(action=GOOD.upper()),
-    "no full stop": answer(avoid=AVOID[:-1]),
+    "a fact named twice": answer(facts=["unsolvable", "at_wall", "unsolvable"]),
+    "a wording of another round": answer(wording=3 + 12),
+    "prose with line breaks": answer(prose=PROSE.replace(" ", "\n  ")),
+    "raw line break": answer(prose=PROSE.replace(" wall", "~wall")).replace("~", "\n"),
 }
 
 
@@ -227,8 +202,19 @@ FORGIVEN = {
 def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(planted))
     assert made.accepted
-    assert made.failure_reason == f"At step {STEP}, choose {GOOD}. {AVOID}"
+    assert (made.failure_reason, made.guidance_prose) == (TEXT, PROSE)
     assert len(teacher.model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("prose", "stored"),
+    [("", None), ("\0\x01 ", None), ("half \ud800", "half ?"), ("a" * 9_000, "a" * MAX_PROSE_CHARS)],
+)
+def test_prose_of_any_shape_is_stored_and_never_rejects_a_choice(prose: str, stored: str | None) -> None:
+    made, _ = label(dead(), lambda request: ChatAnswer(answer(prose=prose)))
+    assert made.accepted
+    assert (made.failure_reason, made.guidance_prose) == (TEXT, stored)
+    json.dumps(to_row(made), ensure_ascii=False).encode()  # can be stored
 
 
 def test_one_that_cannot_be_asked_is_unanswered_and_a_server_that_is_gone_ends_the_run() -> None:
@@ -247,30 +233,6 @@ def test_one_that_cannot_be_asked_is_unanswered_and_a_server_that_is_gone_ends_t
         label(dead(), gone)
 
 
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_facts_hold_for_random_failures(env: str) -> None:
-    """A teacher that repeats the facts it was given is accepted, whatever the failure."""
-    episodes = random_failures(env, 40, seed=5, cell=16)
-
-    def repeat(request: ChatRequest) -> ChatAnswer:
-        properties = (request.json_schema or {})["properties"]
-        episode = next(each for each in episodes if each.episode_id == request.episode_id)
-        verdict = solver.certify([episode.case()])[0]
-        assert isinstance(verdict, Verdict)
-        truths = {claim.name: truth for claim, truth in asked_claims(episode, verdict).items()}
-        assert list(truths) == properties["claims"]["required"]
-        fields: dict[str, Any] = {"claims": truths, "avoid": "Avoid what was fatal here."}
-        if "action" in properties:
-            fields["action"] = properties["action"]["enum"][0]
-        return ChatAnswer(json.dumps(fields))
-
-    teacher = PlantedTeacher(repeat)
-    solver = plugins.load("solvers", env)()
-    labels = label_episodes(episodes, solver, teacher, FILTERS, "1", frames=pictures(episodes))
-    assert all(made.accepted for made in labels), [made.reject_reasons for made in labels if not made.accepted][:3]
-    assert len({request.prompt_hash for request in teacher.model.requests}) > 20
-
-
 def test_svg_facts_name_the_scores() -> None:
     profile = plugins.load("environments", "svg").profile
     certificate = Certificate(
@@ -285,6 +247,6 @@ def test_svg_facts_name_the_scores() -> None:
         raw_after=0.42,
     )
     episode = replace(dead(), env="svg", actions=["svg", "svg"], infos=[{}, {}], frame_ids=["a", "b", "c"])
-    request = GuidanceRequest(profile, episode, Verdict(1, "regression", certificate), PromptMessages("", "", "", ()))
+    request = guidance_request(profile, episode, Verdict(1, "regression", certificate))
     assert "Scores: before the last submission 0.50, of it 0.42; the target itself has 1." in facts(request)
-    assert list(answer_schema(request)["properties"]) == ["claims", "avoid"]
+    assert list(answer_schema(request)["properties"]) == ["sign", "facts", "action", "wording", "prose"]

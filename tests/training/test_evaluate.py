@@ -157,15 +157,17 @@ def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:
 
 def test_guidance_is_held_against_the_facts(small_store: Path) -> None:
     rows = list(open_records(str(small_store), "sokoban").rows("train", LABEL_COLUMNS))
-    with GuidanceJudge() as judge:
-        for row in rows:
-            good = parse_target(row["completion"][0]["content"][0]["text"]).failure_reason
-            assert judge.reasons(row, good) == ()
-            step = row["pivot_step"]
-            unrelated = judge.reasons(row, "Look twice before you push anything.")
-            assert ("guidance", "unrelated") in {(each.name, each.kind) for each in unrelated}
-            untrue = judge.reasons(row, f"At step {step} the puzzle was solved.")
-            assert ("outcome", "claims_success") in {(each.name, each.kind) for each in untrue}
+    judge = GuidanceJudge()
+    for row in rows:
+        good = parse_target(row["completion"][0]["content"][0]["text"]).failure_reason
+        assert judge.objection(row, good) is None
+        step = row["pivot_step"]
+        for text, kind in (
+            (f"At step {step} the puzzle was solved.", "unknown_sentence"),
+            (good.replace(f"step {step}", f"step {step + 1}"), "untrue"),
+        ):
+            found = judge.objection(row, text)
+            assert found is not None and found.kind == kind
 
 
 def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> None:

@@ -245,6 +245,8 @@ def evaluate(
     results = [score_reading(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
     with GuidanceJudge() as judge:
         guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
+    judge = GuidanceJudge()
+    guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     environments = {}
     for env in labels.environments:
         mine = labels.indices(env)
@@ -305,7 +307,8 @@ def _guidance(judge: GuidanceJudge, row: Row, reading: Reading) -> list[str] | N
     """Return the kinds of all reasons to reject a reading's guidance; None if it has no guidance."""
     if reading.problem is not None or not reading.failure_reason.strip():
         return None
-    return [f"{reason.name}: {reason.kind}" for reason in judge.reasons(row, reading.failure_reason)]
+    objection = judge.objection(row, reading.failure_reason)
+    return [] if objection is None else [objection.kind]
 
 
 def _reading_row(row: Row, result: ScoredReading, reading: Reading, guidance: Sequence[str] | None) -> Row:

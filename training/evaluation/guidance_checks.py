@@ -1,59 +1,58 @@
-"""The check whether guidance in a reading is factual, by the filters that labels must pass, against the proved label.
+"""Checks of the guidance in a reading: its sentences are read back into statements and held against the proved label.
 
-Guidance is compared with the facts of the episode, not with the reading's own pivot: guidance about a step other than
-the pivot is counted as ``unrelated``. Filters that do not judge text are left out.
+A reading is compared with the facts of the episode, not with its own pivot: a sentence about another step than the one
+that lost the episode is ``untrue``, and one that no domain renders is an ``unknown_sentence``.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ... import plugins
 from ...datasets.predictors import LoggedFailure
-from ...labeling.base import Draft, FailedEpisode, Filter, RejectReason, judge
-from ...labeling.replay import Replays
-from ...labeling.target import build_target
+from ...labeling.action_log import log_decimals
+from ...labeling.base import FailedEpisode, Objection
+from ...labeling.domains import domain_of, offer_of
+from ...labeling.filters import text_objection
+from ...labeling.statements import Offer, Statement, UnknownSentenceError
 from ...solvers.base import Certificate, Solver, Verdict
 
 
 class GuidanceJudge:
-    """A judge of guidance; it keeps the environments in which it re-executes episodes until it is closed."""
+    """Checks guidance; has one solver per environment."""
 
     def __init__(self) -> None:
-        """Load the filters that judge text."""
-        kinds: list[type[Filter]] = [plugins.load("filters", name) for name in plugins.names("filters")]
-        self._filters: Sequence[Filter] = [kind() for kind in kinds if kind.judges_text]
+        """Start without solvers."""
         self._solvers: dict[str, Solver] = {}
-        self._replays = Replays()
 
-    def __enter__(self) -> "GuidanceJudge":
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the environments."""
-        self._replays.__exit__(*error)
-
-    def reasons(self, record: Mapping[str, Any], guidance: str) -> tuple[RejectReason, ...]:
-        """Return the reasons to reject a text about the failure of a dataset row; none if it is factual.
+    def objection(self, record: Mapping[str, Any], guidance: str) -> Objection | None:
+        """Return what is wrong with a text about the failure of a dataset row; None when every sentence is a fact.
 
         Raises:
             PluginError: the environment or its solver is not installed.
         """
-        episode = _episode(record)
-        solver = self._solver(record["env"])
-        verdict = _verdict(record, episode, solver)
-        target = build_target(verdict.pivot_step, verdict.failure_mode, guidance)
-        return judge(episode, Draft(verdict, guidance, target, solver, replays=self._replays), self._filters)
-
-    def _solver(self, env: str) -> Solver:
+        env = record["env"]
         if env not in self._solvers:
             self._solvers[env] = plugins.load("solvers", env)()
-        return self._solvers[env]
+        solver, episode = self._solvers[env], _episode(record)
+        verdict, case = _verdict(record, episode, solver), episode.case()
+        (decimals,) = log_decimals(solver, [case], [verdict])
+        offer = offer_of(plugins.load("environments", env).profile, episode, verdict, decimals)
+        # What needs the observations or the replies, which no row has, is known from the proved guidance alone.
+        known = Offer((*offer.signs, *_stated(record)), offer.facts, offer.actions)
+        return text_objection(guidance, episode, verdict, known)
+
+
+def _stated(record: Mapping[str, Any]) -> list[Statement]:
+    """Return the statements in the guidance of a row; none where it is prose."""
+    try:
+        return domain_of(record["env"]).sentences.read(record["failure_reason"] or "")
+    except UnknownSentenceError:
+        return []
 
 
 def _episode(record: Mapping[str, Any]) -> FailedEpisode:
-    """Return the episode of a record; rewards and frames are placeholders, which no filter of texts reads."""
+    """Return the episode as far as the record has it; no statement needs rewards or frames."""
     steps = len(record["actions"])
     return FailedEpisode(
         episode_id=record["episode_id"],
@@ -74,7 +73,7 @@ def _episode(record: Mapping[str, Any]) -> FailedEpisode:
 
 
 def _verdict(record: Mapping[str, Any], episode: FailedEpisode, solver: Solver) -> Verdict:
-    """Return the label as a verdict; its safe actions, which the row lacks, come from the solver if it agrees."""
+    """Return the label as a verdict; the safe actions, which no row has, come from the solver where it agrees."""
     answer = solver.certify([episode.case()])[0]
     agrees = isinstance(answer, Verdict) and answer.pivot_step == record["pivot_step"]
     witness = record["witness"]
@@ -82,6 +81,8 @@ def _verdict(record: Mapping[str, Any], episode: FailedEpisode, solver: Solver) 
         pivot_step=record["pivot_step"],
         failure_mode=record["failure_mode"],
         certificate=Certificate(**record["certificate"]),
+        fallback=isinstance(answer, Verdict) and agrees and answer.fallback,
+        infeasible_at_start=record["infeasible_at_start"],
         witness=None if witness is None else tuple(witness),
         feasible_actions=answer.feasible_actions if isinstance(answer, Verdict) and agrees else (),
     )

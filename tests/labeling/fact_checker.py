@@ -1,0 +1,377 @@
+"""An independent reader of guidance: English sentences against rules of the games that are written anew here.
+
+Nothing of ``pivot.labeling`` is used but the record of the episode. A sentence that no rule understands is reported
+like a false one, so that a new wording has to be understood here before it may be rendered.
+"""
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pivot.labeling.episode import FailedEpisode
+from pivot.tests.navigation_episodes import BruteRoom
+
+MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+GENERAL = frozenset((Path(__file__).parent / "general_advice.txt").read_text(encoding="utf-8").splitlines())
+"""Sentences that claim nothing about one episode; each was read and holds in every episode of its environment."""
+FAR = math.inf
+Cell = tuple[int, int]
+
+
+# The two puzzles
+
+
+class Lake:
+    """FrozenLake without slipping."""
+
+    def __init__(self, text: str) -> None:
+        self.rows = [row for row in text.splitlines() if not row.startswith("@")]
+        places = [(y, x) for y, row in enumerate(self.rows) for x, cell in enumerate(row) if cell == "S"]
+        last = text.splitlines()[-1]
+        self.start: Cell = tuple(map(int, last.split()[1:])) if last.startswith("@") else places[0]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def cell(self, at: Cell) -> str:
+        inside = 0 <= at[0] < len(self.rows) and 0 <= at[1] < len(self.rows[0])
+        return self.rows[at[0]][at[1]] if inside else "#"
+
+    def after(self, at: Cell, action: str) -> Cell:
+        if action not in MOVES or self.cell(at) in "HG":
+            return at
+        ahead = (at[0] + MOVES[action][0], at[1] + MOVES[action][1])
+        return at if self.cell(ahead) == "#" else ahead
+
+    def is_done(self, at: Cell) -> bool:
+        return self.cell(at) == "G"
+
+
+class Warehouse:
+    """Sokoban: the player and the boxes."""
+
+    def __init__(self, text: str) -> None:
+        cells = {(y, x): cell for y, row in enumerate(text.splitlines()) for x, cell in enumerate(row)}
+        self.walls = {at for at, cell in cells.items() if cell == "#"}
+        self.targets = {at for at, cell in cells.items() if cell in ".*+"}
+        player = next(at for at, cell in cells.items() if cell in "@+")
+        self.start = (player, frozenset(at for at, cell in cells.items() if cell in "$*"))
+
+    def after(self, state: tuple[Cell, frozenset[Cell]], action: str) -> tuple[Cell, frozenset[Cell]]:
+        if action not in MOVES:
+            return state
+        ((y, x), boxes), (down, right) = state, MOVES[action]
+        ahead, beyond = (y + down, x + right), (y + 2 * down, x + 2 * right)
+        if ahead in self.walls or (ahead in boxes and (beyond in boxes or beyond in self.walls)):
+            return state
+        return ahead, (boxes - {ahead} | {beyond}) if ahead in boxes else boxes
+
+    def is_done(self, state: tuple[Cell, frozenset[Cell]]) -> bool:
+        return state[1] <= self.targets
+
+
+@lru_cache(maxsize=4096)
+def _game(env: str, text: str) -> Any:
+    return Lake(text) if env == "frozenlake" else Warehouse(text)
+
+
+@lru_cache(maxsize=1 << 16)
+def _fewest(env: str, text: str, state: Hashable) -> float:
+    game, seen, queue = _game(env, text), {state}, deque([(state, 0)])
+    while queue:
+        at, moves = queue.popleft()
+        if game.is_done(at):
+            return moves
+        for action in MOVES:
+            following = game.after(at, action)
+            if following not in seen:
+                seen.add(following)
+                queue.append((following, moves + 1))
+    return FAR
+
+
+# One failure
+
+
+class Checker:
+    """What is true of one failure whose pivot step is proved elsewhere."""
+
+    def __init__(self, episode: FailedEpisode, step: int, mode: str) -> None:
+        self.episode, self.step, self.mode, self.env = episode, step, mode, episode.env
+        self.action = episode.actions[step]
+        self.budget = {"before": episode.horizon - step, "after": episode.horizon - step - 1}
+        self.info = episode.infos[step]
+
+    @cached_property
+    def states(self) -> list[Any]:
+        """The states of a puzzle, or the poses of a walk through an embedded room."""
+        start = self.room.start if self.env == "navigation" else self.game.start  # pyright: ignore[reportOptionalMemberAccess]
+        states = [start]
+        for action in self.episode.actions:
+            states.append(self.after(states[-1], action))
+        return states
+
+    @cached_property
+    def game(self) -> Any:
+        return _game(self.env, self.episode.initial_state)
+
+    @cached_property
+    def room(self) -> BruteRoom | None:
+        data = json.loads(self.episode.initial_state)
+        return BruteRoom(data) if "room" in data else None
+
+    def after(self, state: Any, action: str) -> Any:
+        return (
+            self.room.after(state, action) if self.env == "navigation" and self.room else self.game.after(state, action)
+        )
+
+    @cached_property
+    def measures(self) -> list[float]:
+        """Metres or scores before each action and at the end; what is not measured is as it was before."""
+        if self.env == "svg":
+            return [0.0, *(info["average_score"] for info in self.episode.infos)]
+        state = json.loads(self.episode.initial_state)
+        agent, target = (state[name]["position"] for name in ("agent", "target"))
+        found = [state.get("initial_dist", math.hypot(agent["x"] - target["x"], agent["z"] - target["z"]))]
+        for info in self.episode.infos:
+            found.append(found[-1] if info.get("dist") is None else info["dist"])
+        return found
+
+    @cached_property
+    def stages(self) -> list[int]:
+        kinds = {"align": 2, "place": 3, "stack": 3, "drawer": 2}
+        return [kinds[json.loads(self.episode.initial_state)["task"]]] + [
+            i["remaining_stages"] for i in self.episode.infos
+        ]
+
+    def needed(self, when: str) -> float:
+        """What the goal takes before or after the pivot step: moves, or stages."""
+        index = self.step + (when == "after")
+        if self.env == "primitiveskill":
+            return self.stages[index]
+        if self.env == "navigation":
+            return math.ceil(max(0.0, self.measures[index] - 1.5) / 0.5 - 1e-6)
+        return _fewest(self.env, self.episode.initial_state, self.states[index])
+
+    def is_safe(self, action: str) -> bool:
+        """Whether an action at the pivot step keeps the goal within reach."""
+        state = self.after(self.states[self.step], action)
+        if self.env == "navigation":
+            turns = self.room.turns(state) if self.room else None
+            return turns is not None and turns <= self.budget["after"]
+        return _fewest(self.env, self.episode.initial_state, state) <= self.budget["after"]
+
+    def was_hopeless(self) -> bool:
+        return self.step == 0 and self.needed("before") > self.budget["before"]
+
+    # Reading
+
+    def false_statements(self, text: str) -> list[str]:
+        """Return the sentences of a text that are false or not understood."""
+        return [f"{s} [{why}]" for s in re.split(r"(?<=[.!?])\s+(?=[A-Z])", text) if (why := self.problem(s))]
+
+    def problem(self, sentence: str) -> str | None:
+        """Return what is wrong with a sentence, or None."""
+        if sentence in GENERAL:
+            return None
+        answers = list(self.answers(sentence))
+        wrong = [name for name, holds in answers if not holds]
+        return ", ".join(wrong) if wrong else None if len(answers) > 1 else "not understood"
+
+    def answers(self, said: str) -> Iterator[tuple[str, bool]]:
+        """Yield every claim that the sentence makes, with its truth; naming the step alone claims nothing."""
+        yield "step", all(int(number) == self.step for number in re.findall(r"[Ss]tep (\d+)", said))
+        if said.startswith(f"At step {self.step}, ") and not re.search(
+            r"the document (?:stood|held|could|exceed|used)", said
+        ):
+            yield from self.advice(said)
+            return
+        yield from self.amounts(said)
+        for pattern, holds in self.rules().items():
+            if re.search(pattern, said):
+                yield pattern, holds()
+        for word in re.findall(
+            r"\b(?:push|move|action|took|repeated|spent on|pushed|Moving|reports|log,|that) "
+            r"(up|down|left|right|\w+\(\S+\)|(?:move|rotate|look)\w+)\b",
+            said,
+        ):
+            yield (
+                "logged action",
+                word == self.action or (said.startswith(("Before", "Next", "At step")) and "hole" in said),
+            )
+
+    def amounts(self, said: str) -> Iterator[tuple[str, bool]]:
+        """Yield the claims of a sentence about turns, moves, stages and measurements."""
+        early = (
+            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|smaller than"
+        )
+        when = "before" if re.search(early, said) else "after"
+        turns = re.findall(r"(\d+) turns?\b", said)
+        yield from (("turns", int(number) == self.budget[when]) for number in turns)
+        for number in re.findall(r"(\d+) (?:moves?|stages?)\b", said):
+            yield "needed", float(number) == self.needed(when)
+        more = r"\bonly\b|more than the|but (?:a solution|the goal|the budget|the [\d.]+ m)|too small|smaller than"
+        enough = r"could (?:still )?be (?:solved|reached)|can still be solved|solvable|are enough"
+        if turns and re.search(more, said):
+            yield "too much", self.needed(when) > self.budget[when]
+        elif turns and re.search(enough, said):
+            yield "enough", self.needed(when) <= self.budget[when]
+        for number in re.findall(r"([\d.]+) m\b", said):
+            yield "metres", self.shows(number, self.measures[self.step + (when == "after")])
+        if self.env == "svg" and (scores := re.findall(r"\b[01]\.\d+", said)):
+            yield "scores", self.scores(said, scores)
+
+    def scores(self, said: str, scores: list[str]) -> bool:
+        before, after = self.measures[self.step], self.measures[self.step + 1]
+        swapped = re.search(r"less than the|after [\d.]+ for|different from the", said)
+        values = [after, before] if swapped else [before, after]
+        if len(scores) == 1:
+            values = [before] if re.search(r"[Bb]efore step", said) else [after]
+        return all(map(self.shows, scores, values))
+
+    @staticmethod
+    def shows(number: str, value: float) -> bool:
+        """Whether a printed number is the rounded value."""
+        return abs(float(number) - value) <= 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
+
+    def advice(self, said: str) -> Iterator[tuple[str, bool]]:
+        """Yield the claims of an advice: whom it names as good and as bad."""
+        act = (
+            r"(up|down|left|right|(?:move|rotate|look)(?:\w+)|(?:pick|place|push)\(\S*?\)(?:\|\w+\(\S*?\))?|empty|invalid)"
+            r"(?=[ ,;:.])"
+        )
+        bad = (
+            r"(?:do not (?:choose|move|push|repeat|answer|count on)|instead of|rather than(?: pushing)?|, not|than|"
+            rf"the push|avoid|replace|nothing from|neither|leave out|within reach,|obstacle with) {act}"
+        )
+        good = (
+            r"(?:[;,:] (?:choose|move|go|answer)|and (?:choose|go)|go on with|make is|action is|by|action:|such as|"
+            rf"send|, answer|,) {act}"
+        )
+        worse, rest = re.findall(bad, said), re.sub(bad, "-", said)
+        better = re.findall(good, rest)
+        yield from (("the logged action", action == self.action) for action in worse)
+        if re.search(r"out of reach from the start|no action there kept", said):
+            yield "hopeless", self.was_hopeless()
+        elif re.search(r"from the start: |stages outnumbered|more open stages", said):
+            yield "too many stages", self.was_hopeless()
+        elif worse and better and self.env != "primitiveskill":
+            yield "the logged action lost it", not self.is_safe(self.action)
+        if re.search(r"comes too late|is right but late|needed sooner", said):
+            yield "the logged action", better == [self.action] or self.action in said
+            return
+        if self.env == "primitiveskill":
+            yield from (("a turn", re.fullmatch(r"\w+\(\S+\)", action) is not None) for action in better)
+        else:
+            yield from ((f"{action} is safe", self.is_safe(action)) for action in better)
+        if "reply" in said or "usable" in said or "one clear action" in said:
+            yield "an unusable reply", self.action in ("invalid", "empty")
+        if not better and not worse:
+            yield "advice without a claim", re.search(r"\d", said.replace(f"step {self.step}", "")) is None
+
+    def rules(self) -> dict[str, Callable[[], bool]]:
+        """Return the truth of other claims by the words that make them."""
+        episode, t = self.episode, self.step
+        unusable = self.action in ("invalid", "empty")
+        common: dict[str, Callable[[], bool]] = {
+            r"no usable action|without a usable action": lambda: unusable,
+            r"same as at the step before|\bagain, as it had|repeated": lambda: (
+                episode.actions[t - 1] == self.action and t > 0
+            ),
+        }
+        return common | getattr(self, f"_{self.env}")()
+
+    def _still(self) -> bool:
+        return self.action in MOVES and self.states[self.step] == self.states[self.step + 1]
+
+    def _frozenlake(self) -> dict[str, Callable[[], bool]]:
+        now = self.states[self.step]
+
+        def hole(action: str) -> bool:
+            return self.game.cell(self.game.after(now, action)) == "H"
+
+        return {
+            r"changed nothing|no effect": self._still,
+            r"ended in a hole|led into a hole|falling into a hole": lambda: hole(self.action),
+            r"direction up\b": lambda: hole("up"),
+            r"direction down\b": lambda: hole("down"),
+            r"direction left\b": lambda: hole("left"),
+            r"direction right\b": lambda: hole("right"),
+            r"no path over ice led|cut the player off|there is no way over ice": lambda: self.needed("after") == FAR,
+            r"^No path over ice|cannot be reached from the start|cut off from the goal": lambda: (
+                self.needed("before") == FAR
+            ),
+        }
+
+    def _sokoban(self) -> dict[str, Callable[[], bool]]:
+        (_, before), (player, after) = self.states[self.step], self.states[self.step + 1]
+        pushed = next(iter(after - before), None)
+
+        def wall(action: str, at: Cell | None) -> bool:
+            return at is not None and (at[0] + MOVES[action][0], at[1] + MOVES[action][1]) in self.game.walls
+
+        def corner() -> bool:
+            sides = (wall("up", pushed) or wall("down", pushed)) and (wall("left", pushed) or wall("right", pushed))
+            return sides and pushed not in self.game.targets
+
+        del player
+        return {
+            r"changed nothing|no effect": self._still,
+            r"\bpush(?:ed)? (?:up|down|left|right)|Being pushed|Pushed": lambda: pushed is not None,
+            r"no number of moves solves|made the room unsolvable|could never be solved": lambda: (
+                self.needed("after") == FAR
+            ),
+            r"^No number|unsolvable from the start|^From its first": lambda: (
+                self.needed("before") == FAR and self.step == 0
+            ),
+            r"corner": corner,
+            r"(?:against|next to) a wall": lambda: wall(self.action, pushed),
+        }
+
+    def _navigation(self) -> dict[str, Callable[[], bool]]:
+        flags = (self.info.get("moved"), self.info.get("last_action_success"))
+        t, metres = self.step, self.measures
+        return {
+            r"blocked|stopped by an obstacle|could not be carried out": lambda: False in flags,
+            r"no nearer|did not shorten|won no distance": lambda: metres[t + 1] >= metres[t] - 1e-9,
+            r"hardly": lambda: t >= 5 and round(metres[t - 4] - metres[t + 1], 9) < 0.1,
+        }
+
+    def _primitiveskill(self) -> dict[str, Callable[[], bool]]:
+        t, turn = self.step, re.findall(r"(pick|place|push)\(", self.action)
+        earlier = any("pick(" in action for action in self.episode.actions[:t])
+        gained = self.stages[t + 1] < self.stages[t]
+        return {
+            r"achieved no stage|no stage of the task was|no stage further|without achieving|brought no stage": lambda: (
+                not gained
+            ),
+            r"held no pick|held no command|of which nothing": lambda: not turn or self.info["legal"] is False,
+            r"before any pick|No pick had been|nothing had been picked": lambda: not earlier and turn[0] != "pick",
+            r"a pick and a place": lambda: "pick" in turn and "place" in turn,
+            r"no stage was open|All stages had been|every stage had been": lambda: self.stages[t + 1] == 0,
+        }
+
+    def _svg(self) -> dict[str, Callable[[], bool]]:
+        t, episode = self.step, self.episode
+        made = (episode.submission_outcomes or [None] * (t + 1))[t]
+        reply, finish = (episode.reply_outcomes or [""] * (t + 1))[t], (episode.finish_reasons or [""] * (t + 1))[t]
+        empty, before, after = self.action == "empty", self.measures[t], self.measures[t + 1]
+        return {
+            r"held no document|without a document": lambda: empty,
+            r"broke off|cut off|ran out of space": lambda: empty and finish == "length",
+            r"the thought": lambda: empty and reply == "tag_in_think",
+            r"no SVG document|something else than": lambda: empty and reply == "not_an_action",
+            r"well.formed|could not be read as SVG": lambda: made == "not_svg",
+            r"longer than what is read|exceeded the length": lambda: made == "too_large",
+            r"plain text|bytes that are no text": lambda: made == "not_text",
+            r"something outside": lambda: made == "forbidden",
+            r"too long to draw|exceeded its time": lambda: made == "timeout",
+            r"too much memory|exceeded its memory": lambda: made == "memory",
+            r"could not be drawn": lambda: not empty and not self.info["valid_svg"],
+            r"fell from|went down|less than": lambda: after < before,
+            r"hardly different|stayed near|The score was .* after it": lambda: abs(round(after - before, 9)) <= 0.01,
+            r"rose|came from": lambda: after > before,
+            r"match has 1|short of 1|not the target": lambda: after < 1 and self.info["valid_svg"],
+        }

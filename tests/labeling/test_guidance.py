@@ -1,0 +1,157 @@
+"""Guidance is true by construction: an independent reader finds no false sentence in what keeps a teacher's schema."""
+
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from pivot import plugins
+from pivot.labeling.base import Filter, Guidance, GuidanceRequest
+from pivot.labeling.domains import Failure, domain_of
+from pivot.labeling.filters import text_objection
+from pivot.labeling.label import certify_episodes, guidance_requests, label_episodes
+from pivot.labeling.statements import MOST_FACTS
+from pivot.labeling.writers import TemplateWriter
+from pivot.labeling.writers.answer import read_answer
+from pivot.labeling.writers.prompt import answer_schema
+from pivot.models.base import ChatAnswer, ChatRequest
+from pivot.tests.labeling.fact_checker import Checker
+from pivot.tests.labeling.teaching import PlantedTeacher
+from pivot.tests.labeling.test_agreement import BLACK, ENVIRONMENTS, failures, solver
+
+FILTERS: list[Filter] = [plugins.load("filters", name)() for name in ("guidance", "target")]
+LIE = "Choose the action that lost it; the goal was reached, the box is free, and step 77 was perfect."
+
+
+@lru_cache
+def requests(env: str, levels: int) -> list[GuidanceRequest]:
+    """What a teacher is asked about failures of the scripted policy."""
+    episodes = failures(env, levels, blind=env in ("navigation", "primitiveskill"))
+    return list(guidance_requests(certify_episodes(episodes, solver(env)), "certificate", {}).values())
+
+
+def checker(request: GuidanceRequest) -> Checker:
+    return Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode)
+
+
+def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return any answer that the schema allows."""
+    assert schema["required"] == list(schema["properties"]) and schema["additionalProperties"] is False
+    sign, facts, action, wording, prose = schema["properties"].values()
+    assert prose["type"] == "string"
+    return {
+        "sign": rng.choice(sign["enum"]),
+        "facts": rng.choices(facts["items"]["enum"], k=rng.randint(facts["minItems"], facts["maxItems"])),
+        "action": rng.choice(action["enum"]),
+        "wording": rng.randint(wording["minimum"], wording["maximum"]),
+        "prose": rng.choice(["", LIE, "\0\ud800 \n", "a" * prose["maxLength"], '"}', LIE[:40]]),
+    }
+
+
+def fuzz(env: str, count: int, levels: int) -> None:
+    rng, domain = random.Random(env), domain_of(env)
+    for _ in range(count):
+        request = rng.choice(requests(env, levels))
+        answer = read_answer(ChatAnswer(json.dumps(fields(answer_schema(request), rng))), request)
+        assert isinstance(answer, Guidance), answer
+        assert answer.choice is not None
+        text = domain.sentences.render(answer.choice, str(rng.random()))
+        assert checker(request).false_statements(text) == []
+        assert text_objection(text, request.episode, request.verdict, request.offer) is None
+        assert tuple(domain.sentences.read(text)) == answer.choice.statements
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_no_answer_that_keeps_the_schema_says_anything_false(env: str) -> None:
+    fuzz(env, 300, 6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_no_answer_of_two_thousand_says_anything_false(env: str) -> None:
+    fuzz(env, 2_000, 24)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_the_reader_finds_planted_falsehoods(env: str) -> None:
+    """A number that is one higher, another step, and the logged action in the place of the safe one."""
+    rng, sentences, planted = random.Random(1), domain_of(env).sentences, Counter[str]()
+    for request in requests(env, 6):
+        read, offer = checker(request), request.offer
+        for each in (*offer.facts, *offer.actions):
+            said = sentences.sentence(each, rng.randrange(8))
+            values = dict(each.values)
+            for name in values.keys() & {"step", "turns", "moves", "stages", "metres", "before", "after"}:
+                number, *rest = values[name].split()
+                raised = str(int(number) + 1) if number.isdigit() else f"{float(number) + 1:.2f}"
+                other = " ".join([raised, *rest])
+                wrong = sentences.sentence(type(each)(each.kind, tuple(sorted((values | {name: other}).items()))))
+                assert read.problem(wrong) is not None, wrong
+                planted[name] += 1
+            swapped = values | {"instead": values.get("action", "")}
+            if each.kind in ("move", "push", "take") and env != "primitiveskill":
+                wrong = sentences.sentence(type(each)(each.kind, tuple(sorted(swapped.items()))))
+                assert read.problem(wrong) is not None, wrong
+                planted["action"] += 1
+            assert read.problem(said) is None, said
+    assert planted.total() > 60
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_a_model_that_lies_in_every_free_field_enters_no_target(env: str) -> None:
+    some = requests(env, 6)
+    episodes = [each.episode for each in some]
+    frames = {name: BLACK for episode in episodes for name in episode.frame_ids}
+    rng = random.Random(2)
+
+    def lie(request: ChatRequest) -> ChatAnswer:
+        return ChatAnswer(json.dumps(fields(request.json_schema or {}, rng) | {"prose": LIE}))
+
+    labels = label_episodes(episodes, solver(env), PlantedTeacher(lie), FILTERS, "1", frames=frames)
+    for request, label in zip(some, labels, strict=True):
+        assert label.accepted, label.reject_reasons
+        assert (label.guidance_source, label.guidance_prose) == ("facts", LIE)
+        assert not any(part in (label.target or "") for part in ("Choose the action that", "77", "perfect"))
+        assert checker(request).false_statements(label.failure_reason or "") == []
+    honest = {label.target for label in labels}
+    prose = label_episodes(episodes, solver(env), PlantedTeacher(lie), [], "1", frames=frames, source="prose")
+    assert {label.failure_reason for label in prose} == {LIE}
+    assert {label.guidance_source for label in prose} == {"prose"}
+    assert not honest & {label.target for label in prose}
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_texts_of_one_mode_are_no_template_of_one_sentence(env: str) -> None:
+    texts: defaultdict[str, list[str]] = defaultdict(list)
+    for label in label_episodes([each.episode for each in requests(env, 6)], solver(env), TemplateWriter(), [], "1"):
+        texts[label.failure_mode or ""].append(re.sub(r"[\d.]+", "#", label.failure_reason or ""))
+    for mode, found in texts.items():
+        assert len(set(found)) >= min(4, 0.5 * len(found)), mode
+
+
+def test_statements_are_few_and_named_apart() -> None:
+    for env in ENVIRONMENTS:
+        for request in requests(env, 6):
+            for part in (request.offer.signs, request.offer.facts, request.offer.actions):
+                assert 0 < len(part) < 10
+                assert len({each.id for each in part}) == len(part)
+            everything = domain_of(env).sentences.render(
+                request.offer.choice(
+                    request.offer.signs[0].id,
+                    [each.id for each in request.offer.facts],
+                    request.offer.actions[0].id,
+                ),
+                "seed",
+            )
+            assert len(domain_of(env).sentences.read(everything)) <= MOST_FACTS + 2
+
+
+def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
+    request = next(each for each in requests("frozenlake", 6) if each.verdict.failure_mode == "deadlock")
+    offer = domain_of("elsewhere").offer(Failure(request.profile, request.episode, request.verdict))
+    assert [each.kind for each in offer.facts][-1] == "turns_left"
+    assert [each.kind for each in offer.actions] == ["take"] * len(request.verdict.feasible_actions)
