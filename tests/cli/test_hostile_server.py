@@ -41,7 +41,7 @@ def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
     if number == 1:
         return {"text": TEXT}
     fields = json.loads(coach(body)["text"]) if coach(body)["text"].startswith("{") else {}
-    return {"text": json.dumps(fields | {"avoid": f"Avoid [bold]that[/] \x1b[31m.\r\n✓ {LINK}"})}
+    return {"text": json.dumps(fields | {"prose": f"Avoid [bold]that[/] \x1b[31m.\r\n✓ {LINK}"})}
 
 
 @pytest.fixture(scope="module")

@@ -199,7 +199,8 @@ def test_a_third_partys_writer_that_only_writes_still_works(tmp_path: Path, monk
     labels = load_store(tmp_path).labels.collect()
     assert set(labels["teacher"]) == {"telegrapher"}
     assert sum(Telegrapher.asked) == labels.height > 0
-    assert labels["failure_reason"].str.ends_with("think.").all()
+    assert labels["guidance_prose"].str.ends_with("think.").all()
+    assert set(labels["failure_reason"]) == {""}  # free text enters no target
 
 
 @pytest.mark.parametrize("env", plugins.names("environments"))
