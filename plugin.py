@@ -31,7 +31,7 @@ from .labeling.base import (
 )
 from .labeling.domains import Domain, Failure
 from .labeling.episode import FailedEpisode
-from .labeling.statements import Choice, Offer, Statement
+from .labeling.statements import Choice, Offer, Statement, statement
 from .messages import EncodedFrame, PromptMessages
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
 from .plugins import Settings
