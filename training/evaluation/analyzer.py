@@ -243,8 +243,8 @@ def evaluate(
     if len(readings) != len(labels.rows):
         raise TrainingError(f"{records.address} changed while it was read; run the same command again")
     results = [score_reading(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
-    with GuidanceJudge() as judge:
-        guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
+    judge = GuidanceJudge()
+    guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     judge = GuidanceJudge()
     guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     environments = {}
