@@ -245,8 +245,6 @@ def evaluate(
     results = [score_reading(*each) for each in zip(labels.rows, labels.levels, readings, strict=True)]
     judge = GuidanceJudge()
     guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
-    judge = GuidanceJudge()
-    guidance = [_guidance(judge, row, reading) for row, reading in zip(labels.rows, readings, strict=True)]
     environments = {}
     for env in labels.environments:
         mine = labels.indices(env)
