@@ -38,9 +38,9 @@ class GuidanceJudge:
         verdict, case = _verdict(record, episode, solver), episode.case()
         (decimals,) = log_decimals(solver, [case], [verdict])
         offer = offer_of(plugins.load("environments", env).profile, episode, verdict, decimals)
-        # What needs the observations or the replies, which no row has, is known from the proved guidance alone.
-        known = Offer((*offer.signs, *_stated(record)), offer.facts, offer.actions)
-        return text_objection(guidance, episode, verdict, known)
+        # Observations and replies are in no row: statements that need them come from the proved guidance alone.
+        supported = Offer((*offer.signs, *_stated(record)), offer.facts, offer.actions)
+        return text_objection(guidance, episode, verdict, supported)
 
 
 def _stated(record: Mapping[str, Any]) -> list[Statement]:
