@@ -123,7 +123,7 @@ class RunConfig(BaseModel):
     """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
     defaults otherwise. They decide labels alone, not episodes."""
     guidance: GuidanceSource | None = Field(default="facts", validate_default=True)
-    """What the texts of targets are made of: ``facts`` renders sentences from proved facts that the teacher chose;
+    """Source of the texts in targets: ``facts`` renders sentences from proved facts that the teacher chose;
     ``prose`` takes what the teacher wrote freely, which nothing proves. Null in a store of release 0.1.0, whose texts
     count as prose."""
     filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)

@@ -104,7 +104,7 @@ def _labelled_then(rows: Rows, episodes: list[FailedEpisode], rollouts: pa.Table
 def _teacher(writer: GuidanceWriter, rows: Rows, *, proved: bool) -> GuidanceWriter:
     """Return the writer of an embedded stand-in, or one that repeats what a model wrote, as its rows say.
 
-    Texts that are not ``proved``, those of release 0.1.0, are repeated as they are, whoever wrote them.
+    Texts that are not ``proved``, those of release 0.1.0, are repeated as they are stored.
     """
     if writer.is_stand_in and proved:
         return writer

@@ -142,8 +142,8 @@ def stored_guidance(
 ) -> dict[str, Guidance]:
     """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took.
 
-    The text of a store of release 0.1.0, which has no other columns, is taken as a rendered one: whoever checks it
-    decides what that means.
+    The text of a store of release 0.1.0, which has no other columns, is taken as a rendered one; the
+    verification of the store decides what that means.
     """
     spent: dict[str, list[Call]] = {}
     for call in calls:
