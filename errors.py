@@ -66,7 +66,7 @@ class StoreError(PivotError):
 
 
 class NoStoreError(StoreError):
-    """A path that holds no store, an unfinished one, or something else."""
+    """A store that does not fit the command: missing, unfinished, with another config, or without what was named."""
 
     status: ClassVar[int] = 2
 

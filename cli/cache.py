@@ -5,16 +5,15 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..errors import CacheError, ConfigError
 from ..models.cache import CallCache
 from ..models.service import default_cache
 from .console import out, show_table
+from .options import path_argument
 
 
 def cache(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="File of the cache (default: the one of all runs).")
-    ] = None,
+    file: Annotated[Path | None, path_argument("File of the cache (default: the one of all runs).", "FILE")] = None,
     last: Annotated[int, typer.Option("--last", help="Show the N most recently cached responses.", min=0)] = 0,
 ) -> None:
     """Show the cached responses: their number and tokens per model.
@@ -34,7 +33,10 @@ def cache(
         return
     if not path.is_file():
         raise ConfigError(f"no call cache at {path}; builds with a model's policy or teacher make one")
-    calls = CallCache(path)
+    try:
+        calls = CallCache(path)
+    except CacheError as error:
+        raise ConfigError(f"FILE: {error}") from error
     try:
         counts, latest = calls.counts(), calls.latest(last)
     finally:

@@ -10,7 +10,7 @@ from ..flows.serve import serving
 from ..models.service import Service
 from ..storage import write_file
 from .console import err, out
-from .options import option
+from .options import option, path_option
 
 FILE = "prefect.yaml"
 HEAD = "#   "
@@ -20,7 +20,7 @@ SLOTS: int = Service.model_fields["max_concurrency"].default
 
 
 def deploy(
-    target: Annotated[Path, option("File to write.", "--to")] = Path(FILE),
+    target: Annotated[Path, path_option("File to write.", "--to", "FILE")] = Path(FILE),
     serve: Annotated[
         bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
     ] = False,

@@ -81,7 +81,7 @@ def doctor(
 
 def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
     """Check a model server."""
-    if model is None:
+    if not model:
         raise ConfigError("no model named; give the name that the server uses with --model")
     findings = check_server(base_url, model, key_variable)
     states = {"ok": OK, "missing": MISSING, "broken": BROKEN}

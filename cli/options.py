@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from typing_extensions import TypeAliasType
 
+from .. import plugins
 from ..errors import ConfigError, PivotError
 from ..storage import Address, parse_address
 
@@ -67,6 +68,13 @@ class WorkerOptions(Options):
     """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; empty to start
     workers on this machine for the run."""
 
+    @field_validator("engine")
+    @classmethod
+    def _is_registered(cls, name: str) -> str:
+        if name not in plugins.names("engines"):
+            raise ValueError(f"found {name!r}, expected one of {', '.join(plugins.names('engines'))}")
+        return name
+
 
 def store_argument(metavar: str, default_help: str) -> Any:
     """Return an argument that is a folder or an address of an object store."""
@@ -84,6 +92,22 @@ def option(default_help: str, *names: str, panel: str | None = None, **extra: An
 def address_option(default_help: str, name: str) -> Any:
     """Return the same as an option."""
     return option(default_help, name, metavar="PATH", parser=lambda text: address_of(name, text))
+
+
+def _path_of(name: str, text: str) -> Path:
+    if not text:
+        raise ConfigError(f"{name}: found '', expected a path")
+    return Path(text)
+
+
+def path_option(default_help: str, name: str, metavar: str) -> Any:
+    """Return an option that is a file or folder of this machine."""
+    return option(default_help, name, metavar=metavar, parser=lambda text: _path_of(name, text))
+
+
+def path_argument(default_help: str, metavar: str) -> Any:
+    """Return an argument that is a file or folder of this machine."""
+    return typer.Argument(metavar=metavar, help=default_help, parser=lambda text: _path_of(metavar, text))
 
 
 def unwrapped(command: Callable[..., Any] | None) -> str:

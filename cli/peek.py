@@ -14,7 +14,7 @@ from ..errors import ConfigError, StoreError
 from ..images import encode_png
 from ..storage import Address, write_file
 from .console import out, quoted, styled
-from .options import StorePath
+from .options import StorePath, path_option
 
 
 def peek(
@@ -22,7 +22,7 @@ def peek(
     episode: Annotated[
         str | None, typer.Argument(metavar="EPISODE_ID", help="Episode, or the beginning of its id (default: any).")
     ] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the collage with the label.")] = None,
+    png: Annotated[Path | None, path_option("Write the collage with the label.", "--png", "FILE")] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment of the default episode.")] = None,
 ) -> None:
     """Show one episode: its label, certificate and action log, and as a picture with --png.

@@ -8,7 +8,7 @@ from ..insight.plots import save_plots
 from ..insight.stats import make_folder
 from ..storage import write_file
 from .console import out
-from .options import StorePath, option
+from .options import StorePath, option, path_option
 
 
 class PictureFormat(StrEnum):
@@ -20,7 +20,7 @@ class PictureFormat(StrEnum):
 
 def plot(
     root: StorePath,
-    target: Annotated[Path, option("Folder for the pictures.", "--out")] = Path("plots"),
+    target: Annotated[Path, path_option("Folder for the pictures.", "--out", "PATH")] = Path("plots"),
     style: Annotated[PictureFormat, option("Format of the pictures.", "--format")] = PictureFormat.PNG,
 ) -> None:
     """Draw a store: return ladder, failure modes, pivot steps, slack; after a probe also its improvements.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from ..api import reading as api
 from .console import ProgressBars, out
-from .options import StoreAddress, StorePath, address_option, option
+from .options import StoreAddress, StorePath, address_option, option, path_option
 
 EnvironmentNames = Annotated[
     list[str] | None, option("Only this environment (default: all). May be repeated.", "--environment")
@@ -19,7 +19,9 @@ Other = Annotated[
 
 def report(
     root: StorePath,
-    target: Annotated[Path, option("Folder of the site; replaces a report that is there.", "--out")] = Path("report"),
+    target: Annotated[
+        Path, path_option("Folder of the site; replaces a report that is there.", "--out", "PATH")
+    ] = Path("report"),
     environment: EnvironmentNames = None,
     failures_only: FailuresOnly = False,
     limit: Limit = None,

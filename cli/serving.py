@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import ConfigError
 from .console import err, out, styled
 
 CONTEXT_TOKENS = 8192
@@ -98,6 +99,8 @@ def serve_command(
 
     pivot serve-command Qwen/Qwen2.5-VL-3B-Instruct
     """
+    if not model:
+        raise ConfigError("MODEL: found '', expected a hub id or a saved folder")
     machine = gpus()
     line = serve_line(model, machine, port, name)
     if machine:

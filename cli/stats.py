@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from ..storage import Address
 from .console import out, show_table, visible, write_data
-from .options import StorePath
+from .options import StorePath, path_option
 
 
 def stats(
@@ -31,9 +31,7 @@ def stats(
     ] = Format.TABLE,
     target: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="PATH", help="Write there: a folder with one file a view, or the file of --sql's result."
-        ),
+        path_option("Write there: a folder with one file per view, or the file of --sql's result.", "--out", "PATH"),
     ] = None,
     predictors: Annotated[
         bool,
@@ -96,8 +94,6 @@ def _save(root: Address, connection: duckdb.DuckDBPyConnection, sql: str | None,
         save_result(root, connection, sql, style, target)
         out.print(f"wrote {target}")
         return
-    if target.exists() and not target.is_dir():
-        raise ConfigError(f"{target} is a file; --out of the summary names a folder")
     names = save_summary(root, connection, style, target)
     out.print(f"wrote to {target}: {', '.join(names)}")
 

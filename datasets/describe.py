@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collage.figure import FigureText, failure_figure
-from ..errors import StoreError
+from ..errors import NoStoreError, StoreError
 from ..labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, number_text
 from ..solvers.base import Case
 from .config import Shard, environment
@@ -174,7 +174,9 @@ def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None =
         shard, exact = next((item for item in matches if item[1] == episode_id), matches[0])
         return EpisodeView(store, shard, exact)
     problem = f"{len(matches)} episodes" if matches else "no episode"
-    raise StoreError(f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}")
+    raise NoStoreError(
+        f"{store.root} holds {problem} whose id begins with {episode_id!r}; see: pivot peek {store.root}"
+    )
 
 
 def any_failure(store: Store, env: str | None = None) -> EpisodeView:
@@ -194,5 +196,6 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
                 first = EpisodeView(store, shard, row["episode_id"])
     if first is None:
         environments = ", ".join(store.config.environments)
-        raise StoreError(f"{store.root} holds no failure of {env or 'any environment'}; it holds: {environments}")
+        asked = "any environment" if env is None else env or repr(env)
+        raise NoStoreError(f"{store.root} holds no failure of {asked}; it holds: {environments}")
     return first

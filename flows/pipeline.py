@@ -352,9 +352,9 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
         if name in old.environments
     )
     if (grown or config.environments.keys() - old.environments.keys()) and open_storage(root).stat(PARTS) is not None:
-        raise StoreError(f"{root} has later parts, so it grows by parts alone; give --append")
+        raise NoStoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
-        raise StoreError(
+        raise NoStoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, filters, split, target words or log differ, or "
             "build it again with --refresh, or add it as a part of its own with --append"

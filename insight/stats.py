@@ -18,7 +18,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from ..datasets.views import query_table, run_query
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..storage import Address, write_file
 
 
@@ -170,8 +170,10 @@ def make_folder(folder: Path) -> None:
     """Make a folder for results.
 
     Raises:
-        StoreError: it cannot be made.
+        ConfigError: it is a file. StoreError: it cannot be made.
     """
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file; --out names a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

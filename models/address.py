@@ -31,7 +31,7 @@ def bare_url(url: str) -> str:
     """
     refusal = ConfigError(
         f"base URL {str(url).rpartition('@')[2]!r} is not an address of a server; expected for example "
-        "http://localhost:8000/v1"
+        "--base-url http://localhost:8000/v1"
     )
     try:
         parts = urlsplit(str(url).strip())
@@ -73,7 +73,8 @@ def api_key(variable: str = KEY_VARIABLE) -> str | None:
     key = os.environ.get(variable)
     if not key and variable != KEY_VARIABLE:
         raise ConfigError(
-            f"{variable} should hold the key of a model server but is not set; set it or name another variable"
+            f"{variable} should hold the key of a model server but is not set; set it, or name another variable with "
+            "--key-variable"
         )
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise ConfigError(

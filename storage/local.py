@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import StoreError, printable
+from ..errors import NoStoreError, StoreError, printable
 from .address import Address, FollowedPath
 from .base import FileRecord, Fill, Stat, Storage, storage_error
 from .beneath import PATH_ONLY, c_library, check_tree, files_beneath, open_beneath, refusal, regular
@@ -121,7 +121,7 @@ class LocalStorage(Storage):
     def entries(self) -> list[str]:
         """Return the names of files and folders directly under the root."""
         if self.root.exists() and not self.root.is_dir():
-            raise StoreError(f"{self.root} is a file; name a folder")
+            raise NoStoreError(f"{self.root} is a file; name a folder")
         try:
             return sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
         except OSError as error:

@@ -16,7 +16,7 @@ from ...datasets.derived_views import DERIVED
 from ...datasets.parquet import read_table
 from ...datasets.store import Store
 from ...datasets.views import CLOSED
-from ...errors import StoreError
+from ...errors import NoStoreError
 from ...intervals import Interval, middle, resampled_means, sums_by_level
 from .arms import PROBE_ARMS
 from .records import PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
@@ -90,7 +90,7 @@ def probe_rows(store: Store) -> pl.DataFrame:
         StoreError: the store was not probed, or a file is torn.
     """
     if SETTINGS_FILE not in store.manifest():
-        raise StoreError(f"{store.root} was not probed; run: pivot probe {store.root}")
+        raise NoStoreError(f"{store.root} was not probed; run: pivot probe {store.root}")
     tables = [read_table(store.storage, probe_file(shard), PROBE) for shard in store.config.shards()]
     rows = pl.concat([pl.DataFrame(pl.from_arrow(table)) for table in tables])
     return rows.filter(pl.col("label_version") == str(store.config.label_version))

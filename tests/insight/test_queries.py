@@ -41,7 +41,13 @@ def test_some_answers_are_right(small_store: Path) -> None:
     assert sum(row[2] for row in query(small_store, statements["21"])[1]) == complete
     deadlocks = "SELECT count(*) FROM failures WHERE env = 'sokoban' AND failure_mode = 'deadlock'"
     assert sum(row[2] for row in query(small_store, statements["22"])[1]) == query(small_store, deadlocks)[1][0][0]
-    assert sum(row[2] for row in query(small_store, statements["5"])[1]) == turns
+    assert sum(row[3] for row in query(small_store, statements["5"])[1]) == turns
+    episodes, unusable = (
+        query(small_store, f"SELECT count({count}) FROM steps WHERE NOT action_valid")[1][0][0]
+        for count in ("DISTINCT episode_id", "*")
+    )
+    rows = query(small_store, statements["5"])[1]
+    assert (sum(row[2] for row in rows if row[1]), sum(row[4] for row in rows)) == (episodes, unusable)
 
 
 def test_the_need_of_a_step_is_that_of_the_certificate(small_store: Path) -> None:
