@@ -33,6 +33,8 @@ sent under its newer name, ``max_completion_tokens``."""
 NEVER = -100
 """Bias of tokens that must not be sampled: the lowest of the interface."""
 
+ROUNDING = 1e-6
+"""Largest log-probability that a server may send for certainty; a larger number is not one."""
 _KEPT_BYTES = 64_000_000
 _LARGEST_TOKEN = 2**31 - 1
 
@@ -202,7 +204,7 @@ def _logprobs(value: Any) -> tuple[float, ...] | None:
         return None
     numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
     try:
-        floats = tuple(float(item) for item in numbers if isinstance(item, int | float))
+        floats = tuple(float(item) for item in numbers if type(item) in (int, float) and item <= ROUNDING)
     except OverflowError:  # an integer of hundreds of digits
         return None
     return floats if len(floats) == len(numbers) and all(map(math.isfinite, floats)) else None

@@ -218,3 +218,10 @@ def test_a_model_whose_extra_is_missing_is_refused_before_the_run(name: str, mon
             Run(make_config({"environments": environments, role: part})).check_parts()
         with pytest.raises(ConfigError, match="no model named"):
             Run(make_config({"environments": environments, role: {"name": name}}))
+
+
+@pytest.mark.parametrize("value", [5.0, True, "-0.5"])
+def test_numbers_that_are_no_log_probabilities_are_refused(value: Any) -> None:
+    """Probabilities above one, flags and texts: doctor reports them as missing, and steps are stored without."""
+    with served(lambda body: able(body) | {"logprobs": [-0.5, value]}) as server:
+        assert states(server)["log-probabilities"] == "missing"
