@@ -204,7 +204,8 @@ def _logprobs(value: Any) -> tuple[float, ...] | None:
         return None
     numbers = [item.get("logprob") if isinstance(item, dict) else None for item in content]
     try:
-        floats = tuple(float(item) for item in numbers if type(item) in (int, float) and item <= ROUNDING)
+        numbers = [None if isinstance(item, bool) else item for item in numbers]
+        floats = tuple(float(item) for item in numbers if isinstance(item, int | float) and item <= ROUNDING)
     except OverflowError:  # an integer of hundreds of digits
         return None
     return floats if len(floats) == len(numbers) and all(map(math.isfinite, floats)) else None
