@@ -196,6 +196,6 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
                 first = EpisodeView(store, shard, row["episode_id"])
     if first is None:
         environments = ", ".join(store.config.environments)
-        asked = "any environment" if env is None else env or repr(env)
-        raise NoStoreError(f"{store.root} holds no failure of {asked}; it holds: {environments}")
+        sought = "any environment" if env is None else env or repr(env)
+        raise NoStoreError(f"{store.root} holds no failure of {sought}; it holds: {environments}")
     return first
