@@ -151,7 +151,7 @@ def test_no_command_looks_into_a_model_folder_that_run_json_names(
         assert error is None or isinstance(error, PivotError | SystemExit), (command, error)
         assert not [path for path in opened if path.startswith(str(model))], command
     assert "names the model folder" in str(_run("compact", root, small_store, tmp_path / "out"))
-    _run("compact", root, small_store, tmp_path / "out", "--sources")
+    _run("compact", root, small_store, tmp_path / "again", "--sources")
     assert [path for path in opened if path.startswith(str(model))]  # the test sees what is opened
 
 
