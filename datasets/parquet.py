@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..storage import FileRecord, Storage
 from ..storage.base import Fill
 from .formats import migrate_hint
-from .schema import ALL_TABLES, DATASET_EPISODES, TableSchema
+from .schema import DATASET_EPISODES, TableSchema
 
 ROW_GROUP = 128
 """Rows a group where rows hold pictures: one of them is read in about a millisecond."""
@@ -32,10 +32,10 @@ READERS = 8
 
 MOST_TEXT_BYTES = 16 << 20
 TEXT_BYTES_PER_ROW = 1 << 20
-"""Most uncompressed bytes of a column without pictures: for a file, and for each of its rows."""
+"""Most bytes of a column of texts: for a file, and for each of its rows."""
 
-MOST_UNFOLDED_BYTES = 1 << 30
-"""Most bytes of a text column in memory, where equal texts are stored once."""
+MOST_COLUMN_BYTES = 1 << 30
+"""Most bytes of a column of texts in memory."""
 
 DICTIONARY_BYTES = 256 << 20
 """Upper bound of a dictionary page; lets repeated frames of a row group be stored once."""
@@ -101,55 +101,32 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
     with _opened(storage, name, schema) as file:
-        if repeating := _may_unfold(file, file.schema_arrow.names if columns is None else columns):
-            _refuse_unfolding(storage, name, repeating)
         table = file.read(columns=list(columns) if columns is not None else None)
+    _refuse_long_texts(storage.address(name), table)
     for column in schema.columns:
         if column.later and column.name not in table.column_names and (columns is None or column.name in columns):
             table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
     return table
 
 
-def _may_unfold(file: pq.ParquetFile, names: Collection[str]) -> list[str]:
-    """Return the text columns whose few stored values may take more memory than allowed when every row has its own."""
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    sizes: dict[str, int] = {}
-    for chunk in (group.column(number) for group in groups for number in range(group.num_columns)):
-        if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY" and chunk.path_in_schema in names:
-            size = chunk.total_uncompressed_size * chunk.num_values
-            sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + size
-    return [name for name, size in sizes.items() if size > MOST_UNFOLDED_BYTES]
-
-
-def _refuse_unfolding(storage: Storage, name: str, columns: list[str]) -> None:
-    """Raise StoreError if some text columns would take more memory than allowed; measured without unfolding them."""
-    with storage.open(name) as stream, pq.ParquetFile(stream, read_dictionary=columns) as file:
-        for column in columns:
-            chunks = file.read(columns=[column])[column].chunks
-            lengths = (pl.Series(chunk.dictionary).str.len_bytes().gather(pl.Series(chunk.indices)) for chunk in chunks)
-            size = sum(int(each.sum()) for each in lengths)
-            if size > MOST_UNFOLDED_BYTES:
-                raise StoreError(
-                    f"{storage.address(name)}: column {column} takes {size >> 20} MiB of memory, expected at most "
-                    f"{MOST_UNFOLDED_BYTES >> 20} MiB; restore the file from a copy"
-                )
-
-
-_PICTURES = {path for schema in ALL_TABLES for path in schema.image_paths}
-
-
 def refuse_bombs(address: str, file: pq.ParquetFile, file_bytes: int) -> None:
-    """Raise StoreError if the footer announces more rows or longer texts than an honest file of this size can hold."""
+    """Raise StoreError if the footer announces more rows than an honest file of this size can hold.
+
+    What it says of columns is not looked at: PyArrow ends the process where some of that is damaged.
+    """
     rows = file.metadata.num_rows
     if not 0 <= rows <= file_bytes:
         raise StoreError(f"{address} announces {rows} rows in {file_bytes} bytes; restore it from a copy")
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    for chunk in (group.column(number) for group in groups for number in range(group.num_columns)):
-        most = MOST_TEXT_BYTES + rows * TEXT_BYTES_PER_ROW
-        if chunk.path_in_schema not in _PICTURES and chunk.total_uncompressed_size > most:
+
+
+def _refuse_long_texts(address: str, table: pa.Table) -> None:
+    """Raise StoreError if a column of texts is longer than any that PIVOT writes, before objects are made of it."""
+    most = MOST_TEXT_BYTES + table.num_rows * TEXT_BYTES_PER_ROW
+    for column in table.itercolumns():
+        if pa.types.is_string(column.type) and column.nbytes > min(most, MOST_COLUMN_BYTES):
             raise StoreError(
-                f"{address}: column {chunk.path_in_schema} takes {chunk.total_uncompressed_size} bytes, expected at "
-                f"most {most} for {rows} rows; restore the file from a copy"
+                f"{address}: a column of texts takes {column.nbytes >> 20} MiB for {table.num_rows} rows, expected at "
+                f"most {min(most, MOST_COLUMN_BYTES) >> 20} MiB; restore the file from a copy"
             )
 
 

@@ -182,8 +182,8 @@ def _written(folder: Path, rows: int, text: str, *, unique: bool = True) -> Stor
     ("rows", "letters", "message"),
     [
         (2_000_000, 1, r"announces 2000000 rows in \d+ bytes"),
-        (4, 30_000_000, r"column instruction takes \d+ bytes, expected at most \d+ for 4 rows"),
-        (1_500, 1_000_000, "column instruction takes 1430 MiB of memory, expected at most 1024 MiB"),
+        (4, 30_000_000, "a column of texts takes 114 MiB for 4 rows, expected at most 20 MiB"),
+        (1_500, 1_000_000, "a column of texts takes 1430 MiB for 1500 rows, expected at most 1024 MiB"),
     ],
 )
 def test_a_small_file_that_would_fill_the_memory_is_refused(

@@ -82,14 +82,14 @@ def test_rejected_texts_never_reach_the_dataset(coached: tuple[Path, ChatServer]
         ]
     )
     assert rows.height
-    assert rows["failure_reason"].str.ends_with("Avoid what was fatal here.").all()
+    assert not rows["failure_reason"].str.contains("what was fatal here").any()  # what the server wrote freely
 
 
 def test_the_server_is_shown_one_picture_and_asked_for_a_schema(coached: tuple[Path, ChatServer]) -> None:
     _, server = coached
     for body in server.log.bodies:
         assert len(pictures_of(body)) == 1
-        assert body["response_format"]["json_schema"]["schema"]["required"][-2:] == ["claims", "avoid"]
+        assert body["response_format"]["json_schema"]["schema"]["required"][-2:] == ["wording", "prose"]
 
 
 def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
