@@ -18,6 +18,7 @@ from pivot.errors import ServerGoneError
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
+from pivot.messages import EncodedFrame
 from pivot.plugins import Settings
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
@@ -104,7 +105,7 @@ def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp
 
 
 def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"collage": 0, "encode_png": 0}
+    counts = {"collage": 0, "encode": 0}
 
     def counted(module: Any, name: str) -> None:
         function = getattr(module, name)
@@ -120,12 +121,12 @@ def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(writer_model.ModelWriter, "preflight", preflight)
     counted(writer_prompt, "collage")
-    counted(writer_model, "encode_png")
+    counted(EncodedFrame, "encode")
     with served(coach) as server:
         pivot.build(config_of({"frozenlake": 3}, rollouts=6, teacher=part(server)), tmp_path)
         labels = load_store(tmp_path).labels.collect().height
         assert server.log.answered > labels > 5, "no answer was asked for again"
-    assert counts == {"collage": labels, "encode_png": labels}
+    assert counts == {"collage": labels, "encode": labels}
 
 
 def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:

@@ -180,9 +180,11 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         result = CliRunner().invoke(app, ["relabel", str(root), "--workers", "1", *arguments], catch_exceptions=False)
         assert result.exit_code == 0, result.output
 
-    def guidance() -> dict[str, tuple[str, list[Any]]]:
+    def guidance() -> dict[str, tuple[str | None, str, list[Any]]]:
         rows = load_store(root).labels.collect().to_dicts()
-        return {row["episode_id"]: (row["failure_reason"], row["reject_reasons"]) for row in rows}
+        return {
+            row["episode_id"]: (row["guidance_prose"], row["failure_reason"], row["reject_reasons"]) for row in rows
+        }
 
     def shown_otherwise(rows: list[dict[str, Any]]) -> None:
         rows[0]["teacher_prompt_hash"] = "0" * 32
@@ -203,7 +205,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         relabel("--refresh")
         assert server.log.requests == 2 * asked
         after = guidance()
-        assert {key for key in before if before[key] != after[key]} == {key for key in before if before[key][0]}
+        assert {key for key in before if before[key] != after[key]} == {key for key in before if before[key][1]}
         for name in table_files(root, "sokoban"):
             if name.startswith("labels/"):
                 change_rows(root, name, shown_otherwise)
