@@ -46,11 +46,13 @@ LABEL_COLUMNS = (
     "num_steps",
     "certificate",
     "witness",
+    "infeasible_at_start",
+    "failure_reason",
 )
 """Every column but the Analyzer's prompt and picture."""
 SHOWN_COLUMNS = ("episode_id", "env", "prompt", "images", "num_steps", "completion", "failure_mode")
 """The Analyzer's prompt and picture, and the columns that bound its answer."""
-NULLABLE = frozenset({"certificate", "witness"})
+NULLABLE = frozenset({"certificate", "witness", "infeasible_at_start", "failure_reason"})
 """Columns that may be null."""
 
 

@@ -225,19 +225,19 @@ def spoken(text: str) -> dict[str, Any]:
 def test_hostile_datasets_are_typed_errors_that_name_file_and_row(small_store: Path, tmp_path: Path) -> None:
     picture = {"bytes": b"x", "path": None}
     damages: dict[str, tuple[dict[str, Any], str]] = {
-        "no image": ({"images": []}, r"row 0: result 0 images, expected exactly one image, the collage"),
-        "two images": ({"images": [picture, picture]}, r"row 0: result 2 images"),
-        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "row 0: result an empty image"),
-        "a target outside": ({"pivot_step": 40}, r"row 0: result pivot_step 40, expected 0 to"),
+        "no image": ({"images": []}, r"row 0: found 0 images, expected exactly one image, the collage"),
+        "two images": ({"images": [picture, picture]}, r"row 0: found 2 images"),
+        "an empty image": ({"images": [{"bytes": None, "path": None}]}, "row 0: found an empty image"),
+        "a target outside": ({"pivot_step": 40}, r"row 0: found pivot_step 40, expected 0 to"),
         "another length": ({"num_steps": 3, "pivot_step": 0}, "as column num_steps says"),
-        "no target": ({"completion": []}, r"row 0: result a completion that is not one text, expected the target"),
+        "no target": ({"completion": []}, r"row 0: found a completion that is not one text, expected the target"),
         "a broken target": (
             {"completion": [spoken("{}")]},
-            r"row 0: result a target that cannot be read \(wrong_f",
+            r"row 0: found a target that cannot be read \(wrong_f",
         ),
         "a log of other steps": (
             {"action_log": "step 0: action=up"},
-            "result 1 steps in column action_log, expected 9",
+            "found 1 steps in column action_log, expected 9",
         ),
     }
     for name, (columns, message) in damages.items():
@@ -291,7 +291,7 @@ def test_levels_are_canonical(small_store: Path) -> None:
 def test_training_and_evaluation_refuse_a_row_in_the_same_words(small_store: Path, tmp_path: Path) -> None:
     folder = dataset(small_store, tmp_path / "copy")
     change(folder, images=[{"bytes": b"", "path": None}])
-    with pytest.raises(TrainingError, match="row 0: result an empty image, expected exactly one image") as trained:
+    with pytest.raises(TrainingError, match="row 0: found an empty image, expected exactly one image") as trained:
         list(read_dataset(str(folder), ["sokoban"]).train)
     with pytest.raises(TrainingError) as evaluated:
         read(open_records(str(folder), "sokoban"))

@@ -82,7 +82,7 @@ def _verdict(record: Mapping[str, Any], episode: FailedEpisode, solver: Solver) 
         failure_mode=record["failure_mode"],
         certificate=Certificate(**record["certificate"]),
         fallback=isinstance(answer, Verdict) and agrees and answer.fallback,
-        infeasible_at_start=record["infeasible_at_start"],
+        infeasible_at_start=bool(record["infeasible_at_start"]),
         witness=None if witness is None else tuple(witness),
         feasible_actions=answer.feasible_actions if isinstance(answer, Verdict) and agrees else (),
     )
