@@ -133,7 +133,8 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
     for name, field in RunConfig.model_fields.items():
         if name not in parts and draw(st.booleans()):
             # No guidance: a store of the first release, which nobody asks for.
-            raw[name] = draw(values_of(field).filter(lambda value: value is not None or name != "guidance"))
+            values = values_of(field)
+            raw[name] = draw(values.filter(lambda value: value is not None) if name == "guidance" else values)
     for role in ("policy", "teacher"):
         options = {
             "model": draw(WORDS),
