@@ -163,6 +163,7 @@ def relabel(
     *,
     keep_old: bool = False,
     refresh: bool = False,
+    only_rejected: bool = False,
     **running: Unpack[Running],
 ) -> BuildResult:
     """Label a finished store again, without new rollouts, as its next label version.
@@ -174,6 +175,7 @@ def relabel(
             them for the config of each part.
         keep_old: keep the replaced labels.
         refresh: ask the teacher for all guidance again.
+        only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -199,6 +201,7 @@ def relabel(
             reporter_of(running),
             keep_old=keep_old,
             refresh=refresh,
+            only_rejected=only_rejected,
         )
 
 

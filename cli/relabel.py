@@ -26,6 +26,8 @@ class RelabelOptions(Options):
     """Folder of a finished store, or its s3:// address."""
     refresh: bool = False
     """Ask the teacher for all guidance again, even if the store or the call cache has it."""
+    only_rejected: bool = False
+    """Ask the teacher again where a label was rejected for its answer, and keep the other guidance."""
     keep_old: bool = False
     """Keep the replaced labels with the new ones."""
 
@@ -95,7 +97,9 @@ class RelabelForm(Form[Any]):
 
 
 OPTIONS = Form(
-    "options", RelabelOptions, {"root": Flag(argument="DIR"), "refresh": Flag(off="-"), "keep_old": Flag(off="-")}
+    "options",
+    RelabelOptions,
+    {"root": Flag(argument="DIR"), **{name: Flag(off="-") for name in ("refresh", "only_rejected", "keep_old")}},
 )
 
 
@@ -119,6 +123,8 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
 
     pivot relabel runs/first --refresh
 
+    pivot relabel runs/first --only-rejected
+
     pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
     --teacher-base-url http://localhost:8000/v1
     """
@@ -135,6 +141,7 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
             changes,
             keep_old=options.keep_old,
             refresh=options.refresh,
+            only_rejected=options.only_rejected,
             reporter=bars,
             **workers.model_dump(),
         )

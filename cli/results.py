@@ -21,6 +21,9 @@ from .console import err, out, percent, show_table, styled
 PENDING = 3
 """Exit status of a command that is complete but for pending episodes or answers; the next run makes them."""
 
+NO_GUIDANCE = 4
+"""Exit status of a finished command whose teacher gave no usable guidance for any label."""
+
 
 def show_plan(config: RunConfig, root: Address, workers: int) -> None:
     """Print the shards of a build and its disk space."""
@@ -81,7 +84,8 @@ def show_result(result: BuildResult) -> None:
     """Print the summary table and the next commands.
 
     Raises:
-        typer.Exit: episodes or answers are pending; its status is ``PENDING``.
+        typer.Exit: episodes or answers are pending, or the teacher gave no usable guidance; its status is ``PENDING``
+            or ``NO_GUIDANCE``.
     """
     rows = []
     for name, counts in result.environments.items():
@@ -118,6 +122,7 @@ def show_result(result: BuildResult) -> None:
         reason, times, total = _most_frequent_error(Store.open(root))
         if total:
             out.print(f"the most frequent error, {times} of {total}: {reason}", soft_wrap=True)
+    is_useless = _show_unusable_answers(result)
     hints = _next_commands(result)
     width = max(map(len, hints))
     out.print("\nnext:")
@@ -125,6 +130,30 @@ def show_result(result: BuildResult) -> None:
         out.print(f"  {command:<{width}}   {purpose}", soft_wrap=True)
     if not result.is_whole:
         raise typer.Exit(PENDING)
+    if is_useless:
+        raise typer.Exit(NO_GUIDANCE)
+
+
+def _show_unusable_answers(result: BuildResult) -> bool:
+    """Print how many answers of the teacher were unusable and why; return whether all of them were."""
+    if not any(counts["rejected"] for counts in result.environments.values()):
+        return False
+    labels = Store.open(result.root).lazy().labels.filter(pl.col("pivot_step").is_not_null())
+    reasons = labels.select(pl.col("reject_reasons").explode().struct.unnest())
+    unusable = reasons.filter((pl.col("name") == TEACHER) & (pl.col("kind") != UNANSWERED))
+    kinds = unusable.group_by("kind").agg(pl.len(), pl.col("detail").min())
+    rows = kinds.sort("len", "kind", descending=[True, False]).collect().rows()
+    if not rows:
+        return False
+    unusable_count, total = sum(count for _, count, _ in rows), labels.select(pl.len()).collect().item()
+    kind, count, detail = rows[0]
+    out.print(
+        f"the teacher gave no usable guidance for {unusable_count} of {total} labels; most frequent reason, {count} "
+        f"times: {kind}, such as {detail!r}; once it answers, ask again: pivot relabel "
+        f"{shlex.quote(str(result.root))} --only-rejected",
+        soft_wrap=True,
+    )
+    return unusable_count == total
 
 
 def _most_frequent_error(store: Store) -> tuple[str, int, int]:

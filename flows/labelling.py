@@ -19,6 +19,7 @@ from typing import TypeVar
 from ..datasets.config import Shard
 from ..datasets.inputs import LABEL
 from ..datasets.progress import Reporter
+from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.stages.base import ShardResult, report_stored
 from ..datasets.stages.label import LabelJob, label_job, store_labels
 from ..datasets.store import Store
@@ -67,11 +68,11 @@ def label_served(
     pool: WorkerPool,
     reporter: Reporter,
     prefetch: Prefetch | None = None,
-    like: int | None = None,
+    earlier: EarlierGuidance | None = None,
 ) -> list[ShardResult]:
     """Label all shards, in any order, and report every shard.
 
-    Guidance of label version ``like`` is kept if its request has not changed.
+    Guidance of an earlier label version is kept if its request has not changed.
 
     Raises:
         ServerGoneError: the model no longer answers; finished answers are stored, and the next run resumes.
@@ -89,7 +90,7 @@ def label_served(
 
     begun = prefetch.jobs if prefetch else {}
     shards.sort(key=lambda shard: shard not in begun)  # certified shards first
-    run_without_gc_pauses(_Labelling(store, pool, receive, begun, like).run(shards))
+    run_without_gc_pauses(_Labelling(store, pool, receive, begun, earlier).run(shards))
     reporter.finish(LABEL)
     return results
 
@@ -103,9 +104,9 @@ class _Labelling:
         pool: WorkerPool,
         receive: Callable[[ShardResult], None],
         begun: dict[Shard, "Future[LabelJob | ShardResult]"],
-        like: int | None,
+        earlier: EarlierGuidance | None,
     ) -> None:
-        self._like = like
+        self._earlier = earlier
         self._store, self._pool, self._receive, self._begun = store, pool, receive, begun
         self._writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAttributeAccessIssue]
         self._waiting: deque[tuple[LabelJob, int, PreparedRequest]] = deque()
@@ -146,7 +147,7 @@ class _Labelling:
 
     async def _certify(self, shard: Shard) -> None:
         # Removed, so that pictures do not outlive their requests.
-        begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._store, shard, self._like)
+        begun = self._begun.pop(shard, None) or self._pool.beside(label_job, self._store, shard, self._earlier)
         job = await self._ended(begun)
         if isinstance(job, ShardResult):
             self._receive(job)

@@ -19,6 +19,7 @@ from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, l
 from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import PARTS
 from ..datasets.progress import Reporter
+from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
 from ..datasets.stages.base import ShardResult, Stage, report_stored
@@ -250,21 +251,20 @@ def label_and_export(
     folder: str,
     *,
     refresh: bool = False,
-    like: int | None = None,
+    earlier: EarlierGuidance | None = None,
     prefetch: Prefetch | None = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
-    With ``refresh`` all guidance is requested again, even if the call cache has it; otherwise guidance of label version
-    ``like`` is kept if its request has not changed. ``prefetch`` has shards that are certified already.
+    With ``refresh`` guidance is requested even if the call cache has it. ``earlier`` guidance is kept if its request
+    has not changed. ``prefetch`` has shards that are certified already.
     """
     asking, shards, writer = _asking_again(store) if refresh else store, store.config.shards(), store.run.writer()
-    like = None if refresh else like
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(shards, label_served(asking, execute.pool, reporter, prefetch, like))
+        results = _in_order(shards, label_served(asking, execute.pool, reporter, prefetch, earlier))
     else:
         label = execute_with(InProcess()) if writer.one_process else execute
-        results = run_stages([LabelStage(asking, shard, like) for shard in shards], label, reporter)
+        results = run_stages([LabelStage(asking, shard, earlier) for shard in shards], label, reporter)
     return results + export_store(store, execute, reporter, folder)
 
 

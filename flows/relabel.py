@@ -13,10 +13,11 @@ from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT
 from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
+from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.stages.base import ShardResult
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..datasets.views import write_database
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind
 from .append import take_up_parts
@@ -33,6 +34,7 @@ def relabel_store(
     *,
     keep_old: bool = False,
     refresh: bool = False,
+    only_rejected: bool = False,
 ) -> BuildResult:
     """Write the next label version of a finished store.
 
@@ -47,11 +49,14 @@ def relabel_store(
         reporter: gets the progress.
         keep_old: keep the replaced labels as ``labels/v<N>``.
         refresh: request all guidance again, even if the store or the call cache has it.
+        only_rejected: request guidance again where the label was rejected for it, and keep the rest.
 
     Raises:
         StoreError: the store is missing or unfinished, or another run writes it.
-        ConfigError: a change cannot be used.
+        ConfigError: a change cannot be used, or the teacher gives the same answers again.
     """
+    if refresh and only_rejected:
+        raise ConfigError("found both refresh and only_rejected; choose one: ask for all guidance, or for the rejected")
     storage = open_storage(root)
     Store.open(root, complete=not storage.listing(COMMIT))
     with storage.lock() as leased:
@@ -64,10 +69,16 @@ def relabel_store(
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them")
             return finished
         store = Store(leased, _next_version(old.config, changes))
-        if store.run.writer_is_served and (refresh or _has_new_writer(old, store)):
+        again = refresh or only_rejected
+        if only_rejected and not store.run.writer_is_served:
+            raise ConfigError(
+                f"only_rejected: teacher {store.config.teacher.name!r} is not a model behind a server and would give "
+                "the same answers; leave --only-rejected out, or name a model with --teacher"
+            )
+        if store.run.writer_is_served and (again or _has_new_writer(old, store)):
             preflight_models(store.run, policy=False)
-        like = old.config.label_version
-        results = label_and_export(store, execute, reporter, store.staged_folder, refresh=refresh, like=like)
+        earlier = None if refresh else EarlierGuidance(old.config.label_version, only_accepted=only_rejected)
+        results = label_and_export(store, execute, reporter, store.staged_folder, refresh=again, earlier=earlier)
         _bind(old, store, results, keep_old)
         finish_relabel(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
@@ -81,6 +92,7 @@ def relabel_parts(
     *,
     keep_old: bool = False,
     refresh: bool = False,
+    only_rejected: bool = False,
 ) -> BuildResult:
     """Relabel a store with all its later parts, and update their records for readers.
 
@@ -92,7 +104,9 @@ def relabel_parts(
     """
     roots = part_roots(root)
     results = [
-        relabel_store(each, changes(config), execute, reporter, keep_old=keep_old, refresh=refresh)
+        relabel_store(
+            *(each, changes(config), execute, reporter), keep_old=keep_old, refresh=refresh, only_rejected=only_rejected
+        )
         for each, config in roots.items()
     ]
     if len(roots) > 1:

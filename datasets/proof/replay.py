@@ -1,7 +1,7 @@
 """Policies and teachers that repeat the replies of a store, so that everything else can be recomputed from them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import PolicyError
 from ...identity import canonical_json
@@ -112,15 +112,20 @@ class KeptGuidance(StoredGuidance):
         return self._stored.get(episode)
 
 
-def guidance_of_version(
-    store: Store, shard: Shard, version: int, writer: GuidanceWriter, *, only_rejected: bool = False
-) -> GuidanceWriter:
-    """Return a writer that keeps its guidance of a label version if the request has not changed.
+class EarlierGuidance(NamedTuple):
+    """Guidance of an earlier label version, which is kept where the teacher would be asked the same."""
 
-    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them. With
-    ``only_rejected`` it is asked again if its answer was rejected.
+    version: int
+    only_accepted: bool = False
+    """Whether the teacher is asked again about labels that were rejected for its answer."""
+
+
+def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, writer: GuidanceWriter) -> GuidanceWriter:
+    """Return a writer that keeps its earlier guidance if the request has not changed.
+
+    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them.
     """
-    then = Store(store.root, store.config.model_copy(update={"label_version": version}))
+    then = Store(store.root, store.config.model_copy(update={"label_version": earlier.version}))
     if store.storage.stat(then.table_file(LABELS, shard)) is None:
         return writer
     config = canonical_json({**writer.config, "is_stand_in": writer.is_stand_in})
@@ -129,8 +134,9 @@ def guidance_of_version(
         for row in then.read(LABELS, shard).to_pylist()
         if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
     ]
-    if only_rejected:
-        labels = [row for row in labels if not any(reason["name"] == TEACHER for reason in row["reject_reasons"])]
+    if earlier.only_accepted:
+        judges = {TEACHER, *(rule.name for rule in then.run.filters(shard.env) if rule.judges_text)}
+        labels = [row for row in labels if judges.isdisjoint(reason["name"] for reason in row["reject_reasons"])]
     calls = then.label_calls_file(shard)
     spent = [] if calls is None else then.read_file(calls, CALLS).to_pylist()
     shown = {row["episode_id"]: row["teacher_prompt_hash"] for row in labels}

@@ -12,7 +12,7 @@ from ...messages import Call
 from ...records import from_row, to_row
 from ..config import Shard
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
-from ..proof.replay import KeptGuidance, guidance_of_version, stored_guidance
+from ..proof.replay import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
 from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store import Store, shard_frames
 from ..tables import failed_episodes, label_call_table, label_prompt_table, label_table
@@ -24,10 +24,7 @@ from .base import Pending, Product, ShardResult, Stage
 class LabelStage(Stage):
     """Labels the failures of a shard; asks the teacher only for guidance that the store does not hold."""
 
-    like: int | None = None
-    """Label version whose guidance is kept where the teacher would be asked the same."""
-    only_rejected: bool = False
-    """Whether the teacher is asked again where its answer in that version was no use."""
+    earlier: EarlierGuidance | None = None
 
     title: ClassVar[str] = LABEL
     sparse: ClassVar[bool] = True
@@ -62,8 +59,8 @@ class LabelStage(Stage):
         if pending.episodes is not None:
             stored = _stored_guidance(store, self.shard)
             return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
-        if self.like is not None and store.run.writer_is_served:
-            return guidance_of_version(store, self.shard, self.like, writer, only_rejected=self.only_rejected)
+        if self.earlier is not None and store.run.writer_is_served:
+            return guidance_of_version(store, self.shard, self.earlier, writer)
         return writer
 
     def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
@@ -127,13 +124,13 @@ class LabelJob:
     """Requests to be sent, by the index of the failure."""
 
 
-def label_job(store: Store, shard: Shard, like: int | None = None) -> LabelJob | ShardResult:
+def label_job(store: Store, shard: Shard, earlier: EarlierGuidance | None = None) -> LabelJob | ShardResult:
     """Certify a shard for a concurrent writer, or return its result when an earlier run labelled it.
 
     Raises:
         StoreError: the rollouts cannot be read.
     """
-    stage = LabelStage(store, shard, like)
+    stage = LabelStage(store, shard, earlier)
     pending = stage.check()
     if isinstance(pending, ShardResult):
         return pending

@@ -8,10 +8,13 @@ import pivot
 import polars as pl
 import pytest
 from pivot.cli import app
+from pivot.cli.console import out
+from pivot.cli.results import NO_GUIDANCE
 from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
+from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -216,6 +219,55 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         assert 1 <= server.log.requests - 2 * asked <= 2
         assert guidance() == after
         assert problems(root) == []
+
+
+def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_labels_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(out, "width", 4000)
+    root = tmp_path / "store"
+
+    def status_of(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [*arguments, "--workers", "1"])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+        return result.exit_code, result.output
+
+    with served(lambda body: {"text": "", "message": {"refusal": "not today"}}) as server:
+        config = config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c")))
+        pivot.build(config, root)
+        labels = load_store(root).labels.collect().height
+        line = f"for {labels} of {labels} labels; most frequent reason, {labels} times: refused, such as "
+        for status, said in (status_of("build", "--out", str(root)), status_of("relabel", str(root))):
+            assert status == NO_GUIDANCE
+            assert line + "'the teacher declined: not today'" in said
+            assert f"pivot relabel {root} --only-rejected" in said
+        assert server.log.answered == labels  # neither asks anybody again
+
+        server.reply = coach
+        assert status_of("relabel", str(root), "--only-rejected")[0] == 0
+        rejected = load_store(root).labels.filter(~pl.col("accepted")).collect()
+        assert 0 < rejected.height < labels
+        before = server.log.requests
+        server.reply = lambda body: {"text": json.dumps(guidance_fields(asked(body), "Avoid that."))}
+        status, said = status_of("relabel", str(root), "--only-rejected")
+        assert status == 0
+        assert "no usable guidance" not in said
+        assert load_store(root).labels.collect()["accepted"].all()
+        assert server.log.requests - before == rejected.height
+    assert problems(root) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--only-rejected",), "only_rejected: teacher 'template' is not a model behind a server"),
+        (("--only-rejected", "--refresh"), "found both refresh and only_rejected; choose one"),
+    ],
+)
+def test_what_rejected_guidance_is_not_asked_for(options: tuple[str, ...], says: str, small_store: Path) -> None:
+    error = error_of("relabel", small_store, "--workers", "1", *options)
+    assert says in str(error)
+    assert error.status == 2
 
 
 def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
