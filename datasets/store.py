@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from ..errors import ConfigError, NoStoreError, PluginError, StoreError
+from ..labeling.episode import FailedEpisode
 from ..plugins import STORED, WORD
 from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
 from ..storage.commit import Step, roll_forward
@@ -29,6 +30,7 @@ from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
 from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
 
 RUN = "run.json"
 DATABASE = "pivot.duckdb"
@@ -382,6 +384,16 @@ def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
     """Return the encoded pictures of a shard by frame id."""
     table = store.read(FRAMES, shard, ["frame_id", "image"])
     return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+
+
+def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
+    """Return the failed, complete episodes of a shard, reading only the columns that they are made of.
+
+    Raises:
+        StoreError: a table is missing, torn, or has other columns.
+    """
+    episodes = store.read(EPISODES, shard, FAILURE_COLUMNS)
+    return failed_episodes(episodes, store.read(STEPS, shard, FAILURE_STEP_COLUMNS))
 
 
 def data_files(store: Store) -> Iterable[str]:

@@ -70,7 +70,9 @@ def steps_by_episode(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
 
 
 _SHARED_COLUMNS = [each.name for each in fields(FailedEpisode) if each.name in EPISODES.names]
-_STEP_COLUMNS = [
+FAILURE_COLUMNS = [*_SHARED_COLUMNS, "failed"]
+"""Columns of episodes that :func:`failed_episodes` reads."""
+FAILURE_STEP_COLUMNS = [
     "episode_id",
     "observation_text",
     "payload",
@@ -82,6 +84,7 @@ _STEP_COLUMNS = [
     "reply_outcome",
     "submission_outcome",
 ]
+"""Columns of steps that :func:`failed_episodes` reads."""
 
 
 def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
@@ -104,31 +107,33 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
 
     An episode without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
     """
-    by_episode = steps_by_episode(steps.select(_STEP_COLUMNS).to_pylist())
+    columns = {name: steps[name].to_pylist() for name in FAILURE_STEP_COLUMNS}
+    by_episode: dict[str, list[int]] = {}
+    for index, name in enumerate(columns["episode_id"]):
+        by_episode.setdefault(name, []).append(index)
     settings: dict[str, dict[str, Any]] = {}
     infos: dict[str, Any] = {}
     failed: list[FailedEpisode] = []
-    for row in episodes.select([*_SHARED_COLUMNS, "failed"]).to_pylist():
-        if not row.pop("failed"):
-            continue
+    for row in episodes.filter(episodes["failed"]).select(_SHARED_COLUMNS).to_pylist():
         mine = by_episode.get(row["episode_id"], [])
         text = row["env_config"]
         if text not in settings:
             settings[text] = parsed_cell(row, "env_config")
-        for step in mine:  # few infos are distinct
-            if step["info"] not in infos:
-                infos[step["info"]] = parsed_cell(step, "info")
+        cells = {name: [column[index] for index in mine] for name, column in columns.items()}
+        for info in cells["info"]:  # few are distinct
+            if info not in infos:
+                infos[info] = parsed_cell({"episode_id": row["episode_id"], "info": info}, "info")
         failed.append(
             FailedEpisode(
                 **row | {"env_config": settings[text]},
-                payloads=[step["payload"] for step in mine],
-                infos=[infos[step["info"]] for step in mine],
-                action_valid=[step["action_valid"] for step in mine],
-                frame_ids=[step["frame_id"] for step in mine] + [step["next_frame_id"] for step in mine[-1:]],
-                observations=[step["observation_text"] for step in mine],
-                reply_outcomes=[step["reply_outcome"] for step in mine],
-                finish_reasons=[step["finish_reason"] for step in mine],
-                submission_outcomes=[step["submission_outcome"] for step in mine],
+                payloads=cells["payload"],
+                infos=[infos[info] for info in cells["info"]],
+                action_valid=cells["action_valid"],
+                frame_ids=cells["frame_id"] + cells["next_frame_id"][-1:],
+                observations=cells["observation_text"],
+                reply_outcomes=cells["reply_outcome"],
+                finish_reasons=cells["finish_reason"],
+                submission_outcomes=cells["submission_outcome"],
             )
         )
     return failed

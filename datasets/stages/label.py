@@ -13,9 +13,9 @@ from ...records import from_row, to_row
 from ..config import Shard
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
 from ..proof.replay import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
-from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
-from ..store import Store, shard_frames
-from ..tables import failed_episodes, label_call_table, label_prompt_table, label_table
+from ..schema import CALLS, LABELS, PROMPTS, TableSchema
+from ..store import Store, shard_frames, stored_failures
+from ..tables import label_call_table, label_prompt_table, label_table
 from ..usage import calls_in_all
 from .base import Pending, Product, ShardResult, Stage
 
@@ -47,7 +47,7 @@ class LabelStage(Stage):
     def certify(self) -> tuple[list[Certified], dict[int, GuidanceRequest]]:
         """Return the certified failures, and the requests to the teacher by the index of the failure."""
         store, config = self.store, self.store.config
-        failures = failed_episodes(store.read(EPISODES, self.shard), store.read(STEPS, self.shard))
+        failures = stored_failures(store, self.shard)
         frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
         solver = store.run.env(self.shard.env).solver()
         certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)

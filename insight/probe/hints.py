@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ...datasets.config import PartConfig, Shard
 from ...datasets.run import Run
-from ...datasets.schema import EPISODES, STEPS
-from ...datasets.store import Store, shard_frames
-from ...datasets.tables import failed_episodes
+from ...datasets.store import Store, shard_frames, stored_failures
 from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
 
@@ -49,7 +47,7 @@ def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -
             episodes = [
                 episode
                 for shard in some
-                for episode in failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+                for episode in stored_failures(store, shard)
                 if episode.episode_id not in known
             ]
             frames: dict[str, bytes] = {}

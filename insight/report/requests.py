@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from ...datasets.config import Shard
-from ...datasets.schema import CALLS, EPISODES, PROMPTS, STEPS
-from ...datasets.store import Store, shard_frames
-from ...datasets.tables import failed_episodes
+from ...datasets.schema import CALLS, PROMPTS
+from ...datasets.store import Store, shard_frames, stored_failures
 from ...errors import PivotError
 from ...labeling.base import GuidanceRequest, GuidanceWriter
 from ...labeling.label import certify_episodes, guidance_requests
@@ -164,7 +163,7 @@ class ShardRequests:
     @cached_property
     def _guidance_requests(self) -> dict[str, GuidanceRequest]:
         store, config = self._store, self._store.config
-        failures = failed_episodes(store.read(EPISODES, self._shard), store.read(STEPS, self._shard))
+        failures = stored_failures(store, self._shard)
         solver = store.run.env(self._shard.env).solver()
         certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)
         frames = shard_frames(store, self._shard)

@@ -1,5 +1,6 @@
 """Records to rows and back: nothing is lost, broken episodes and empty values included."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import solver_type
+from pivot.datasets.config import Shard, solver_type
 from pivot.datasets.export import FrameReader
 from pivot.datasets.exporters.dataset import dataset_tables
 from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.proof.labels import stored_verdict
 from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from pivot.datasets.store import Store
+from pivot.datasets.stages.base import rare_collections
+from pivot.datasets.store import Store, stored_failures
 from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts
 from pivot.errors import PolicyError
 from pivot.images import Frame, decode, frame_id
@@ -260,3 +262,35 @@ def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path:
     assert lost not in default["dataset"]
     assert lost in default["dataset_episodes"]
     assert with_lost["dataset"] == [*default["dataset"], lost]
+
+
+def test_failures_of_a_store_are_read_from_the_columns_that_they_are_made_of(
+    small_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(small_store)
+    shard = store.config.shards()[0]
+    expected = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+    whole = {schema: set(store.read(schema, shard).column_names) for schema in (EPISODES, STEPS)}
+    read = Store.read
+
+    def narrow(self: Store, schema: TableSchema, shard: Shard, columns: list[str] | None = None) -> pa.Table:
+        assert columns is not None
+        assert set(columns) < whole[schema]
+        return read(self, schema, shard, columns)
+
+    monkeypatch.setattr(Store, "read", narrow)
+    assert expected
+    assert stored_failures(store, shard) == expected
+
+
+@pytest.mark.parametrize("threshold", [0, 700, 90_000])
+def test_collections_are_rare_while_a_stage_runs(threshold: int) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(threshold, 7, 5)
+    try:
+        with pytest.raises(ZeroDivisionError), rare_collections():
+            assert gc.get_threshold() == ({0: 0, 700: 50_000, 90_000: 90_000}[threshold], 7, 5)
+            _ = 1 // 0
+        assert gc.get_threshold() == (threshold, 7, 5)
+    finally:
+        gc.set_threshold(*before)

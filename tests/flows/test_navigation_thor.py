@@ -17,9 +17,7 @@ from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.run import Run
-from pivot.datasets.schema import EPISODES, STEPS
-from pivot.datasets.store import Store
-from pivot.datasets.tables import failed_episodes
+from pivot.datasets.store import Store, stored_failures
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.thor.world import ThorWorld
@@ -273,7 +271,7 @@ def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[st
     episode = rows(root, "labels")["episode_id"][0]
     store = Store.open(root)
     shard = store.config.shards()[0]
-    failures = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
+    failures = stored_failures(store, shard)
     failed = next(each for each in failures if each.episode_id == episode)
     replays = replay.Replays()
     replays.of(failed).check(failed)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from pivot.datasets.config import environment
-from pivot.datasets.schema import EPISODES, LABELS, STEPS
-from pivot.datasets.store import Store, shard_frames
-from pivot.datasets.tables import failed_episodes
+from pivot.datasets.schema import LABELS
+from pivot.datasets.store import Store, shard_frames, stored_failures
 from pivot.images import decode
 from pivot.labeling.target import build_target
 from pivot.tests.models.chat_server import ChatServer, pictures_of, served
@@ -92,7 +91,7 @@ def test_a_case_is_the_same_from_a_row_and_from_the_episode(small_store: Path) -
         for shard in (each for each in store.config.shards() if each.env == config):
             frames = shard_frames(store, shard)
             accepted = {row["episode_id"] for row in store.read(LABELS, shard).to_pylist() if row["accepted"]}
-            for episode in failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard)):
+            for episode in stored_failures(store, shard):
                 if episode.episode_id not in accepted or episode.episode_id not in from_rows:
                     continue
                 live = case_of_episode(environment(config).profile, episode, frames)
