@@ -128,6 +128,7 @@ def card_text(
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
     usage, reach = usage_rows(store), predictors_reach(store, folder)
     reached = [[each.env, *each.cells] for each in reach]
+    released = released and config.guidance is None
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
@@ -138,7 +139,7 @@ def card_text(
         predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
         config=config,
-        guidance=guidance_line(config, released=released and config.guidance is None),
+        guidance=guidance_line(config, released=released),
         solvers=_solvers(store),
         run=run,
         run_digest=digest(run),
@@ -151,7 +152,7 @@ def card_text(
         usage=_table(USAGE_HEADER, usage) if usage else None,
         left_out=left_out(store),
         settings=json.dumps(settings, indent=2, sort_keys=True),
-        columns=DATASET.columns,
+        columns=[column for column in DATASET.columns if not (released and column.later)],
         episode_columns=DATASET_EPISODES.columns,
         **_counts(store, rows),
     )
@@ -173,7 +174,7 @@ def guidance_line(config: RunConfig, *, released: bool = False) -> str:
     )
     return (
         f"**prose, not proved.** Free texts of teacher `{teacher}` {by}, behind a loose factual filter that misses "
-        f"much: {MISSED}. Column `guidance_source` of the store's labels says which texts were rendered from facts; "
+        f"much: {MISSED}. Column `guidance_source` says which texts were rendered from facts; "
         f"{rest}"
     )
 

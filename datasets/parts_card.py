@@ -8,7 +8,9 @@ from ..identity import digest
 from ..storage import FileRecord
 from .card import CARD, TAGS, TITLE
 from .licence import terms_of
+from .parquet import absent_columns
 from .parts import PARTS, Members, listed_parts, members_of, part_folder
+from .schema import DATASET
 from .split import SIDES
 from .store import DATASET_FOLDER, MANIFEST, NAMED_FILES, Store
 
@@ -60,7 +62,7 @@ def _configs(members: Members, *, patterns: bool) -> list[dict[str, Any]]:
     """Return the ``configs`` section: the configs of the parts' cards, each over the files of all parts."""
     environments = dict.fromkeys(env for member in members.values() for env in member.config.environments)
     files = [f"{prefix}{name}" for prefix, member in members.items() for name in sorted(_dataset_files(member))]
-    folders = [f"{prefix}{DATASET_FOLDER}/" for prefix in members]
+    folders = [f"{prefix}{DATASET_FOLDER}/" for prefix in sorted(members, key=lambda each: _lacking(members[each]))]
     content = digest({prefix: member.storage.record(MANIFEST).sha256 for prefix, member in members.items()})
 
     def side_paths(side: str, subfolders: list[str]) -> list[str]:
@@ -81,6 +83,12 @@ def _configs(members: Members, *, patterns: bool) -> list[dict[str, Any]]:
         *(config(f"{env}_episodes", [f"{env}_episodes"]) for env in environments),
     ]
     return [each for each in configs if each["data_files"]]
+
+
+def _lacking(store: Store) -> int:
+    """Count the columns that the dataset of an older part lacks: loaders take the columns of the first file."""
+    rows = sorted(name for name in _dataset_files(store) if not name.split("/")[1].endswith("_episodes"))
+    return len(absent_columns(store.storage, rows[0], DATASET)) if rows else 0
 
 
 def _dataset_files(store: Store) -> list[str]:

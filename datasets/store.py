@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -275,9 +275,13 @@ class Store:
         )
 
     def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
-        """A lazy polars frame over a table, or over some shards of it."""
+        """Return a lazy polars frame over a table, or some shards of it; columns that older files lack hold nulls."""
         files = [self.storage.address(name) for name in self.files(schema, shards)]
-        return pl.scan_parquet(files, glob=False) if files else pl.DataFrame(schema.arrow.empty_table()).lazy()
+        empty = pl.DataFrame(schema.arrow.empty_table())
+        if not files:
+            return empty.lazy()
+        lacking: Literal["insert", "raise"] = "insert" if any(column.later for column in schema.columns) else "raise"
+        return pl.scan_parquet(files, glob=False, schema=empty.schema, missing_columns=lacking, extra_columns="ignore")
 
     # The manifest
 

@@ -354,15 +354,27 @@ def _frame_problems(frames: pa.Table) -> list[str]:
 
 def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
     rows = 0
-    for (schema, side), derived in dataset_tables(store, shard, sides).items():
+    for (schema, side), complete in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
         there = store.storage.stat(path) is not None
-        stored = read_table(store.storage, path, schema) if there else derived.slice(0, 0)
+        lacking = absent_columns(store.storage, path, schema) if there else []
+        if any(complete[name].null_count < complete.num_rows for name in lacking):
+            lacking = []
+        derived = _without(complete, lacking) if lacking else complete
+        stored = read_table(store.storage, path, schema).drop_columns(lacking) if there else derived.slice(0, 0)
         report.problems += schema_differences(path, stored.schema, derived.schema)
         same: dict[str, Same] = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0
     report.checked["training rows"] = rows
+
+
+def _without(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return a table of the dataset without columns that came later, and without their features."""
+    metadata = json.loads(table.schema.metadata[b"huggingface"])
+    for name in columns:
+        del metadata["info"]["features"][name]
+    return table.drop_columns(columns).replace_schema_metadata({"huggingface": json.dumps(metadata)})
 
 
 def _image_columns(schema: TableSchema) -> set[str]:
