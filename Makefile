@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -73,6 +73,9 @@ test-plants: $(VENV)/.dev  ## plant 600 changes in stores, one at a time; verify
 
 test-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as root and as nobody (about an hour; needs root)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m hostile -n 2
+
+test-guidance: $(VENV)/.dev  ## check 10,000 answers of a teacher in five environments for false sentences (half a minute)
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/labeling/test_guidance.py
 
 test-kill-points: $(VENV)/.dev  ## interrupt builds at 200 points: kills, a full disk, a lost server or connection (six minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
@@ -52,28 +53,45 @@ def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     }
 
 
-def fuzz(env: str, count: int, levels: int) -> None:
-    rng, domain = random.Random(env), domain_of(env)
+def fuzz(env: str, count: int, levels: int) -> Counter[str]:
+    """Count what comes of answers that keep the schema; show what is wrong with any of them."""
+    rng, domain, figures = random.Random(env), domain_of(env), Counter[str]()
     for _ in range(count):
         request = rng.choice(requests(env, levels))
         answer = read_answer(ChatAnswer(json.dumps(fields(answer_schema(request), rng))), request)
-        assert isinstance(answer, Guidance), answer
-        assert answer.choice is not None
+        assert isinstance(answer, Guidance) and answer.choice is not None, answer
         text = domain.sentences.render(answer.choice, str(rng.random()))
-        assert checker(request).false_statements(text) == []
-        assert text_objection(text, request.episode, request.verdict, request.offer) is None
-        assert tuple(domain.sentences.read(text)) == answer.choice.statements
+        false = checker(request).false_statements(text)
+        objection = text_objection(text, request.episode, request.verdict, request.offer)
+        differs = tuple(domain.sentences.read(text)) != answer.choice.statements
+        figures.update(
+            answers=1,
+            sentences=len(answer.choice.statements),
+            false_sentences=len(false),
+            rejected=objection is not None,
+            misread=differs,
+        )
+        if false or objection or differs:
+            sys.stdout.write(f"{env}: {text}\n  false: {false}; rejected: {objection}\n")
+    figures["failures"] = len(requests(env, levels))
+    return figures
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_no_answer_that_keeps_the_schema_says_anything_false(env: str) -> None:
-    fuzz(env, 300, 6)
+def check_fuzz(count: int, levels: int) -> Counter[str]:
+    figures = sum((fuzz(env, count, levels) for env in ENVIRONMENTS), Counter[str]())
+    assert figures["answers"] == count * len(ENVIRONMENTS)
+    assert (figures["false_sentences"], figures["rejected"], figures["misread"]) == (0, 0, 0)
+    return figures
+
+
+def test_no_answer_that_keeps_the_schema_says_anything_false() -> None:
+    """Three hundred answers."""
+    check_fuzz(60, 6)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_no_answer_of_two_thousand_says_anything_false(env: str) -> None:
-    fuzz(env, 2_000, 24)
+def test_no_answer_of_ten_thousand_says_anything_false() -> None:
+    sys.stdout.write(f"\n{dict(check_fuzz(2_000, 24))}\n")
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
