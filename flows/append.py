@@ -8,9 +8,11 @@ command resumes the same part.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..datasets.card import CARD
 from ..datasets.config import EnvRun, RunConfig
 from ..datasets.export import moved_level_of
 from ..datasets.parts import (
+    PARTS,
     SHARED,
     Members,
     begun_parts,
@@ -151,6 +153,9 @@ def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
     with storage.lock() as leased:
         store = Store.open(leased)
         parts = listed_parts(storage)
+        if not parts and not numbers:
+            _remove_empty_list(store)
+            return
         for number in sorted({*parts, *numbers}):
             if different := unlike(Store.open(leased / part_folder(number)), store):
                 raise StoreError(
@@ -164,6 +169,14 @@ def take_up_parts(root: Address, numbers: Sequence[int] = ()) -> None:
             parts[number] = storage.record(f"{part_folder(number)}/{MANIFEST}")
         write_parts(storage, parts)
         write_parts_card(store)
+        write_database(store)
+
+
+def _remove_empty_list(store: Store) -> None:
+    """Remove a list of parts without entries, with its card: the store has no later parts and grows in place."""
+    if store.storage.stat(PARTS) is not None:
+        store.storage.delete(CARD)
+        store.storage.delete(PARTS)
         write_database(store)
 
 

@@ -17,7 +17,7 @@ from ..datasets.filters import released_filters
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.origin import refuse_unfinished_copy
-from ..datasets.parts import PARTS
+from ..datasets.parts import listed_parts
 from ..datasets.progress import Reporter
 from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.run import Run
@@ -351,7 +351,7 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
         for name, run in config.environments.items()
         if name in old.environments
     )
-    if (grown or config.environments.keys() - old.environments.keys()) and open_storage(root).stat(PARTS) is not None:
+    if (grown or config.environments.keys() - old.environments.keys()) and listed_parts(open_storage(root)):
         raise NoStoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
         raise NoStoreError(

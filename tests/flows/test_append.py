@@ -73,6 +73,24 @@ def test_what_is_there_is_left_out(grown: Path) -> None:
     assert ids.n_unique() == len(ids)
 
 
+@pytest.mark.parametrize("options", [(), ("--refresh",)])
+def test_a_store_that_has_it_all_stays_a_store_without_parts(options: tuple[str, ...], tmp_path: Path) -> None:
+    """It still grows in place; an empty list of parts, as earlier versions left, is removed."""
+    root, lakes = tmp_path / "store", ("build", "frozenlake", "--workers", "1", "--rollouts", "4", "--out")
+    run(*lakes, root, "--tasks", "1")
+    before = fingerprint(root)
+    again = (*lakes, root, "--tasks", "1", "--append", *options)
+    assert "holds all of it already, in 1 part" in run(*again)
+    assert fingerprint(root) == before
+    write_parts(LocalStorage(root), {})
+    write_parts_card(Store.open(root))
+    run(*again)
+    assert fingerprint(root) == before
+    write_parts(LocalStorage(root), {})
+    assert "frozenlake" in run(*lakes, root, "--tasks", "2")
+    assert load_store(root).episodes.collect().height == 8
+
+
 def test_the_levels_of_a_part_are_those_of_one_run(grown: Path, tmp_path: Path) -> None:
     """Two runs of 3 and 5 levels hold what one run of 5 does."""
     pivot.build(config_of({"sokoban": 5}), tmp_path / "whole")
