@@ -75,7 +75,7 @@ class Call:
     cache_hit: Annotated[
         bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
     ] = False
-    model_revision: Annotated[str | None, Stored("Revision that answered, where known.")] = None
+    model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
     answered: Annotated[bool | None, Stored("Whether an answer came. Null in older stores.", later=True)] = True
     left_out: Annotated[
         tuple[str, ...] | None,

@@ -84,7 +84,7 @@ def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
     if not model:
         raise ConfigError("no model named; give the name that the server uses with --model")
     findings = check_server(base_url, model, key_variable)
-    states = {"ok": OK, "missing": MISSING, "broken": BROKEN}
+    states = {"ok": OK, "missing": MISSING, "unknown": styled(("unknown", "yellow")), "broken": BROKEN}
     rows = [[each.check, states[each.state], each.detail, each.advice] for each in findings]
     show_table("Model server", ["check", "state", "found", "what to do"], rows)
     broken = [each for each in findings if each.state == "broken"]

@@ -10,13 +10,13 @@ import typer
 from ..datasets.config import RunConfig
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..datasets.usage import USAGE_HEADER, left_out, usage_rows
+from ..datasets.usage import USAGE_HEADER, checkpoints, left_out, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..storage import Address
-from .console import err, out, percent, show_table, styled
+from .console import err, out, percent, show_table, styled, warn
 
 PENDING = 3
 """Exit status of a command that is complete but for pending episodes or answers; the next run makes them."""
@@ -55,6 +55,11 @@ def _show_usage(store: Store) -> None:
         show_table("Models", USAGE_HEADER, usage)
     for line in left_out(store):
         out.print(line, soft_wrap=True)
+    for role, counts in checkpoints(store).items():
+        several = ", ".join(f"{name!r} ({count})" for name, count in counts.items())
+        warn(
+            f"answers to the {role} come from {len(counts)} checkpoints: {several}; for one alone, build with --refresh"
+        )
 
 
 def _load_line(root: Address, config: str) -> str:

@@ -13,11 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..errors import ConfigError
 from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
-from ..models.openai.model import OpenAIModel
-from ..models.openai.proxy import is_about, proxy_of, speaks, status_of
+from ..models.openai.failures import connection_failure
+from ..models.openai.model import FIRST_SERVER_ERROR, OpenAIModel
+from ..models.openai.proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
 from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
 from ..plugins import read_settings
@@ -28,12 +30,15 @@ SECONDS = 60.0
 PICTURE_PIXELS = 256
 """Side of the test picture; a model with patches of 28 pixels spends about 80 tokens on it."""
 
-State = Literal["ok", "missing", "broken"]
+State = Literal["ok", "missing", "unknown", "broken"]
+"""Verdict of a check; ``unknown`` where no answer came to a request for something that is not needed."""
 
 PROXY_ADVICE = "fix HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or name the server's host in NO_PROXY"
 
+LOGIN_STATUSES = (401, 403, LOGIN_WANTED)
+
 NO_ROOT = (
-    "the server does not say which checkpoint that is; name it with --revision, so that no old answer passes for its"
+    "the server does not name the checkpoint; name it with --revision, so that no answer of another passes for its"
 )
 
 SCHEMA = {
@@ -70,9 +75,17 @@ def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIA
 class _FailedError(Exception):
     """One request failed; the text says how, ``advice`` what to do where that is known."""
 
-    def __init__(self, text: str, advice: str = "") -> None:
+    def __init__(self, text: str, advice: str = "", status: int | None = None) -> None:
         super().__init__(text)
         self.advice = advice
+        self.status = status
+        """Status of the server's own answer; None where it gave none."""
+
+    def of_extra(self, check: str, advice: str) -> Finding:
+        """Return the finding for something that a run can do without: a refusal shows that the server lacks it."""
+        if self.status is not None and self.status < FIRST_SERVER_ERROR:
+            return Finding(check, "missing", str(self), advice)
+        return Finding(check, "unknown", str(self), self.advice or "look at the server's log, and check again")
 
 
 class Checker:
@@ -116,19 +129,22 @@ class Checker:
             async with asyncio.timeout(SECONDS):
                 return await work
         except TimeoutError:
-            raise _FailedError(f"no answer within {SECONDS:g} s") from None
+            slow = "look at the server's log: it is overloaded, or still starting"
+            raise _FailedError(f"no answer within {SECONDS:g} s", slow) from None
         except self._sdk.APIStatusError as error:
             speaker = speaks(self._proxy, error.status_code, error.response.headers, error.body)
             said = f"status {error.status_code}{f' from {speaker}' if speaker else ''}: {self._shown(error.message)}"
             advice = PROXY_ADVICE if speaker else self._status_advice(error.status_code)
-            raise _FailedError(said, advice) from error
+            raise _FailedError(said, advice, None if speaker else error.status_code) from error
         except GarbledAnswerError as error:
-            raise _FailedError(self._shown(str(error))) from error
+            raise _FailedError(self._shown(str(error)), status=200) from error
         except self._sdk.APIError as error:
             if self._proxy is not None and is_about(error):
                 status = status_of(error)
                 said = "does not answer" if status is None else f"does not connect us: status {status}"
                 raise _FailedError(f"{self._proxy} {said}", PROXY_ADVICE) from error
+            if failure := connection_failure(error, self._service.base_url):
+                raise _FailedError(failure.what, failure.advice) from error
             cause = error.__cause__ or error
             raise _FailedError(self._shown(f"{type(cause).__name__}: {cause}")) from error
 
@@ -160,11 +176,24 @@ class Checker:
         try:
             self._names = await self._safely(self._served.models())
         except _FailedError as failed:
-            start = f"start the server (pivot serve-command {self._model}), or fix --base-url"
+            if failed.status not in (None, *LOGIN_STATUSES):  # builds accept a server without a list of models
+                return await self._without_list(failed)
+            start = f"start it (`pivot serve-command {self._model}` shows how), or give its address with --base-url"
             return Finding("reachable", "broken", str(failed), failed.advice or start)
         return Finding("reachable", "ok", url)
 
+    async def _without_list(self, failed: _FailedError) -> Finding:
+        try:
+            if failed.status == 404:
+                await self._served.look_below()
+        except ConfigError as error:
+            what, _, advice = str(error).rpartition("; ")
+            return Finding("reachable", "broken", what, advice)
+        return Finding("reachable", "ok", f"{self._service.base_url}, without a list of models: {failed}")
+
     async def _present(self) -> Finding:
+        if not self._names:
+            return Finding("model present", "unknown", "the server lists no models", NO_ROOT)
         if self._model in self._names:
             root = self._names[self._model]
             return Finding("model present", "ok", self._shown(root or self._model), "" if root else NO_ROOT)
@@ -175,7 +204,7 @@ class Checker:
         try:
             answer = await self._ask([_said("Say yes.")])
         except _FailedError as failed:
-            return Finding("text answered", "broken", str(failed), "look at the server's log")
+            return Finding("text answered", "broken", str(failed), failed.advice or "look at the server's log")
         self._text_tokens = answer.prompt_tokens
         return Finding("text answered", "ok", f"{_tokens(answer)} reply tokens")
 
@@ -184,12 +213,8 @@ class Checker:
         try:
             answer = await self._ask([picture, _said("Say yes.")])
         except _FailedError as failed:
-            return Finding(
-                "pictures seen",
-                "broken",
-                str(failed),
-                "serve a vision-language model, with pictures allowed (vLLM: --limit-mm-per-prompt)",
-            )
+            advice = "serve a vision-language model, with pictures allowed (vLLM: --limit-mm-per-prompt)"
+            return Finding("pictures seen", "broken", str(failed), failed.advice if failed.status is None else advice)
         if answer.prompt_tokens is None or self._text_tokens is None:
             return Finding(
                 "pictures seen", "missing", "accepted, but the server counts no tokens", "look at some replies yourself"
@@ -209,12 +234,12 @@ class Checker:
         try:
             answer = await self._ask([_said("Say yes.")], logprobs=True)
         except _FailedError as failed:
-            return Finding("log-probabilities", "missing", str(failed), advice)
+            return failed.of_extra("log-probabilities", advice)
         values = answer.logprobs
         if not values:
-            return Finding("log-probabilities", "missing", "the answer has none", advice)
-        if min(values) < -1e4 or max(values) > 1e-6:
-            return Finding("log-probabilities", "missing", f"from {min(values):g} to {max(values):g}: none", advice)
+            return Finding("log-probabilities", "missing", "the answer has none that are numbers up to 0", advice)
+        if min(values) < -1e4:
+            return Finding("log-probabilities", "missing", f"down to {min(values):g}: invalid", advice)
         ids = await self._token_ids()
         return Finding(
             "log-probabilities",
@@ -238,7 +263,7 @@ class Checker:
                 [_said("Which colour has grass? JSON with the field colour.")], response_format=schema, max_tokens=64
             )
         except _FailedError as failed:
-            return Finding("structured output", "missing", str(failed), advice)
+            return failed.of_extra("structured output", advice)
         text = answer.text
         try:
             kept = json.loads(text).keys() == {"colour"}

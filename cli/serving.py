@@ -72,8 +72,10 @@ def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | Non
     """Return the command, word by word, for a machine with these GPUs."""
     spread = tensor_parallel(model, machine)
     copies = len(machine) // spread
-    words = ["vllm", "serve", model, "--served-model-name", name or model, "--port", str(port)]
-    words += ["--max-model-len", str(CONTEXT_TOKENS)]
+    # The CPU build comes without a working vllm script, but with its module.
+    words = ["vllm", "serve", model] if machine else ["python", "-m", "vllm.entrypoints.openai.api_server"]
+    words += [] if machine else ["--model", model]
+    words += ["--served-model-name", name or model, "--port", str(port), "--max-model-len", str(CONTEXT_TOKENS)]
     words += ["--limit-mm-per-prompt", f'{{"image": {IMAGES_A_PROMPT}, "video": 0}}']
     words += ["--generation-config", "vllm", "--logprobs-mode", "raw_logprobs", "--max-logprobs", "5"]
     if not machine:

@@ -100,6 +100,18 @@ def left_out(store: Store) -> list[str]:
     ]
 
 
+def checkpoints(store: Store) -> dict[str, dict[str, int]]:
+    """Return the number of answers by role and checkpoint, for roles whose answers come from several checkpoints."""
+    if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
+        return {}
+    calls = store.lazy().calls.filter(pl.col("model_revision").is_not_null())
+    rows = calls.group_by("role", "model_revision").len().sort("role", "len", "model_revision").collect().rows()
+    counts: dict[str, dict[str, int]] = {}
+    for role, checkpoint, count in rows:
+        counts.setdefault(str(_ROLES.get(role, role)), {})[checkpoint] = count
+    return {role: each for role, each in counts.items() if len(each) > 1}
+
+
 _ROLES = {"student": "policy"}
 _LOST = {
     "return_token_ids": " (steps have no token ids)",

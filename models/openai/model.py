@@ -22,6 +22,7 @@ from ..extras import need
 from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
+from .failures import connection_failure
 from .fields import FieldLevels
 from .proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
 from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
@@ -168,10 +169,14 @@ class OpenAIModel(ChatModel):
                 "completion_tokens": answer.completion_tokens,
                 "cost": self.service.cost(answer.prompt_tokens, answer.completion_tokens),
                 "cache_hit": False,
-                "model_revision": self.revision or answer.revision,
+                "model_revision": self.revision or self._checkpoint(answer),
                 "left_out": self._levels.left_out(request, level),
             },
         )
+
+    def _checkpoint(self, answer: WireAnswer) -> str | None:
+        """Return the checkpoint that the list of models names, with model and build as the answer names them."""
+        return ": ".join(each for each in (self._served_as, answer.revision) if each) or None
 
     async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, int]:
         """Send the request once, or once per level of fields while the server refuses some.
@@ -266,6 +271,8 @@ class OpenAIModel(ChatModel):
         if self._proxy is not None and is_about(error):
             status = status_of(error)
             return f"{self._proxy} {'does not answer' if status is None else f'cannot reach it: status {status}'}"
+        if (failure := connection_failure(error, self.service.base_url)) is not None:
+            return failure.what
         cause = error.__cause__ if isinstance(error, self._sdk.APIConnectionError) else error
         shown = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
         return cut_reply(censored(shown, self._secrets), ERROR_BYTES)
@@ -340,21 +347,17 @@ class OpenAIModel(ChatModel):
                 except GarbledAnswerError:
                     models = {}
                 except self._sdk.APIConnectionError as error:
-                    if (refusal := self._refused_by_proxy(error)) is not None:
-                        raise refusal from error
-                    if time.monotonic() < give_up:
+                    reason = self._unreachable(error)
+                    if isinstance(reason, ServerGoneError) and time.monotonic() < give_up:
                         await asyncio.sleep(min(1.0, self.service.patience_seconds / 10))
                         continue
-                    raise ServerGoneError(
-                        f"no server answers at {self.service.base_url} ({self._failure(error)}); start it "
-                        f"(`pivot serve-command {self.model}` shows how), or give its address with --base-url"
-                    ) from error
+                    raise reason from error
                 except self._sdk.APIStatusError as error:
                     models = {}
                     if error.status_code in (401, 403, LOGIN_WANTED):
                         raise self._judged(error, 0) from error
                     if error.status_code == 404:
-                        await self._look_below()
+                        await self.look_below()
                 if models and self.model not in models:
                     shown = ", ".join(sorted(models)[:5])
                     raise ConfigError(
@@ -364,6 +367,16 @@ class OpenAIModel(ChatModel):
                 self._served_as = models.get(self.model)
                 self._contacted = True
                 return
+
+    def _unreachable(self, error: Exception) -> ConfigError | ServerGoneError:
+        """Return the error for a server that cannot be reached: a ConfigError where waiting cannot help."""
+        if (refusal := self._refused_by_proxy(error)) is not None:
+            return refusal
+        failure = connection_failure(error, self.service.base_url)
+        start = f"start it (`pivot serve-command {self.model}` shows how), or give its address with --base-url"
+        advice = start if failure is None else failure.advice or start
+        kind = ConfigError if failure is not None and failure.is_setup else ServerGoneError
+        return kind(f"no server answers at {self.service.base_url} ({self._failure(error)}); {advice}")
 
     async def served_as(self) -> str | None:
         """Return the checkpoint that the list of models names; warn once if neither it nor the revision names one.
@@ -397,7 +410,7 @@ class OpenAIModel(ChatModel):
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise GarbledAnswerError("no list of models") from error
 
-    async def _look_below(self) -> None:
+    async def look_below(self) -> None:
         """Raise an error with the right address if the interface is at ``/v1`` below it."""
         below = f"{split_query(self.service.base_url)[0]}/v1"
         try:

@@ -1,22 +1,34 @@
 """What stands around a model: the line that serves it, the check of a server, and optional packages by name."""
 
+import asyncio
+import contextlib
 import json
 import re
 import shlex
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 from packaging.requirements import Requirement
-from pivot.cli import app
+from pivot.cli import app, server_check
 from pivot.cli.server_check import check_server
 from pivot.cli.serving import Gpu, billions, gpus, serve_line, tensor_parallel
 from pivot.datasets.config import make_config
 from pivot.datasets.run import Run
-from pivot.errors import ConfigError, PluginError
+from pivot.errors import ConfigError, PluginError, ServerGoneError
 from pivot.models.extras import install_line, look_for, need
+from pivot.models.openai.failures import connection_failure
+from pivot.models.openai.model import OpenAIModel
+from pivot.models.service import Service
+from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, served
 from typer.testing import CliRunner
 
@@ -66,7 +78,9 @@ def test_the_line_decides_the_data_alike_on_every_machine() -> None:
     for machine in ([], [SMALL], [H100] * 8):
         words = serve_line("a/m-8B", machine, 9000, "short")
         flags = flags_of(words)
-        assert words[:3] == ["vllm", "serve", "a/m-8B"]
+        on_cpu = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "a/m-8B"]
+        start = ["vllm", "serve", "a/m-8B"] if machine else on_cpu
+        assert words[: len(start)] == start
         assert (flags["--served-model-name"], flags["--port"]) == ("short", "9000")
         assert (flags["--generation-config"], flags["--logprobs-mode"]) == ("vllm", "raw_logprobs")
         assert json.loads(flags["--limit-mm-per-prompt"]) == {"image": 4, "video": 0}
@@ -134,6 +148,129 @@ def test_doctor_tells_what_a_server_lacks() -> None:
     gone = server.url
     assert [each.state for each in check_server(gone, MODEL)] == ["broken"]
     assert "serve-command" in check_server(gone, MODEL)[0].advice
+
+
+@pytest.mark.parametrize("answer", [(404, {}), (405, {}), (500, {}), (200, ["no list"])], ids=str)
+def test_doctor_and_builds_accept_a_server_without_a_list_of_models(answer: tuple[int, Any], tmp_path: Path) -> None:
+    with served(lambda body: able(body) | {"text": "<action>up</action>"}) as server:
+        server.list_answer = answer
+        findings = check_server(server.url, MODEL)
+        assert [each.state for each in findings[:3]] == ["ok", "unknown", "ok"]
+        assert "without a list of models" in findings[0].detail
+        service = {"base_url": server.url, "cache": ""}
+        policy = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        assert pivot.build(config_of({"frozenlake": 1}, rollouts=2, policy=policy), tmp_path / "store").is_whole
+
+
+def test_doctor_names_the_address_below() -> None:
+    with served(able) as server:
+        found = check_server(server.url.removesuffix("/v1"), MODEL)
+        assert [each.state for each in found] == ["broken"]
+        assert found[0].advice == f"use --base-url {server.url}"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening
+
+
+def serve_nobody(listening: socket.socket, context: ssl.SSLContext | None = None) -> str:
+    """Close every connection, after a TLS handshake or a refusal in plain HTTP; return host and port."""
+
+    def close_all() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = listening.accept()[0]
+                with contextlib.suppress(OSError):
+                    if context is None:
+                        connection.recv(4096)
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    else:
+                        connection = context.wrap_socket(connection, server_side=True)
+                connection.close()
+
+    threading.Thread(target=close_all, daemon=True).start()
+    return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def failure_at(url: str) -> tuple[str, str]:
+    """Return what doctor says of a server that cannot be reached, and its advice; a build says the same."""
+    (finding,) = check_server(url, MODEL)
+    assert finding.state == "broken"
+    service = Service(base_url=url, patience_seconds=0.1)
+    with pytest.raises((ServerGoneError, ConfigError)) as caught:
+        asyncio.run(OpenAIModel(MODEL, None, service).contact())
+    assert f"no server answers at {url} ({finding.detail}); " in str(caught.value)
+    assert str(caught.value).endswith(finding.advice)
+    return finding.detail, finding.advice
+
+
+def test_a_failed_connection_says_what_happened(listener: socket.socket, tmp_path: Path) -> None:
+    assert failure_at("http://no-such-host.invalid/v1") == (
+        "the host name 'no-such-host.invalid' was not found: Name or service not known",
+        "check the host name in --base-url",
+    )
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        what, advice = failure_at(f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
+    assert what == "connection refused: nothing listens at that port"
+    assert "serve-command" in advice
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 1 -subj /CN=x"
+    subprocess.run(shlex.split(request), check=True, capture_output=True)
+    context.load_cert_chain(certificate, key)
+    place = serve_nobody(listener, context)
+    what, advice = failure_at(f"https://{place}/v1")
+    assert what == "its certificate is not valid: self-signed certificate"
+    assert "SSL_CERT_FILE" in advice
+    what, advice = failure_at(f"http://{place}/v1")
+    assert what == "it closed the connection without an answer"
+    assert "https://" in advice
+
+
+def test_https_against_http_is_named(listener: socket.socket) -> None:
+    what, advice = failure_at(f"https://{serve_nobody(listener)}/v1")
+    assert what.startswith("no HTTPS is spoken there: ")
+    assert advice == "try http:// in --base-url"
+
+
+def test_a_connection_that_takes_too_long_is_named() -> None:
+    waiting = TimeoutError("nobody there")
+    try:
+        raise OSError("aiohttp's") from waiting
+    except OSError as error:
+        failure = connection_failure(error, "http://10.0.0.1/v1")
+    assert failure is not None
+    assert (failure.what, failure.is_setup) == ("no connection within 10 s", False)
+
+
+def test_a_slow_answer_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_check, "SECONDS", 0.5)
+    hanging = False
+
+    def hang(key: str, tried: int) -> str | None:
+        return "hang" if hanging else None
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        nonlocal hanging
+        hanging = len(body["messages"][0]["content"]) == 2  # the picture's answer is the last
+        return able(body)
+
+    with served(reply, fault=hang) as server:
+        found = {each.check: each for each in check_server(server.url, MODEL)}
+    for name in ("log-probabilities", "structured output"):
+        assert (found[name].state, found[name].detail) == ("unknown", "no answer within 0.5 s")
+        assert "log" in found[name].advice
+
+
+@pytest.mark.parametrize("value", [5.0, True])
+def test_doctor_takes_no_number_above_zero_for_a_log_probability(value: Any) -> None:
+    with served(lambda body: able(body) | {"logprobs": [value, value]}) as server:
+        assert states(server)["log-probabilities"] == "missing"
 
 
 def test_doctor_says_what_is_wrong_and_shows_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

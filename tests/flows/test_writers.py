@@ -8,7 +8,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.cli import app
-from pivot.cli.console import out
+from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
 from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
@@ -255,6 +255,21 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
         assert load_store(root).labels.collect()["accepted"].all()
         assert server.log.requests - before == rejected.height
     assert problems(root) == []
+
+
+def test_a_store_of_two_checkpoints_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(err, "width", 4000)
+    root = tmp_path / "store"
+    warnings: list[bool] = []
+    with served(coach) as server:
+        for checkpoint, tasks in (("runs/a", 1), ("runs/a", 2), ("runs/b", 4)):
+            server.about_model = {"root": checkpoint, "owned_by": "vllm"}
+            pivot.build(config_of({"frozenlake": tasks}, rollouts=4, teacher=part(server)), root)
+            said = CliRunner().invoke(app, ["build", "--out", str(root), "--workers", "1"]).output
+            warnings.append("answers to the teacher come from 2 checkpoints: 'runs/" in said)
+    assert warnings == [False, False, True]
+    revisions = load_store(root).calls.filter(pl.col("role") == "teacher").collect()["model_revision"]
+    assert {text.partition(":")[0] for text in revisions} == {"runs/a", "runs/b"}
 
 
 @pytest.mark.parametrize(

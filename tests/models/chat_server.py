@@ -86,6 +86,8 @@ class ChatServer:
         self.keeps_bodies, self.notes_meetings, self.refuses = keeps_bodies, notes_meetings, refuses
         self.log = ServerLog()
         self.models = [MODEL]
+        self.list_answer: tuple[int, Any] | None = None
+        """Status and body in place of the list of models."""
         self.about_model: dict[str, Any] = {}
         """More fields of every entry of the list of models."""
         self.refusal = ""
@@ -164,7 +166,8 @@ class ChatServer:
                 writer, 401, {"error": {"message": f"wrong key: {shown}", "code": "invalid_api_key"}}
             )
         if (method, path) == ("GET", f"{self.prefix}/models"):
-            return await self._send(writer, 200, {"data": [{"id": name, **self.about_model} for name in self.models]})
+            models = {"data": [{"id": name, **self.about_model} for name in self.models]}
+            return await self._send(writer, *(self.list_answer or (200, models)))
         if (method, path) != ("POST", f"{self.prefix}/chat/completions"):
             return await self._send(writer, 404, {"detail": "Not Found"})
         body = json.loads(raw)
