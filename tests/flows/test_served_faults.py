@@ -173,7 +173,8 @@ def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
 ) -> None:
     root = tmp_path / "store"
     with served(slots=4) as server:
-        config = config_at(server, {"sokoban": 4}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
+        # Twelve shards, because a run that Ctrl-C ends finishes those in the making.
+        config = config_at(server, {"sokoban": 12}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
         pivot.build(config, tmp_path / "whole")
         steps = server.log.answered
         # The first shard is written then, the second nearly, and others are in the making.
