@@ -112,7 +112,7 @@ def _teacher(writer: GuidanceWriter, rows: Rows, *, proved: bool) -> GuidanceWri
     config.pop("is_stand_in", None)
     # The config of a model in this process would read the folder of its weights, which run.json names.
     now = PROMPT_VERSION if isinstance(writer, ModelWriter) else writer.config.get("prompt_version")
-    if rows and (not proved or (config and config.get("prompt_version") != now)):
+    if rows and rows[0]["teacher"] == writer.name and (not proved or (config and config.get("prompt_version") != now)):
         return _Forgotten(writer, rows, proved=proved)
     return StoredGuidance(writer, stored_guidance(rows), config)
 

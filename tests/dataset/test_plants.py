@@ -43,6 +43,13 @@ def test_a_few_lies_of_each_store_are_found(patient: tuple[str, Patient]) -> Non
     assert _missed(patient, [rng.choice(list(kind(env))) for kind in kinds]) == []
 
 
+def test_a_run_that_names_another_teacher_is_found(patient: tuple[str, Patient]) -> None:
+    """Its texts, those of a stand-in, were taken for texts of an older prompt."""
+    lies = [plant for plant in plants(patient[0]) if plant.name == "run.json names: a teacher of a folder"]
+    assert len(lies) == 1
+    assert _missed(patient, lies) == []
+
+
 def test_there_are_lies_enough() -> None:
     names = [(env, plant.name) for env in ENVS for plant in plants(env)]
     assert len(set(names)) == len(names) >= 1500
